@@ -1,0 +1,174 @@
+"""Sums of packed gradients per (node, column, code): the inner loop of all training.
+
+Tiers: `rows.Rows` decides which rows -> `node_histograms` / `root_histogram` (one thread's rows of several nodes)
+-> `add_word` (one word of up to eight columns, no allocation, no branch).
+
+A histogram is a flat array of packed int64 sums, one per cell of the `layout`. Only cells in use are cleared, added
+and subtracted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Ints, RowIds, Words
+from hedgerow.engine.jit import inline_kernel, kernel
+from hedgerow.engine.layout import CELLS_PER_WORD
+
+GATHER_ROWS = 2048  # rows gathered before they are added: the loads are independent, so their cache misses overlap
+
+
+@inline_kernel
+def _add_one(cells: Ints, word: np.uint64, value: np.int64, position: int) -> None:
+    code = (word >> np.uint64(8 * position)) & np.uint64(255)
+    cells[np.uint64(256 * position) + code] += value
+
+
+@kernel
+def add_word(words: Words, values: Ints, cells: Ints, n_columns: int) -> None:
+    """cells[column, code] += value for each row and each of the word's columns.
+
+    Unrolled per number of columns: a loop over columns would cost more than the one store per update that is the
+    floor. All indices are unsigned, else numba adds a wrap-around test to each.
+    """
+    if n_columns == 8:
+        for row in range(words.shape[0]):
+            word = words[row]
+            value = values[row]
+            _add_one(cells, word, value, 0)
+            _add_one(cells, word, value, 1)
+            _add_one(cells, word, value, 2)
+            _add_one(cells, word, value, 3)
+            _add_one(cells, word, value, 4)
+            _add_one(cells, word, value, 5)
+            _add_one(cells, word, value, 6)
+            _add_one(cells, word, value, 7)
+    elif n_columns == 7:
+        for row in range(words.shape[0]):
+            word = words[row]
+            value = values[row]
+            _add_one(cells, word, value, 0)
+            _add_one(cells, word, value, 1)
+            _add_one(cells, word, value, 2)
+            _add_one(cells, word, value, 3)
+            _add_one(cells, word, value, 4)
+            _add_one(cells, word, value, 5)
+            _add_one(cells, word, value, 6)
+    elif n_columns == 6:
+        for row in range(words.shape[0]):
+            word = words[row]
+            value = values[row]
+            _add_one(cells, word, value, 0)
+            _add_one(cells, word, value, 1)
+            _add_one(cells, word, value, 2)
+            _add_one(cells, word, value, 3)
+            _add_one(cells, word, value, 4)
+            _add_one(cells, word, value, 5)
+    elif n_columns == 5:
+        for row in range(words.shape[0]):
+            word = words[row]
+            value = values[row]
+            _add_one(cells, word, value, 0)
+            _add_one(cells, word, value, 1)
+            _add_one(cells, word, value, 2)
+            _add_one(cells, word, value, 3)
+            _add_one(cells, word, value, 4)
+    elif n_columns == 4:
+        for row in range(words.shape[0]):
+            word = words[row]
+            value = values[row]
+            _add_one(cells, word, value, 0)
+            _add_one(cells, word, value, 1)
+            _add_one(cells, word, value, 2)
+            _add_one(cells, word, value, 3)
+    else:
+        for row in range(words.shape[0]):
+            word = words[row]
+            value = values[row]
+            for position in range(n_columns):
+                _add_one(cells, word, value, position)
+
+
+@kernel
+def clear_cells(cells: Ints, first_cell: Ints, n_codes: Ints) -> None:
+    """Zero the cells in use."""
+    for column in range(first_cell.shape[0]):
+        mine = cells[first_cell[column] : first_cell[column] + n_codes[column]]
+        for code in range(mine.shape[0]):
+            mine[code] = 0
+
+
+@kernel
+def add_cells(cells: Ints, other: Ints, first_cell: Ints, n_codes: Ints) -> None:
+    """cells += other."""
+    for column in range(first_cell.shape[0]):
+        mine = cells[first_cell[column] : first_cell[column] + n_codes[column]]
+        theirs = other[first_cell[column] : first_cell[column] + n_codes[column]]
+        for code in range(mine.shape[0]):
+            mine[code] += theirs[code]
+
+
+@kernel
+def subtract_cells(cells: Ints, other: Ints, first_cell: Ints, n_codes: Ints) -> None:
+    """cells -= other: a parent's histogram becomes the larger child's."""
+    for column in range(first_cell.shape[0]):
+        mine = cells[first_cell[column] : first_cell[column] + n_codes[column]]
+        theirs = other[first_cell[column] : first_cell[column] + n_codes[column]]
+        for code in range(mine.shape[0]):
+            mine[code] -= theirs[code]
+
+
+@kernel
+def root_histogram(
+    words: Words,  # in  [words, rows]
+    values: Ints,  # in  [rows] packed gradients
+    starts: Ints,  # in  [chunks] this thread's rows, as ranges
+    stops: Ints,
+    cells: Ints,  # out [cells]
+    first_cell: Ints,
+    n_codes: Ints,
+    columns_in_word: Ints,
+) -> None:
+    """The sum over the row ranges starts..stops: no gather, the words are read as they lie."""
+    clear_cells(cells, first_cell, n_codes)
+    for chunk in range(starts.shape[0]):
+        start = starts[chunk]
+        stop = stops[chunk]
+        for word in range(words.shape[0]):
+            tile = cells[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
+            add_word(words[word, start:stop], values[start:stop], tile, columns_in_word[word])
+
+
+@kernel
+def node_histograms(
+    words: Words,  # in  [words, rows]
+    values: Ints,  # in  [rows] packed gradients, by row number
+    row_ids: RowIds,  # in  row numbers, grouped by node
+    starts: Ints,  # in  [active nodes] this thread's range of row_ids for each node
+    stops: Ints,
+    nodes: Ints,  # in  the nodes to sum
+    slots: Ints,  # in  [nodes] which histogram to write
+    cells: Ints,  # out [slots, cells]
+    first_cell: Ints,
+    n_codes: Ints,
+    columns_in_word: Ints,
+) -> None:
+    """Histograms of several nodes over one thread's rows."""
+    word_buffer = np.empty(GATHER_ROWS, np.uint64)
+    value_buffer = np.empty(GATHER_ROWS, np.int64)
+    for which in range(nodes.shape[0]):
+        mine = cells[slots[which]]
+        clear_cells(mine, first_cell, n_codes)
+        stop = stops[nodes[which]]
+        for begin in range(starts[nodes[which]], stop, GATHER_ROWS):
+            rows = row_ids[begin : min(stop, begin + GATHER_ROWS)]
+            gathered_values = value_buffer[: rows.shape[0]]
+            for k in range(rows.shape[0]):
+                gathered_values[k] = values[np.uint64(rows[k])]
+            gathered_words = word_buffer[: rows.shape[0]]
+            for word in range(words.shape[0]):
+                source = words[word]
+                for k in range(rows.shape[0]):
+                    gathered_words[k] = source[np.uint64(rows[k])]
+                tile = mine[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
+                add_word(gathered_words, gathered_values, tile, columns_in_word[word])

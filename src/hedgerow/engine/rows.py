@@ -1,0 +1,243 @@
+"""Rows: everything that happens to records, behind four verbs.
+
+    bin          codes in, packed words out                      (constructor)
+    gradients    scores and labels -> one packed integer a row   (start of a round of trees)
+    histograms   sums per (node, column, code)                   (each level)
+    descend      rows move to the children they belong to        (each level)
+
+and, at the end of a tree, `finish_tree` adds the leaf values to the scores. Whoever sees the sums (the grower, a
+coordinator, nobody) chooses the splits; rows only ever learn which way they go. The same verbs are offered by rows that
+live elsewhere, so growth does not know where its rows are.
+
+Each thread owns an interleaved set of row chunks for good and partitions only those, so no two threads ever touch the
+same row, and their sums are merged by adding integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hedgerow.engine import losses
+from hedgerow.engine.dtypes import ROW_ID, SCORE, Bytes, Floats, Ints, RowIds, Scores
+from hedgerow.engine.histogram import node_histograms, root_histogram
+from hedgerow.engine.layout import Layout, PackedColumns
+from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.partition import partition_nodes, sampled_rows, settle_leaves
+from hedgerow.engine.threads import Team
+
+CHUNK = 8192  # rows handed to threads in turn, so that sorted data still gives every thread its share of each node
+UPDATES_WORTH_A_THREAD = 100_000  # updates of about a nanosecond below which waking another thread does not pay
+_ALONE = Team(1)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One thread's rows: chunk ranges of the table and the segment of the id buffers that holds them."""
+
+    starts: Ints
+    stops: Ints
+    offset: int
+    n_rows: int
+
+
+class Rows:
+    """A block of binned records with labels, on this machine."""
+
+    def __init__(
+        self,
+        packed: PackedColumns,
+        labels: Floats,
+        weight: Floats | None,
+        loss: Loss,
+        base_scores: Floats,
+        quantiser: Quantiser,
+        *,
+        n_threads: int = 1,
+        scores: Scores | None = None,
+    ) -> None:
+        self.packed = packed
+        self.layout: Layout = packed.layout
+        self.loss = loss
+        self.quantiser = quantiser
+        self.n_rows = packed.n_rows
+        self._weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
+        self._bases = np.asarray(base_scores, np.float64)
+        offset = self._bases[0] if loss.name == "squared" else 0.0
+        self._labels = (np.asarray(labels, np.float64) - offset).astype(SCORE)
+        self.scores = np.zeros((loss.n_outputs, self.n_rows), SCORE) if scores is None else scores
+        self.gradients_packed = np.empty((loss.n_outputs, self.n_rows), np.int64)
+        self._parts = _share_out(self.n_rows, n_threads)
+        self._team = Team(len(self._parts))
+        self.n_parts = len(self._parts)
+        self._identity = np.empty(self.n_rows, ROW_ID)
+        for part in self._parts:
+            ranges = [np.arange(a, b, dtype=ROW_ID) for a, b in zip(part.starts, part.stops, strict=True)]
+            self._identity[part.offset : part.offset + part.n_rows] = np.concatenate(ranges) if ranges else 0
+        self._buffers = (np.empty(self.n_rows, ROW_ID), np.empty(self.n_rows, ROW_ID))
+        self._output = 0
+        self._sampled = False
+        self._count_values: Ints | None = None
+
+    # --- gradients ---------------------------------------------------------------------------------------------------
+
+    def gradients(self) -> None:
+        """Quantise the gradients of every output from the present scores."""
+        cuts = np.linspace(0, self.n_rows, self.n_parts + 1).astype(np.int64)
+        self._team.run(self._gradients_of, [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)])
+
+    def _gradients_of(self, start: int, stop: int) -> None:
+        outputs, labels = self.gradients_packed, self._labels[start:stop]
+        packed, scores = outputs[0, start:stop], self.scores[0, start:stop]
+        g_scale, h_scale = self.quantiser.unit_scales
+        base, bound = np.float32(self._bases[0]), np.float32(self.loss.gradient_bound)
+        if self.loss.name == "logistic":
+            losses.logistic_gradients(scores, labels, base, g_scale, h_scale, packed)
+        elif self.loss.name == "squared":
+            losses.squared_gradients(scores, labels, bound, g_scale, h_scale, packed)
+        elif self.loss.name == "poisson":
+            losses.poisson_gradients(scores, labels, base, bound, g_scale, h_scale, packed)
+        else:
+            bases = self._bases.astype(SCORE)
+            losses.softmax_gradients(self.scores, self._labels, bases, g_scale, h_scale, outputs, start, stop)
+        if self._weight is not None:
+            for output in outputs:
+                losses.apply_weights(self._weight[start:stop], self.quantiser.weight_unit, output[start:stop])
+
+    # --- one tree ----------------------------------------------------------------------------------------------------
+
+    def start_tree(self, output: int = 0, *, sample: tuple[int, int, float] | None = None) -> None:
+        """All rows (or those that `sample` = (seed, tree, share) picks) stand at the root, the only node."""
+        self._output = output
+        self._values = self.gradients_packed[output]
+        self._current: RowIds = self._identity
+        self._starts = np.array([[part.offset] for part in self._parts], np.int64)
+        self._stops = np.array([[part.offset + part.n_rows] for part in self._parts], np.int64)
+        self.node_counts: Ints = np.array([self.n_rows], np.int64)  # rows of each active node
+        self._settled: list[_Settled] = []
+        self._sampled = sample is not None
+        if sample is not None:
+            self._start_with_sample(*sample)
+
+    def _start_with_sample(self, seed: int, tree: int, share: float) -> None:
+        threshold = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
+        into = self._buffers[1]
+        tasks = [
+            (np.uint64(seed), np.uint64(tree), threshold, part.starts, part.stops, into[part.offset : part.offset + part.n_rows])
+            for part in self._parts
+        ]
+        chosen = self._team.run(sampled_rows, tasks)
+        self._stops = self._starts + np.array(chosen, np.int64)[:, None]
+        self.node_counts = (self._stops - self._starts).sum(axis=0)
+        self._current = into
+
+    def total(self) -> int:
+        """Packed sum over the rows at the root."""
+        if not self._sampled:
+            return int(self._values.sum())
+        segments = [self._current[a:b] for a, b in zip(self._starts[:, 0], self._stops[:, 0], strict=True)]
+        return int(sum(int(self._values[segment].sum()) for segment in segments))
+
+    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None:
+        """Sum the gradients (or count the rows) of the active `nodes`.
+
+        The first thread writes cells[slots[i]], thread t > 0 writes partial[t - 1, i]; the reader adds them up.
+        """
+        layout = self.layout
+        shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
+        values = self._ones() if counts else self._values
+        at_root = self._current is self._identity
+        updates = layout.n_columns * (self.n_rows if at_root else int(self.node_counts[nodes].sum()))
+        own = np.arange(len(nodes), dtype=np.int64)
+        tasks: list[tuple[Any, ...]] = []
+        for t, part in enumerate(self._parts):
+            if at_root:
+                out = cells[slots[0]] if t == 0 else partial[t - 1, 0]
+                tasks.append((self.packed.words, values, part.starts, part.stops, out, *shape))
+            else:
+                out, where = (cells, slots) if t == 0 else (partial[t - 1], own)
+                segments = (self._starts[t], self._stops[t])
+                tasks.append((self.packed.words, values, self._current, *segments, nodes, where, out, *shape))
+        self._run(root_histogram if at_root else node_histograms, tasks, updates=updates)
+
+    def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
+        """Move to the next level: node k splits on feature[k] (-1: it becomes a leaf), left where goes_left[k, bin].
+
+        The children of the splitting nodes, left then right, in order, are the next active nodes. With `last` the rows
+        stay where they are until `finish_tree` gives the leaves their values.
+        """
+        n_splitting = int(np.count_nonzero(feature >= 0))
+        if last or n_splitting < len(feature):
+            n_leaves = len(feature) - n_splitting + (2 * n_splitting if last else 0)
+            self._settled.append(_Settled(self._current, self._starts, self._stops, feature, goes_left, last, n_leaves))
+        child_starts = np.empty((self.n_parts, 0 if last else 2 * n_splitting), np.int64)
+        child_stops = np.empty_like(child_starts)
+        if not last and n_splitting:
+            target = self._buffers[0] if self._current is not self._buffers[0] else self._buffers[1]
+            decision = (self.packed.columns, self.layout.column_of_feature, self.layout.bin_of_code, feature, goes_left)
+            tasks = [
+                (*decision, self._current, target, self._starts[t], self._stops[t], child_starts[t], child_stops[t])
+                for t in range(self.n_parts)
+            ]
+            self._run(partition_nodes, tasks, updates=self.n_rows)
+            self._current = target
+        self._starts, self._stops = child_starts, child_stops
+        self.node_counts = (child_stops - child_starts).sum(axis=0)
+
+    def finish_tree(self, leaf_values: Scores) -> None:
+        """Add the tree to the scores: one value per leaf, level by level, in the order of nodes, left before right."""
+        used = 0
+        for level in self._settled:
+            values = leaf_values[used : used + level.n_leaves]
+            used += level.n_leaves
+            if not self._sampled:  # else the caller scores everybody, sampled or not, with the finished tree
+                self._add_to_scores(level, values)
+
+    def _add_to_scores(self, level: _Settled, values: Scores) -> None:
+        layout = self.layout
+        decision = (self.packed.columns, layout.column_of_feature, layout.bin_of_code, level.feature, level.goes_left)
+        rest = (level.last, values, self.scores[self._output])
+        tasks = [(*decision, level.row_ids, level.starts[t], level.stops[t], *rest) for t in range(self.n_parts)]
+        self._run(settle_leaves, tasks, updates=int((level.stops - level.starts).sum()))
+
+    def _ones(self) -> Ints:
+        """What is summed to count rows."""
+        if self._count_values is None:
+            self._count_values = np.ones(self.n_rows, np.int64)
+        return self._count_values
+
+    def _run(self, kernel: Callable[..., object], tasks: list[tuple[Any, ...]], *, updates: int) -> None:
+        """Every part's task: side by side when there is enough to do, else one after the other."""
+        team = self._team if updates >= UPDATES_WORTH_A_THREAD else _ALONE
+        team.run(kernel, tasks)
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """A level with leaves: their rows are where they were when the level was current."""
+
+    row_ids: RowIds
+    starts: Ints  # [threads, nodes]
+    stops: Ints
+    feature: Ints
+    goes_left: Bytes
+    last: bool
+    n_leaves: int
+
+
+def _share_out(n_rows: int, n_threads: int) -> list[_Part]:
+    """Chunks dealt to threads in turn."""
+    edges = np.arange(0, n_rows + CHUNK, CHUNK, dtype=np.int64)
+    edges[-1] = n_rows
+    starts, stops = edges[:-1], edges[1:]
+    parts: list[_Part] = []
+    offset = 0
+    for t in range(n_threads):
+        mine = slice(t, None, n_threads)
+        size = int((stops[mine] - starts[mine]).sum())
+        parts.append(_Part(starts[mine].copy(), stops[mine].copy(), offset, size))
+        offset += size
+    return [part for part in parts if part.n_rows] or parts[:1]
