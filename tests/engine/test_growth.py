@@ -94,7 +94,7 @@ def assert_same_tree(tree, nodes, features):
             assert set(np.flatnonzero(levels[:n_codes]).tolist()) == set(split.left_codes)
 
 
-def assert_scores_follow(tree, nodes, rows, problem, output=0):
+def assert_scores_follow(nodes, rows, problem, output=0):
     """Each row's score grew by exactly the value of the leaf it fell into."""
     expected = problem[-1][output].copy()
     for node in nodes:
@@ -127,7 +127,7 @@ def test_grown_tree_equals_naive_tree(seed, loss, weighted, n_threads, bundle, r
     problem = make_problem(seed, loss=loss, weighted=weighted)
     tree, rows, nodes = grow_both(problem, rules, n_threads=n_threads, bundle=bundle)
     assert_same_tree(tree, nodes, problem[0])
-    assert_scores_follow(tree, nodes, rows, problem)
+    assert_scores_follow(nodes, rows, problem)
 
 
 @settings(max_examples=30, deadline=None)
@@ -168,7 +168,7 @@ def test_histograms_in_batches_give_the_same_tree(monkeypatch):
     monkeypatch.setattr(growth, "HISTOGRAM_BYTES", 3 * 8 * 4096)
     batched, rows, nodes = grow_both(problem, rules, n_threads=2)
     assert kept == batched
-    assert_scores_follow(batched, nodes, rows, problem)
+    assert_scores_follow(nodes, rows, problem)
 
 
 def test_feature_without_values_is_never_split():
@@ -185,7 +185,7 @@ def test_feature_without_values_is_never_split():
 def test_column_sampling_uses_only_the_drawn_features():
     """colsample_bytree limits a tree to its draw; the draw changes with the tree and repeats with the seed."""
     problem = make_problem(5, n_rows=400)
-    features, codes, labels, weight, loss, scores = problem
+    features, codes, labels, weight, loss, _ = problem
     quantiser = Quantiser.for_job(loss, len(labels), n_rows=len(labels))
     n_bins = np.array([f.n_value_bins for f in features], np.int64)
     packed = pack(codes, n_bins, np.array([f.levels is not None for f in features]))

@@ -19,6 +19,8 @@ from hedgerow.engine.metrics import Metric, find_metric
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidInput, InvalidParameter
 
+ROW_TREES_WORTH_REGROUPING = 2_000_000  # rows x trees from which laying rows out by leaf repays its cost
+
 EvalsLog = dict[str, dict[str, list[float]]]
 EvalMetric = str | Callable[[Floats, Floats], float] | None
 
@@ -70,6 +72,7 @@ class BoostingParams:
                 raise InvalidParameter(f"{name} must be {what}, got {value}")
 
     def growth_rules(self) -> GrowthRules:
+        """The part that concerns single trees."""
         return GrowthRules(
             learning_rate=self.learning_rate,
             max_depth=self.max_depth,
@@ -108,7 +111,9 @@ class Callback(Protocol):
     `before_training(model)` and `after_training(model)` are called too where they exist.
     """
 
-    def after_iteration(self, model: Ensemble, epoch: int, evals_log: EvalsLog) -> bool: ...
+    def after_iteration(self, model: Ensemble, epoch: int, evals_log: EvalsLog) -> bool:
+        """See the model so far; True stops training."""
+        ...
 
 
 @dataclass
@@ -138,7 +143,7 @@ def train(
     """
     y = np.ascontiguousarray(y, np.float64)
     _check(params, mapper, codes, y, weight, eval_sets)
-    loss = params.loss_for(y)
+    loss = params.loss_for(y if weight is None else y[weight > 0])
     ensemble = _start(params, mapper, loss, y, weight, init)
     rows = _make_rows(params, mapper, codes, y, weight, loss, ensemble)
     grower = TreeGrower(
@@ -153,11 +158,15 @@ def train(
     )
     watch = _Watch(params, loss, ensemble, eval_sets, eval_metric)
     _notify(callbacks, "before_training", ensemble)
-    for iteration in range(ensemble.n_iterations, ensemble.n_iterations + params.n_iterations):
+    first = ensemble.n_iterations
+    pays_to_regroup = params.subsample == 1.0 and len(y) * params.n_iterations >= ROW_TREES_WORTH_REGROUPING
+    for iteration in range(first, first + params.n_iterations):
         _one_iteration(params, loss, rows, grower, ensemble, codes, iteration)
-        stop = watch.after_iteration()
-        stop |= any([callback.after_iteration(ensemble, iteration, watch.log) for callback in callbacks])
-        if stop:
+        if iteration == first and pays_to_regroup:
+            rows.regroup()
+        watch.after_iteration()
+        wishes = [callback.after_iteration(ensemble, iteration, watch.log) for callback in callbacks]
+        if watch.wants_to_stop or any(wishes):
             break
     _notify(callbacks, "after_training", ensemble)
     return watch.result()
@@ -201,9 +210,7 @@ def _make_rows(
     ensemble: Ensemble,
 ) -> Rows:
     n_rows = len(y) if weight is None else int(np.count_nonzero(weight))
-    quantiser = Quantiser.for_job(
-        loss, weight_total(weight, n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits
-    )
+    quantiser = Quantiser.for_job(loss, weight_total(weight, n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
     n_value_bins = np.array([feature.n_value_bins for feature in mapper.features], np.int64)
     is_categorical = np.array([feature.levels is not None for feature in mapper.features], np.bool_)
     packed = pack(codes, n_value_bins, is_categorical, n_threads=params.n_threads)
@@ -240,12 +247,12 @@ class _Watch:
             for number, tree in enumerate(ensemble.trees):
                 ensemble.add_binned(evals.codes, tree, scores[number % loss.n_outputs], n_threads=params.n_threads)
             self._scores.append(scores)
-        self._first = ensemble.n_iterations
+        self.wants_to_stop = False
         self._best: float | None = None
         self._best_iteration: int | None = None
 
-    def after_iteration(self) -> bool:
-        """Log the metric of every set; True when the last set has not improved for long enough."""
+    def after_iteration(self) -> None:
+        """Log the metric of every set; `wants_to_stop` once the last set has not improved for long enough."""
         n_outputs, ensemble = self._loss.n_outputs, self._ensemble
         for evals, scores in zip(self._sets, self._scores, strict=True):
             for output, tree in enumerate(ensemble.trees[-n_outputs:]):
@@ -253,12 +260,12 @@ class _Watch:
             raw = scores.T.astype(np.float64) + ensemble.base_scores
             self.log[evals.name][self._metric.name].append(self._metric(self._loss, evals.y, raw, evals.weight))
         if not self._sets or self._params.early_stopping_rounds is None:
-            return False
+            return
         value = self.log[self._sets[-1].name][self._metric.name][-1]
         iteration = ensemble.n_iterations - 1
         if self._best_iteration is None or self._improves(value):
             self._best, self._best_iteration = value, iteration
-        return iteration - self._best_iteration >= self._params.early_stopping_rounds
+        self.wants_to_stop = iteration - self._best_iteration >= self._params.early_stopping_rounds
 
     def _improves(self, value: float) -> bool:
         if self._best is None or math.isnan(self._best):
@@ -310,7 +317,9 @@ def _check(
 
 def _check_weight(name: str, weight: Floats, n_rows: int) -> None:
     if weight.shape != (n_rows,):
-        raise InvalidInput(f"{name}: sample_weight must have one value per row, got shape {weight.shape} for {n_rows} rows")
+        raise InvalidInput(
+            f"{name}: sample_weight must have one value per row, got shape {weight.shape} for {n_rows} rows"
+        )
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise InvalidInput(f"{name}: sample_weight must be finite and not negative")
     if not weight.any():

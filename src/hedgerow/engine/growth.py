@@ -1,5 +1,6 @@
-"""One tree, grown level by level: all nodes of a level are evaluated together, so a level costs one batch of messages
-when the rows are elsewhere.
+"""One tree, grown level by level.
+
+All nodes of a level are evaluated together, so a level costs one batch of messages when the rows are elsewhere:
 
     histograms of the smaller children  ->  larger siblings by subtraction  ->  best splits  ->  rows descend
 
@@ -9,17 +10,19 @@ The grower sees sums only; the records stay behind the verbs of `rows.Rows`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.building import Children, FlatEdges, TreeBuilder, ValueRules
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Tree
+from hedgerow.engine.histogram import plan_slots
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules, evaluate_families
+from hedgerow.engine.splitting import LevelSplits, SplitRules, evaluate_families
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidParameter
 
@@ -44,7 +47,12 @@ class GrowthRules:
     monotone: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        _require(self.learning_rate > 0 and math.isfinite(self.learning_rate), "learning_rate", "positive", self.learning_rate)
+        _require(
+            self.learning_rate > 0 and math.isfinite(self.learning_rate),
+            "learning_rate",
+            "positive",
+            self.learning_rate,
+        )
         _require(self.max_depth is None or self.max_depth >= 1, "max_depth", "at least 1, or None", self.max_depth)
         _require(self.max_leaves is None or self.max_leaves >= 2, "max_leaves", "at least 2, or None", self.max_leaves)
         _require(self.l2 >= 0 and math.isfinite(self.l2), "l2", "at least 0", self.l2)
@@ -78,37 +86,25 @@ class RowsLike(Protocol):
     n_parts: int
     node_counts: Ints
 
-    def total(self) -> int: ...
-    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None: ...
-    def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None: ...
-    def finish_tree(self, leaf_values: Scores) -> None: ...
+    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None:
+        """Sum the gradients (or count the rows) of some active nodes."""
+        ...
+
+    def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
+        """Move the rows to the children they belong to."""
+        ...
+
+    def finish_tree(self, leaf_values: Scores) -> None:
+        """Add the tree to the rows' scores."""
+        ...
 
 
-class _Level(NamedTuple):
-    """The active nodes: their sums, the bounds on the values below them, and where their histograms are."""
+class _Histograms(NamedTuple):
+    """Where the histograms of a level's nodes are, and which are summed from rows."""
 
-    total: Ints  # packed
-    lower: Floats
-    upper: Floats
-    slot: Ints
+    slot: Ints  # [nodes]
     built: Ints  # [families] nodes whose histogram is summed from rows
     derived: Ints  # [families] siblings that get theirs by subtraction, -1 for none
-
-
-class FlatEdges:
-    """Every feature's edges in one array, each followed by +inf: the threshold of (feature, bin) is one look-up."""
-
-    def __init__(self, edges: Sequence[Floats | None]) -> None:
-        closed = [np.append(e, np.inf) if e is not None else np.empty(0) for e in edges]
-        self._first = np.concatenate([[0], np.cumsum([len(e) for e in closed])])[:-1].astype(np.int64)
-        self._flat = np.concatenate(closed)
-
-    def thresholds(self, feature: Ints, bins: Int32s) -> Floats:
-        """x < threshold goes left; NaN for leaves and splits by levels, +inf where all values there are go left."""
-        numeric = bins >= 0
-        result = np.full(len(feature), np.nan)
-        result[numeric] = self._flat[self._first[feature[numeric]] + bins[numeric]]
-        return result
 
 
 class TreeGrower:
@@ -135,6 +131,9 @@ class TreeGrower:
         self._gradient_unit = 1.0 / quantiser.gradient_scale
         self._hessian_unit = 1.0 / quantiser.hessian_scale
         self._split_rules = self._make_split_rules(loss, weighted=weighted)
+        self._value_rules = ValueRules(
+            self._gradient_unit, self._hessian_unit, rules.l2, rules.learning_rate, rules.min_gain
+        )
         self._monotone = np.array(rules.monotone or (), np.int64)
         self._store = _HistogramStore(rows.layout, rows.n_parts, with_counts=self._split_rules.min_samples_leaf > 0)
 
@@ -154,24 +153,22 @@ class TreeGrower:
         rows, max_depth = self._rows, self._rules.max_depth or DEEPEST
         allowed = self._features_of_tree(tree_number)
         rng = np.random.default_rng((self._seed, tree_number, 1)) if self._rules.colsample_bynode < 1.0 else None
-        self._store.restart()
-        level = self._root()
-        nodes = _TreeUnderConstruction(self._edges, level, self._values)
-        for depth in range(max_depth):
-            splits = self._evaluate(level, self._features_of_nodes(allowed, len(level.total), rng))
-            feature = self._choose(splits, nodes.n_leaves)
-            last = nodes.split_level(feature, splits) == self._rules.max_leaves or depth + 1 == max_depth
+        total, where = self._root()
+        tree = TreeBuilder(self._value_rules, self._monotone, self._edges, self._rules.max_leaves, total)
+        for depth in range(1, max_depth + 1):
+            nodes = tree.newest
+            splits = self._evaluate(nodes, where, self._features_of_nodes(allowed, len(nodes.total), rng))
+            feature = tree.divide(splits)
+            last = depth == max_depth or tree.is_full
             rows.descend(feature, splits.goes_left, last=last)
-            total, lower, upper = self._children(level, splits, feature)
-            nodes.add_level(total, lower, upper)
-            if last or not len(total):
+            if last or not len(tree.newest.total):
                 break
-            level = self._plan_histograms(level, feature, total, lower, upper)
-        tree, leaf_values = nodes.finish()
+            where = self._plan_histograms(where, feature)
+        finished, leaf_values = tree.finish()
         rows.finish_tree(leaf_values)
-        return tree
+        return finished
 
-    # --- features ------------------------------------------------------------------------------------------------------
+    # --- features --------------------------------------------------------------------------------------------------
 
     def _features_of_tree(self, tree_number: int) -> Bools:
         n_features = self._rows.layout.n_features
@@ -193,109 +190,67 @@ class TreeGrower:
             mask[node, rng.permutation(candidates)[:n_chosen]] = True
         return mask
 
-    # --- one level -----------------------------------------------------------------------------------------------------
+    # --- one level -------------------------------------------------------------------------------------------------
 
-    def _root(self) -> _Level:
+    def _root(self) -> tuple[int, _Histograms]:
+        """Sum the root's histogram; any column's cells add up to the sum over all rows."""
         zero = np.zeros(1, np.int64)
-        total = np.array([self._rows.total()], np.int64)
-        return _Level(total, np.array([-np.inf]), np.array([np.inf]), slot=zero, built=zero, derived=zero - 1)
+        store, layout = self._store, self._rows.layout
+        store.restart()
+        store.reserve(1, 1)
+        self._fill_histograms(zero, zero)
+        first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
+        total = store.cells[0, first_column].sum() + store.partial[:, 0, first_column].sum()
+        return int(total), _Histograms(slot=zero, built=zero, derived=zero - 1)
 
-    def _evaluate(self, level: _Level, allowed: Bools) -> LevelSplits:
+    def _evaluate(self, nodes: Children, where: _Histograms, allowed: Bools) -> LevelSplits:
         """Fill the histograms of the level and find every node's best split."""
-        n_nodes = len(level.total)
+        n_nodes = len(nodes.total)
         splits = LevelSplits.empty(n_nodes)
         store = self._store
-        store.reserve(n_nodes, len(level.built))
+        store.reserve(n_nodes, len(where.built))
         if not store.batched:
-            self._evaluate_families(level, allowed, splits)
+            if where.derived[0] >= 0:  # the root has its histogram already
+                self._fill_histograms(where.built, where.slot[where.built])
+            self._evaluate_families(nodes, where, allowed, splits)
             return splits
         for first in range(0, n_nodes, store.capacity):  # too many nodes to keep: no subtraction, a batch at a time
             batch = np.arange(first, min(n_nodes, first + store.capacity))
             slot = np.zeros(n_nodes, np.int64)
             slot[batch] = batch - first
-            afresh = level._replace(slot=slot, built=batch, derived=np.full(len(batch), -1, np.int64))
-            self._evaluate_families(afresh, allowed, splits)
+            self._fill_histograms(batch, slot[batch])
+            afresh = _Histograms(slot=slot, built=batch, derived=np.full(len(batch), -1, np.int64))
+            self._evaluate_families(nodes, afresh, allowed, splits)
         return splits
 
-    def _evaluate_families(self, level: _Level, allowed: Bools, splits: LevelSplits) -> None:
-        store, layout, rows = self._store, self._rows.layout, self._rows
-        built_slots = level.slot[level.built]
-        rows.histograms(level.built, built_slots, store.cells, store.partial)
+    def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:
+        store = self._store
+        self._rows.histograms(nodes, slots, store.cells, store.partial)
         if self._split_rules.min_samples_leaf > 0:
-            rows.histograms(level.built, built_slots, store.count_cells, store.count_partial, counts=True)
-        n_families = len(level.built)
+            self._rows.histograms(nodes, slots, store.count_cells, store.count_partial, counts=True)
+
+    def _evaluate_families(self, nodes: Children, where: _Histograms, allowed: Bools, splits: LevelSplits) -> None:
+        store, layout, rows = self._store, self._rows.layout, self._rows
+        n_families = len(where.built)
         n_tasks = self._n_threads if n_families * layout.n_cells >= CELLS_WORTH_A_THREAD else 1
         cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         common = (
-            level.built, level.derived, level.slot, store.cells, store.partial, store.count_cells, store.count_partial,
-            level.total, rows.node_counts, allowed, self._monotone, level.lower, level.upper, self._split_rules,
-            layout.n_value_bins, layout.is_categorical, layout.column_of_feature, layout.owns_column,
-            layout.bin_of_code, layout.n_codes, layout.first_cell, splits,
+            where.built, where.derived, where.slot, store.cells, store.partial, store.count_cells, store.count_partial,
+            nodes.total, rows.node_counts, allowed, self._monotone, nodes.lower, nodes.upper, self._split_rules,
+            layout, splits,
         )  # fmt: skip
         self._team.run(evaluate_families, [(cuts[task], cuts[task + 1], *common) for task in range(n_tasks)])
 
-    def _choose(self, splits: LevelSplits, n_leaves: int) -> Ints:
-        """The feature each node splits on, -1 for those that become leaves.
-
-        A node splits if it gains enough; where leaves are limited, the best nodes of the level go first (ties: the
-        first node).
-        """
-        feature = np.where((splits.gain > MIN_GAIN) & (splits.gain >= self._rules.min_gain), splits.feature, -1)
-        if self._rules.max_leaves is not None:
-            good = np.flatnonzero(feature >= 0)
-            best_first = good[np.argsort(-splits.gain[good], kind="stable")]
-            feature[best_first[self._rules.max_leaves - n_leaves :]] = -1
-        return feature
-
-    def _children(self, level: _Level, splits: LevelSplits, feature: Ints) -> tuple[Ints, Floats, Floats]:
-        """Sums and bounds of the left and right child of each splitting node, in turn."""
-        parents = np.flatnonzero(feature >= 0)
-        total = np.empty(2 * len(parents), np.int64)
-        total[::2] = splits.left_sum[parents]
-        total[1::2] = level.total[parents] - total[::2]
-        lower, upper = np.repeat(level.lower[parents], 2), np.repeat(level.upper[parents], 2)
-        if len(self._monotone) and len(parents):
-            self._tighten(total, lower, upper, self._monotone[feature[parents]])
-        return total, lower, upper
-
-    def _tighten(self, total: Ints, lower: Floats, upper: Floats, direction: Ints) -> None:
-        """After a split on a constrained feature no value of one side's descendants may cross the middle."""
-        value = self._unscaled_values(total, lower, upper)
-        middle = (value[::2] + value[1::2]) / 2
-        up, down = direction > 0, direction < 0
-        upper[::2][up] = middle[up]
-        lower[1::2][up] = middle[up]
-        lower[::2][down] = middle[down]
-        upper[1::2][down] = middle[down]
-
-    def _plan_histograms(self, level: _Level, feature: Ints, total: Ints, lower: Floats, upper: Floats) -> _Level:
+    def _plan_histograms(self, parents: _Histograms, feature: Ints) -> _Histograms:
         """The smaller child is summed, in a new slot; the larger one takes over its parent's."""
-        count = self._rows.node_counts
-        first_child = np.arange(0, len(total), 2)
-        left_is_larger = (count[::2] > count[1::2]).astype(np.int64)
-        built, derived = first_child + left_is_larger, first_child + 1 - left_is_larger
-        slot = np.zeros(len(total), np.int64)
-        self._store.batched |= len(total) > self._store.capacity
-        if not self._store.batched:
-            slot[derived] = level.slot[feature >= 0]
-            slot[built] = self._store.free_slots(slot[derived])
-        return _Level(total, lower, upper, slot, built, derived)
-
-    # --- values --------------------------------------------------------------------------------------------------------
-
-    def _unscaled_values(self, total: Ints, lower: Floats, upper: Floats) -> Floats:
-        gradient = (total >> 32) * self._gradient_unit
-        denominator = (total & 0xFFFFFFFF) * self._hessian_unit + self._rules.l2
-        if self._rules.l2 == 0.0:  # an empty child has no opinion
-            gradient[denominator == 0] = 0.0
-            denominator[denominator == 0] = 1.0
-        value: Floats = -gradient / denominator
-        return np.clip(value, lower, upper) if len(self._monotone) else value
-
-    def _values(self, total: Ints, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
-        """What each node would add to a score, and its hessian sum."""
-        cover: Floats = (total & 0xFFFFFFFF) * self._hessian_unit
-        return self._unscaled_values(total, lower, upper) * self._rules.learning_rate, cover
+        counts = self._rows.node_counts
+        n_families = len(counts) // 2
+        plan = _Histograms(
+            np.empty(len(counts), np.int64), np.empty(n_families, np.int64), np.empty(n_families, np.int64)
+        )
+        plan_slots(counts, feature, parents.slot, *plan)
+        self._store.batched |= len(counts) > self._store.capacity
+        return plan
 
 
 class _HistogramStore:
@@ -329,99 +284,9 @@ class _HistogramStore:
             if self._with_counts:
                 self.count_partial = np.empty_like(self.partial)
 
-    def free_slots(self, taken: Ints) -> Ints:
-        """As many slots again as are taken, the lowest ones."""
-        free = np.ones(max(2 * len(taken), int(taken.max()) + 1), np.bool_)
-        free[taken] = False
-        return np.flatnonzero(free)[: len(taken)]
-
 
 def _with_more_slots(cells: Ints, n_slots: int, n_cells: int | None = None) -> Ints:
     larger = np.empty((n_slots, cells.shape[1] if n_cells is None else n_cells), np.int64)
     if larger.shape[1] == cells.shape[1]:
         larger[: len(cells)] = cells
     return larger
-
-
-class _TreeUnderConstruction:
-    """Collects nodes breadth-first, a level at a time, and turns them into a `Tree`."""
-
-    def __init__(self, edges: FlatEdges, root: _Level, values: Callable[..., tuple[Floats, Floats]]) -> None:
-        self._edges = edges
-        self._node_values = values
-        self.n_leaves = 1
-        self._n_nodes = 0
-        self._values: list[Floats] = []
-        self._covers: list[Floats] = []
-        self._levels: list[tuple[Ints, LevelSplits]] = []
-        self.add_level(root.total, root.lower, root.upper)
-
-    def split_level(self, feature: Ints, splits: LevelSplits) -> int:
-        """Node k of the newest level splits on feature[k], or not where that is -1; returns the leaves there are then."""
-        self._levels.append((feature, splits))
-        self.n_leaves += int(np.count_nonzero(feature >= 0))
-        return self.n_leaves
-
-    def add_level(self, total: Ints, lower: Floats, upper: Floats) -> None:
-        """The children of the splitting nodes."""
-        value, cover = self._node_values(total, lower, upper)
-        self._values.append(value)
-        self._covers.append(cover)
-        self._n_nodes += len(total)
-
-    def finish(self) -> tuple[Tree, Scores]:
-        """The tree, and its leaf values in the order that `Rows.finish_tree` asks for."""
-        n = self._n_nodes
-        n_last = n - sum(len(feature) for feature, _ in self._levels)  # children of the last level: all leaves
-        feature = np.concatenate([*(f for f, _ in self._levels), np.full(n_last, -1, np.int64)])
-        inner = np.flatnonzero(feature >= 0)
-        split = {
-            name: np.concatenate([getattr(s, name)[f >= 0] for f, s in self._levels])
-            for name in ("bin", "gain", "missing_left")
-        }
-        left = np.full(n, -1, np.int32)
-        left[inner] = np.arange(1, n, 2)  # breadth-first: the k-th inner node has children 2k + 1 and 2k + 2
-        bins, gain, missing_left = np.full(n, -1, np.int32), np.zeros(n, np.float32), np.zeros(n, np.bool_)
-        bins[inner], gain[inner], missing_left[inner] = split["bin"], split["gain"], split["missing_left"]
-        level_set, left_levels = self._level_sets(n, inner[split["bin"] < 0])
-        value = np.concatenate(self._values).astype(np.float32)
-        tree = Tree(
-            feature=feature.astype(np.int32),
-            bin=bins,
-            threshold=self._edges.thresholds(feature, bins),
-            missing_left=missing_left,
-            left=left,
-            right=np.where(left >= 0, left + 1, -1).astype(np.int32),
-            value=value,
-            gain=gain,
-            cover=np.concatenate(self._covers),
-            level_set=level_set,
-            left_levels=left_levels,
-        )
-        return tree, value[self._leaves_by_level(feature)]
-
-    def _level_sets(self, n_nodes: int, by_levels: Ints) -> tuple[Int32s, Bools]:
-        level_set = np.full(n_nodes, -1, np.int32)
-        level_set[by_levels] = np.arange(len(by_levels))
-        if not len(by_levels):
-            return level_set, np.zeros((0, 256), np.bool_)
-        tables = [s.goes_left[(f >= 0) & (s.bin < 0)] for f, s in self._levels]
-        return level_set, np.concatenate(tables).astype(np.bool_)
-
-    def _leaves_by_level(self, feature: Ints) -> Ints:
-        """Leaves of each level in order, except that the last split level's children stand where their parents do."""
-        leaves = np.flatnonzero(feature < 0)
-        last_feature = self._levels[-1][0]
-        n_last_children = 2 * int(np.count_nonzero(last_feature >= 0))
-        if n_last_children == 0 or n_last_children == 2 * len(last_feature):
-            return leaves
-        first_of_last = self._n_nodes - n_last_children - len(last_feature)
-        order: list[int] = leaves[leaves < first_of_last].tolist()
-        child = self._n_nodes - n_last_children
-        for position, splits_on in enumerate(last_feature.tolist()):
-            if splits_on < 0:
-                order.append(first_of_last + position)
-            else:
-                order += [child, child + 1]
-                child += 2
-        return np.array(order, np.int64)

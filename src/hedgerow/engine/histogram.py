@@ -15,7 +15,9 @@ from hedgerow.engine.dtypes import Ints, RowIds, Words
 from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import CELLS_PER_WORD
 
-GATHER_ROWS = 2048  # rows gathered before they are added: the loads are independent, so their cache misses overlap
+GATHER_ROWS = 512
+"""Rows gathered before they are added. The loads are independent, so their cache misses overlap; and 512 rows' records
+are still in the L1 cache when their second word is wanted."""
 
 
 @inline_kernel
@@ -141,7 +143,7 @@ def root_histogram(
 
 @kernel
 def node_histograms(
-    words: Words,  # in  [words, rows]
+    records: Words,  # in  [rows, words]
     values: Ints,  # in  [rows] packed gradients, by row number
     row_ids: RowIds,  # in  row numbers, grouped by node
     starts: Ints,  # in  [active nodes] this thread's range of row_ids for each node
@@ -154,6 +156,9 @@ def node_histograms(
     columns_in_word: Ints,
 ) -> None:
     """Histograms of several nodes over one thread's rows."""
+    n_words = columns_in_word.shape[0]
+    flat = records.reshape(-1)
+    place_buffer = np.empty(GATHER_ROWS, np.uint64)
     word_buffer = np.empty(GATHER_ROWS, np.uint64)
     value_buffer = np.empty(GATHER_ROWS, np.int64)
     for which in range(nodes.shape[0]):
@@ -162,13 +167,48 @@ def node_histograms(
         stop = stops[nodes[which]]
         for begin in range(starts[nodes[which]], stop, GATHER_ROWS):
             rows = row_ids[begin : min(stop, begin + GATHER_ROWS)]
+            places = place_buffer[: rows.shape[0]]
             gathered_values = value_buffer[: rows.shape[0]]
+            gathered_words = word_buffer[: rows.shape[0]]
+            for k in range(rows.shape[0]):
+                places[k] = np.uint64(rows[k]) * np.uint64(n_words)
             for k in range(rows.shape[0]):
                 gathered_values[k] = values[np.uint64(rows[k])]
-            gathered_words = word_buffer[: rows.shape[0]]
-            for word in range(words.shape[0]):
-                source = words[word]
+            for word in range(n_words):
+                source = flat[word:]
                 for k in range(rows.shape[0]):
-                    gathered_words[k] = source[np.uint64(rows[k])]
+                    gathered_words[k] = source[places[k]]
                 tile = mine[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
                 add_word(gathered_words, gathered_values, tile, columns_in_word[word])
+
+
+@kernel
+def plan_slots(
+    counts: Ints,  # in  [children] rows of each, left and right in turn
+    feature: Ints,  # in  [parents] -1 for those that did not split
+    parent_slots: Ints,  # in  [parents]
+    slots: Ints,  # out [children]
+    built: Ints,  # out [families] the smaller child, summed from its rows, in the lowest free slot
+    derived: Ints,  # out [families] the larger one, which takes over its parent's slot and subtracts
+) -> None:
+    """Which child of each splitting node is summed, and where both histograms go."""
+    taken = np.zeros(counts.shape[0], np.bool_)  # there is always room among as many slots as there are children
+    family = 0
+    for parent in range(feature.shape[0]):
+        if feature[parent] < 0:
+            continue
+        left = 2 * family
+        left_is_larger = counts[left] > counts[left + 1]
+        built[family] = left + 1 if left_is_larger else left
+        derived[family] = left if left_is_larger else left + 1
+        slot = parent_slots[parent]
+        slots[derived[family]] = slot
+        if slot < taken.shape[0]:
+            taken[slot] = True
+        family += 1
+    free = 0
+    for k in range(family):
+        while taken[free]:
+            free += 1
+        slots[built[k]] = free
+        free += 1

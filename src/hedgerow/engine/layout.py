@@ -11,11 +11,13 @@ marginal of the bundle's. One-hot groups and small columns of any kind shrink to
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.engine.dtypes import BIN, MAX_BINS, WORD, Bools, Bytes, Ints, Words
+from hedgerow.engine.dtypes import BIN, MAX_BINS, WORD, Bools, Bytes, Ints, RowIds, Words
 from hedgerow.engine.jit import kernel
 from hedgerow.engine.threads import Team
 
@@ -24,12 +26,11 @@ CELLS_PER_COLUMN = 256
 CELLS_PER_WORD = COLUMNS_PER_WORD * CELLS_PER_COLUMN
 LARGEST_BUNDLED_FEATURE = 32  # codes; above that a feature fills its own byte too well to share it
 SAMPLE_ROWS = 20_000  # a bundle that is too large on a sample is too large on all rows: most candidates fail early
-ROWS_PER_BLOCK = 4096
+ROWS_PER_BLOCK = 1024
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The map from features to cells. Small arrays, shared by the kernels of `histogram` and `splitting`."""
+class Layout(NamedTuple):
+    """The map from features to cells: small arrays that kernels take whole."""
 
     n_value_bins: Ints  # [features] the missing code is n_value_bins[f]
     is_categorical: Bools  # [features]
@@ -42,10 +43,12 @@ class Layout:
 
     @property
     def n_features(self) -> int:
+        """What the user sees."""
         return len(self.n_value_bins)
 
     @property
     def n_columns(self) -> int:
+        """Bytes per row: features that share one count once."""
         return len(self.n_codes)
 
     @property
@@ -73,15 +76,25 @@ class Layout:
 
 @dataclass(frozen=True)
 class PackedColumns:
-    """The binned rows in the two shapes the kernels want; two bytes per cell in all."""
+    """The binned rows in the three shapes the kernels want; three bytes per cell in all."""
 
     layout: Layout
-    columns: Bytes  # [columns, rows] read one column at a time by the partition
-    words: Words  # [words, rows] read a row's eight columns at a time by the histograms
+    columns: Bytes  # [columns, rows] for the partition, which reads one column
+    words: Words  # [words, rows] for the root's histogram, which reads all rows, eight columns at a time
+    records: Words  # [rows, words] for other nodes' histograms: all of a row's words in one or two cache lines
 
     @property
     def n_rows(self) -> int:
+        """Rows."""
         return int(self.columns.shape[1])
+
+    def reordered(self, order: RowIds, *, n_threads: int = 1) -> PackedColumns:
+        """The same rows in another order: row i is what row order[i] was."""
+        columns = np.empty_like(self.columns)
+        cuts = [self.n_rows * part // n_threads for part in range(n_threads + 1)]
+        tasks = [(self.columns, order, columns, *limits) for limits in itertools.pairwise(cuts)]
+        Team(n_threads).run(take_rows, tasks)
+        return PackedColumns(self.layout, columns, *_pack_words(columns, self.layout, n_threads))
 
 
 def pack(
@@ -98,7 +111,7 @@ def pack(
     columns = codes
     if bundle and len(small) > 1:
         layout, columns = _bundle(codes, layout, small)
-    return PackedColumns(layout, columns, _pack_words(columns, layout, n_threads))
+    return PackedColumns(layout, columns, *_pack_words(columns, layout, n_threads))
 
 
 @dataclass
@@ -183,18 +196,21 @@ def _spread_over_words(n_columns: int) -> tuple[Ints, Ints]:
     return np.array(first_cell, np.int64), columns_in_word
 
 
-def _pack_words(columns: Bytes, layout: Layout, n_threads: int) -> Words:
-    n_rows = columns.shape[1]
-    words = np.empty((len(layout.columns_in_word), n_rows), WORD)
+def _pack_words(columns: Bytes, layout: Layout, n_threads: int) -> tuple[Words, Words]:
+    n_words, n_rows = len(layout.columns_in_word), columns.shape[1]
+    words, records = np.empty((n_words, n_rows), WORD), np.empty((n_rows, n_words), WORD)
     cuts = [n_rows * part // n_threads for part in range(n_threads + 1)]
-    tasks = [(columns, layout.columns_in_word, words, cuts[part], cuts[part + 1]) for part in range(n_threads)]
+    tasks = [(columns, layout.columns_in_word, words, records, *limits) for limits in itertools.pairwise(cuts)]
     Team(n_threads).run(pack_rows, tasks)
-    return words
+    return words, records
 
 
 @kernel
-def pack_rows(columns: Bytes, columns_in_word: Ints, words: Words, start: int, stop: int) -> None:
-    """words[w, i] = its columns' bytes of row i, the first column lowest; rows start..stop, in cache-sized blocks."""
+def pack_rows(columns: Bytes, columns_in_word: Ints, words: Words, records: Words, start: int, stop: int) -> None:
+    """words[w, i] = records[i, w] = the bytes of word w's columns in row i, the first column lowest.
+
+    Rows start..stop, in blocks that stay in the cache.
+    """
     for block in range(start, stop, ROWS_PER_BLOCK):
         end = min(stop, block + ROWS_PER_BLOCK)
         first = 0
@@ -208,6 +224,20 @@ def pack_rows(columns: Bytes, columns_in_word: Ints, words: Words, start: int, s
                 for row in range(out.shape[0]):
                     out[row] |= np.uint64(column[row]) << shift
             first += columns_in_word[word]
+        for word in range(words.shape[0]):
+            for row in range(block, end):
+                records[row, word] = words[word, row]
+
+
+@kernel
+def take_rows(columns: Bytes, order: RowIds, out: Bytes, start: int, stop: int) -> None:
+    """out[:, i] = columns[:, order[i]] for rows start..stop."""
+    for column in range(columns.shape[0]):
+        source = columns[column]
+        target = out[column, start:stop]
+        rows = order[start:stop]
+        for k in range(rows.shape[0]):
+            target[k] = source[np.uint64(rows[k])]
 
 
 @kernel

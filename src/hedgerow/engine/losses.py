@@ -42,9 +42,7 @@ class Quantiser:
     weight_unit: float = 1.0
 
     @classmethod
-    def for_job(
-        cls, loss: Loss, total_weight: float, *, n_rows: int, gradient_bits: int | None = None
-    ) -> Quantiser:
+    def for_job(cls, loss: Loss, total_weight: float, *, n_rows: int, gradient_bits: int | None = None) -> Quantiser:
         """The finest scales at which the sum over any subset of the rows stays inside its field.
 
         |sum g| <= scale * bound * total_weight + (n_rows + total_weight) / 2 <= 7/8 * 2**31 + 1/8 * 2**31.
@@ -76,7 +74,7 @@ class Quantiser:
 
 
 def _weight_unit(mean_weight: float) -> float:
-    """1 for ordinary weights; for very small or large ones the power of two near their mean, so no precision is lost."""
+    """1 for ordinary weights; for very small or large ones the power of two near their mean, to lose no precision."""
     if mean_weight <= 0 or 0.5 <= mean_weight < 16:
         return 1.0
     return float(2.0 ** math.floor(math.log2(mean_weight)))
@@ -97,13 +95,13 @@ class Loss:
             raise InvalidParameter(f"softmax needs at least 3 classes, got {self.n_outputs}; use logistic for two")
         low, high = self.label_range
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise InvalidParameter(f"label_range must be (low, high) with low <= high, both finite, got {self.label_range}")
+            raise InvalidParameter(f"label_range must be (low, high), finite and in order, got {self.label_range}")
         if self.name == "poisson" and low < 0:
             raise InvalidParameter(f"poisson needs labels of at least 0, got label_range={self.label_range}")
 
     @property
     def gradient_bound(self) -> float:
-        """|g| of a row of weight 1. A squared-loss gradient beyond the label range (a score that overshot) is clipped."""
+        """|g| of a row of weight 1; a squared-loss gradient beyond the label range (an overshot score) is clipped."""
         low, high = self.label_range
         if self.name == "squared":
             return max(high - low, 1e-30)
@@ -144,14 +142,13 @@ class Loss:
 
 
 def weight_total(weight: Floats | None, n_rows: int) -> float:
-    """An upper bound of the weights' sum that does not depend on the order of rows (integers are summed)."""
+    """The weights' sum, or slightly more, as a number that does not depend on the order of rows."""
     if weight is None:
         return float(n_rows)
-    largest = float(weight.max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    steps = int(np.ceil(weight * (WEIGHT_STEPS / largest)).astype(np.int64).sum())
-    return steps * (largest / WEIGHT_STEPS)
+    if np.array_equal(weight, np.floor(weight)):  # a sum of whole numbers is exact in any order
+        return float(weight.sum())
+    step = float(weight.max()) / WEIGHT_STEPS
+    return int(np.ceil(weight / step).astype(np.int64).sum()) * step
 
 
 def weighted_mean(labels: Floats, weight: Floats | None, label_range: tuple[float, float]) -> float:
@@ -165,10 +162,12 @@ def weighted_mean(labels: Floats, weight: Floats | None, label_range: tuple[floa
 
 
 def _whole_total(values: Floats, weight: Floats | None) -> float:
-    """Sum of values in [0, 1], each times its weight, as integers of 2**-30 of the largest weight."""
+    """Sum of values in [0, 1] times weights, in integer steps of 2**-30; whole weights count as repeated rows."""
+    steps = np.rint(values * LABEL_STEPS)
     if weight is not None:
-        values = values * (weight / weight.max())
-    return float(np.rint(values * LABEL_STEPS).astype(np.int64).sum())
+        unit = _weight_unit(weight_total(weight, len(weight)) / max(int(np.count_nonzero(weight)), 1))
+        steps = np.rint(steps * (weight / unit))
+    return float(steps.astype(np.int64).sum())
 
 
 # --- gradients -----------------------------------------------------------------------------------------------------
@@ -176,8 +175,11 @@ def _whole_total(values: Floats, weight: Floats | None) -> float:
 
 @inline_kernel
 def _sigmoid(margin: np.float32) -> np.float32:
-    """1 / (1 + exp(-x)) as 1/2 + tanh(x/2)/2 with a rational tanh: no branch and no call, so the loop over rows is
-    vectorised; within 2e-7 of the true value, far below the quantum of a gradient."""
+    """1 / (1 + exp(-x)) as 1/2 + tanh(x/2)/2 with a rational tanh.
+
+    No branch and no call, so the loop over rows is vectorised; within 2e-7 of the true value, which is far below the
+    quantum of a gradient.
+    """
     x = margin * np.float32(0.5)
     x = min(max(x, np.float32(-9.0)), np.float32(9.0))
     z = x * x
@@ -210,7 +212,8 @@ def exponential(x: np.float32) -> np.float32:
     p = p * r + np.float32(4.16657962e-2)
     p = p * r + np.float32(1.66666654e-1)
     p = p * r + np.float32(5.00000012e-1)
-    return (p * r * r + r + np.float32(1.0)) * _POWERS_OF_TWO[np.int64(k) + 126]
+    result: np.float32 = (p * r * r + r + np.float32(1.0)) * _POWERS_OF_TWO[np.int64(k) + 126]
+    return result
 
 
 @inline_kernel
@@ -265,7 +268,14 @@ def poisson_gradients(
 
 @kernel
 def softmax_gradients(
-    scores: Scores, labels: Scores, bases: Scores, g_scale: np.float32, h_scale: np.float32, packed: Ints, start: int, stop: int
+    scores: Scores,
+    labels: Scores,
+    bases: Scores,
+    g_scale: np.float32,
+    h_scale: np.float32,
+    packed: Ints,
+    start: int,
+    stop: int,
 ) -> None:
     """g = p_k - [y = k], h = 2 p_k (1 - p_k) for every class k; scores and packed are [classes, rows]. Unit weights."""
     one = np.float32(1.0)

@@ -24,6 +24,7 @@ class Metric:
     losses: tuple[str, ...] = ()
 
     def __call__(self, loss: Loss, labels: Floats, raw: Floats, weight: Floats | None) -> float:
+        """The metric of raw scores [rows, outputs]."""
         return float(self.function(labels, loss.predictions(raw), weight))
 
 
@@ -44,11 +45,13 @@ def _mean(values: Floats, weight: Floats | None) -> float:
 
 
 def log_loss(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
+    """Mean of -log of the share given to the true class."""
     own = shares[np.arange(len(labels)), labels.astype(np.int64)]
     return _mean(-np.log(np.maximum(own, SMALLEST)), weight)
 
 
 def error_rate(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
+    """Share of rows whose likeliest class is not the true one."""
     return _mean((shares.argmax(axis=1) != labels).astype(np.float64), weight)
 
 
@@ -66,10 +69,12 @@ def area_under_curve(labels: Floats, shares: Floats, weight: Floats | None = Non
 
 
 def root_mean_squared_error(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
+    """Square root of the mean squared difference."""
     return float(np.sqrt(_mean((labels - predictions) ** 2, weight)))
 
 
 def mean_absolute_error(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
+    """Mean absolute difference."""
     return _mean(np.abs(labels - predictions), weight)
 
 

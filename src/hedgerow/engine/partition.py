@@ -40,7 +40,7 @@ def partition_nodes(
     child_starts: Ints,  # out [2 x splitting nodes] left and right child of each in turn
     child_stops: Ints,
 ) -> None:
-    """Split the segments of one thread. Branch-free: each id is written to both ends, and one of the ends moves."""
+    """Split the segments of one thread. Branch-free: a select picks the end to write to, and that end moves."""
     by_code = np.empty(256, np.uint8)
     child = 0
     for node in range(feature.shape[0]):
@@ -56,8 +56,7 @@ def partition_nodes(
         for k in range(rows.shape[0]):
             row = rows[k]
             left = np.uint64(by_code[np.uint64(column[np.uint64(row)])])
-            target[front] = row
-            target[back] = row
+            target[front if left else back] = row
             front += left
             back += left - np.uint64(1)
         child_starts[child] = start

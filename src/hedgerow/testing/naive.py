@@ -12,11 +12,66 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.growth import GrowthRules
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LEVEL_SMOOTHING, MIN_GAIN
 
 # --- binning -------------------------------------------------------------------------------------------------------
+
+
+def edges(values: Iterable[float], n_bins: int, weights: Iterable[float] | None = None) -> list[float]:
+    """The cuts of one column, from a dictionary of its distinct values and a walk along them."""
+    rows = [(float(value), 1.0) for value in values]
+    if weights is not None:
+        rows = [(value, float(weight)) for (value, _), weight in zip(rows, weights, strict=True)]
+    heaviest = max(weight for _, weight in rows)
+    bits = min(31, 52 - len(rows).bit_length())
+    mass: dict[float, int] = {}
+    for value, weight in rows:
+        if weight > 0 and not math.isnan(value):
+            mass[value] = mass.get(value, 0) + max(1, round(weight / heaviest * 2**bits))
+    distinct = sorted(mass)
+    boundaries = list(range(len(distinct) - 1))  # boundary j lies after the j-th distinct value
+    if len(distinct) > n_bins:
+        below = [sum(mass[value] for value in distinct[: j + 1]) for j in boundaries]
+        boundaries = _spread(below, sum(mass.values()), n_bins - 1)
+    found = [_edge(distinct[j], distinct[j + 1]) for j in boundaries]
+    return [edge for edge in found if edge is not None]
+
+
+def _spread(below: Sequence[int], total: int, n_cuts: int) -> list[int]:
+    """Each cut at the boundary nearest to an even share of the weight that is left; the left one of two equals."""
+    reached = [b * (0.5 / total) + (j + 1) * (0.5 / (len(below) + 1)) for j, b in enumerate(below)]
+    chosen: list[int] = []
+    for k in range(n_cuts):
+        start = reached[chosen[-1]] if chosen else 0.0
+        target = start + (1.0 - start) / (n_cuts + 1 - k)
+        first = chosen[-1] + 1 if chosen else 0
+        possible = range(first, len(below) - (n_cuts - k) + 1)  # leave a boundary for each cut to come
+        chosen.append(min(possible, key=lambda j: abs(reached[j] - target)))
+    return chosen
+
+
+def _edge(a: float, b: float) -> float | None:
+    """The edge between two neighbouring values, None if they differ only by being infinite."""
+    largest, largest32 = float(np.finfo(np.float64).max), float(np.finfo(np.float32).max)
+    a, b = max(a, -largest), min(b, largest)
+    if a == b:
+        return None
+
+    def to32(x: float) -> float:
+        return float(np.float32(min(max(x, -largest32), largest32)))
+
+    for edge in (to32(a / 2 + b / 2), to32(b)):
+        if to32(a) < edge <= b:
+            return edge + 0.0
+    return b + 0.0
+
+
+def code(value: float, edges: Sequence[float]) -> int:
+    """The bin of one number, by counting."""
+    return len(edges) + 1 if math.isnan(value) else sum(edge <= value for edge in edges)
 
 
 # --- histogram, splitting, growth ----------------------------------------------------------------------------------
@@ -28,7 +83,13 @@ def sigmoid(margin: np.ndarray) -> np.ndarray:
     x = np.clip(margin.astype(f) * f(0.5), f(-9), f(9))
     z = x * x
     p = f(-2.76076847742355e-16) * z + f(2.00018790482477e-13)
-    for c in (-8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03):
+    for c in (
+        -8.60467152213735e-11,
+        5.12229709037114e-08,
+        1.48572235717979e-05,
+        6.37261928875436e-04,
+        4.89352455891786e-03,
+    ):
         p = p * z + f(c)
     q = f(1.19825839466702e-06) * z + f(1.18534705686654e-04)
     for c in (2.26843463243900e-03, 4.89352518554385e-03):
@@ -51,7 +112,12 @@ def exponential(x: np.ndarray) -> np.ndarray:
 
 
 def quantised(
-    loss: Loss, quantiser: Quantiser, scores: np.ndarray, labels: np.ndarray, bases: np.ndarray, weight: np.ndarray | None
+    loss: Loss,
+    quantiser: Quantiser,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    bases: np.ndarray,
+    weight: np.ndarray | None,
 ) -> list[list[tuple[int, int]]]:
     """(g, h) of every row as Python integers, per output. `scores` is float32 [outputs, rows]."""
     f = np.float32
@@ -66,18 +132,22 @@ def quantised(
         for power in powers:
             total = total + power
         shares = [power / total for power in powers]
+    g: np.ndarray
+    h: np.ndarray
     for k in range(loss.n_outputs):
         if loss.name == "logistic":
             p = sigmoid(margins[0])
             g, h = p - labels32, p * (f(1) - p)
         elif loss.name == "squared":
             bound = f(loss.gradient_bound)
-            g, h = np.clip(scores[0] - labels32, -bound, bound), np.ones(len(labels), f)
+            g = np.minimum(np.maximum(scores[0] - labels32, -bound), bound)
+            h = np.ones_like(labels32)
         elif loss.name == "poisson":
             mean = np.minimum(exponential(margins[0]), f(loss.gradient_bound))
             g, h = mean - labels32, mean
         else:
-            g, h = shares[k] - (labels == k).astype(f), f(2) * shares[k] * (f(1) - shares[k])
+            g = shares[k] - (labels == k).astype(f)
+            h = f(2) * shares[k] * (f(1) - shares[k])
         rows = []
         for row in range(len(labels)):
             gi, hi = math.floor(g[row] * g_scale + f(0.5)), math.floor(h[row] * h_scale + f(0.5))
@@ -89,7 +159,9 @@ def quantised(
     return result
 
 
-def histogram(codes: np.ndarray, pairs: list[tuple[int, int]], rows: Iterable[int], feature: int, n_codes: int) -> list[list[int]]:
+def histogram(
+    codes: np.ndarray, pairs: list[tuple[int, int]], rows: Iterable[int], feature: int, n_codes: int
+) -> list[list[int]]:
     """[g sum, h sum, count] per code of one feature over `rows`."""
     cells = [[0, 0, 0] for _ in range(n_codes)]
     for row in rows:
@@ -227,7 +299,11 @@ def grow_tree(
             )
             middle = (raw_value(sides[0], bounds) + raw_value(sides[1], bounds)) / 2
             direction = rules.monotone[split.feature] if rules.monotone else 0
-            limits = {0: (bounds, bounds), 1: ((bounds[0], middle), (middle, bounds[1])), -1: ((middle, bounds[1]), (bounds[0], middle))}
+            limits = {
+                0: (bounds, bounds),
+                1: ((bounds[0], middle), (middle, bounds[1])),
+                -1: ((middle, bounds[1]), (bounds[0], middle)),
+            }
             for side, limit in zip(sides, limits[direction], strict=True):
                 frontier.append((len(nodes), limit))
                 nodes.append(NaiveNode(np.float32(raw_value(side, limit) * rules.learning_rate), side))
@@ -235,5 +311,34 @@ def grow_tree(
     return nodes
 
 
-
 # --- prediction ----------------------------------------------------------------------------------------------------
+
+
+def leaf_of(tree: Tree, features: Sequence[FeatureBins], row: Sequence[float]) -> int:
+    """The leaf that one row of raw values reaches: by thresholds and levels, without any codes."""
+    node = 0
+    while tree.feature[node] >= 0:
+        x, bins = float(row[tree.feature[node]]), features[tree.feature[node]]
+        if bins.levels is not None:
+            seen = x in range(len(bins.levels))
+            goes_left = tree.left_levels[tree.level_set[node], int(x)] if seen else tree.missing_left[node]
+        elif math.isnan(x):
+            goes_left = tree.missing_left[node]
+        else:
+            goes_left = x < tree.threshold[node] or tree.bin[node] == bins.n_value_bins - 1
+        node = int(tree.left[node] if goes_left else tree.right[node])
+    return node
+
+
+def leaves(model: Ensemble, matrix: np.ndarray) -> np.ndarray:
+    """The leaf of each row in each tree."""
+    result = [[leaf_of(tree, model.features, row) for tree in model.trees] for row in matrix.tolist()]
+    return np.array(result, np.int32).reshape(len(matrix), len(model.trees))
+
+
+def raw_scores(model: Ensemble, matrix: np.ndarray) -> np.ndarray:
+    """Float32 sums of leaf values in the order of the trees, one per output; then the base score, in float64."""
+    scores = np.zeros((len(matrix), model.n_outputs), np.float32)
+    for t, reached in enumerate(leaves(model, matrix).T):
+        scores[:, t % model.n_outputs] += model.trees[t].value[reached]
+    return model.base_scores + scores

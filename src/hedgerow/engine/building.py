@@ -1,0 +1,268 @@
+"""A tree under construction: which nodes of a level split, what their children hold, and the finished `Tree`.
+
+Nodes are numbered breadth-first as they arise, so the k-th node that splits has children 2k + 1 and 2k + 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.ensemble import Tree
+from hedgerow.engine.jit import inline_kernel, kernel
+from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, gradient_of, hessian_of
+
+
+class ValueRules(NamedTuple):
+    """How a node's sums become its value, and how much a split must gain."""
+
+    gradient_unit: float
+    hessian_unit: float
+    l2: float
+    learning_rate: float
+    min_gain: float
+
+
+class NodeArrays(NamedTuple):
+    """The fields of `Tree` that are written level by level, with room to spare."""
+
+    feature: Int32s
+    bin: Int32s
+    missing_left: Bools
+    left: Int32s
+    value: Scores
+    gain: Scores
+    cover: Floats
+
+    @classmethod
+    def with_room_for(cls, n_nodes: int) -> NodeArrays:
+        """Leaves without a value."""
+        return cls(
+            feature=np.full(n_nodes, -1, np.int32),
+            bin=np.full(n_nodes, -1, np.int32),
+            missing_left=np.zeros(n_nodes, np.bool_),
+            left=np.full(n_nodes, -1, np.int32),
+            value=np.zeros(n_nodes, np.float32),
+            gain=np.zeros(n_nodes, np.float32),
+            cover=np.zeros(n_nodes, np.float64),
+        )
+
+    def enlarged(self, n_nodes: int) -> NodeArrays:
+        """The same nodes in larger arrays."""
+        larger = NodeArrays.with_room_for(n_nodes)
+        for name in self._fields:
+            getattr(larger, name)[: len(self.value)] = getattr(self, name)
+        return larger
+
+    def first(self, n_nodes: int) -> NodeArrays:
+        """The nodes that there are, without the spare room."""
+        return NodeArrays(
+            self.feature[:n_nodes],
+            self.bin[:n_nodes],
+            self.missing_left[:n_nodes],
+            self.left[:n_nodes],
+            self.value[:n_nodes],
+            self.gain[:n_nodes],
+            self.cover[:n_nodes],
+        )
+
+
+class Children(NamedTuple):
+    """Left and right child of each splitting node, in turn."""
+
+    total: Ints  # packed
+    lower: Floats  # bounds that monotone constraints put on values
+    upper: Floats
+
+
+class FlatEdges:
+    """Every feature's edges in one array, each followed by +inf: the threshold of (feature, bin) is one look-up."""
+
+    def __init__(self, edges: Sequence[Floats | None]) -> None:
+        closed = [np.append(e, np.inf) if e is not None else np.empty(0) for e in edges]
+        self._first = np.concatenate([[0], np.cumsum([len(e) for e in closed])])[:-1].astype(np.int64)
+        self._flat = np.concatenate(closed)
+        self.some_categorical = any(e is None for e in edges)
+
+    def thresholds(self, feature: Int32s, bins: Int32s) -> Floats:
+        """x < threshold goes left; NaN for leaves and splits by levels, +inf where all values there are go left."""
+        numeric = bins >= 0
+        result = np.full(len(feature), np.nan)
+        result[numeric] = self._flat[self._first[feature[numeric]] + bins[numeric]]
+        return result
+
+
+class TreeBuilder:
+    """Takes the best splits of level after level and gives back what to do with each."""
+
+    def __init__(
+        self, rules: ValueRules, monotone: Ints, edges: FlatEdges, max_leaves: int | None, root_total: int
+    ) -> None:
+        self._rules, self._monotone, self._edges = rules, monotone, edges
+        self._max_leaves = max_leaves
+        self._nodes = NodeArrays.with_room_for(127)
+        self._n_nodes = 1
+        self._first = 0  # first node of the newest level
+        self.n_leaves = 1
+        self._left_levels: list[Bytes] = []
+        root = Children(np.array([root_total]), np.array([-np.inf]), np.array([np.inf]))
+        write_values(root, rules, 0, self._nodes)
+        self.newest = root
+
+    def divide(self, splits: LevelSplits) -> Ints:
+        """The feature each node of the newest level splits on, -1 where it does not; `newest` becomes the children.
+
+        A node splits if it gains enough. Where leaves are limited, the best nodes of the level go first.
+        """
+        n_level = len(splits.gain)
+        if len(self._nodes.value) < self._n_nodes + 2 * n_level:
+            self._nodes = self._nodes.enlarged(2 * (self._n_nodes + 2 * n_level))
+        room = n_level if self._max_leaves is None else self._max_leaves - self.n_leaves
+        feature = np.empty(n_level, np.int64)
+        children = Children(np.empty(2 * n_level, np.int64), np.empty(2 * n_level), np.empty(2 * n_level))
+        n_splitting = divide_level(
+            splits,
+            self.newest,
+            self._rules,
+            self._monotone,
+            room,
+            self._first,
+            self._n_nodes,
+            self._nodes,
+            feature,
+            children,
+        )
+        if self._edges.some_categorical:
+            self._left_levels.append(splits.goes_left[(feature >= 0) & (splits.bin < 0)])
+        n_children = 2 * n_splitting
+        self.newest = Children(children.total[:n_children], children.lower[:n_children], children.upper[:n_children])
+        self._level_feature = feature
+        self._first = self._n_nodes
+        self._n_nodes += 2 * n_splitting
+        self.n_leaves += n_splitting
+        return feature
+
+    @property
+    def is_full(self) -> bool:
+        """No further leaf is allowed."""
+        return self.n_leaves == self._max_leaves
+
+    def finish(self) -> tuple[Tree, Scores]:
+        """The tree, and its leaf values in the order that `Rows.finish_tree` asks for."""
+        nodes = self._nodes.first(self._n_nodes)
+        left_levels = np.concatenate(self._left_levels) if self._left_levels else np.zeros((0, 256), np.uint8)
+        level_set = np.full(self._n_nodes, -1, np.int32)
+        if len(left_levels):
+            level_set[(nodes.feature >= 0) & (nodes.bin < 0)] = np.arange(len(left_levels))
+        tree = Tree(
+            feature=nodes.feature,
+            bin=nodes.bin,
+            threshold=self._edges.thresholds(nodes.feature, nodes.bin),
+            missing_left=nodes.missing_left,
+            left=nodes.left,
+            right=np.where(nodes.left >= 0, nodes.left + 1, -1).astype(np.int32),
+            value=nodes.value,
+            gain=nodes.gain,
+            cover=nodes.cover,
+            level_set=level_set,
+            left_levels=left_levels.astype(np.bool_),
+        )
+        return tree, nodes.value[self._leaves()]
+
+    def _leaves(self) -> Ints:
+        """Leaves of each level in order, except that the last level's children stand where their parents do."""
+        splits = self._level_feature >= 0
+        first_of_last = self._first - len(splits)
+        n_values = np.where(splits, 2, 1)
+        own = first_of_last + np.arange(len(splits))
+        child = self._first + 2 * (np.cumsum(splits) - 1)
+        last = np.repeat(np.where(splits, child, own), n_values)
+        last[1:][(last[1:] == last[:-1])] += 1  # the second of two equal entries is the right child
+        earlier = np.flatnonzero(self._nodes.feature[:first_of_last] < 0)
+        return np.concatenate([earlier, last])
+
+
+@inline_kernel
+def _raw_value(gradient: float, hessian: float, l2: float, lower: float, upper: float) -> float:
+    """-G / (H + l2) within bounds; an empty node without regularisation has no opinion."""
+    denominator = hessian + l2
+    value = -gradient / denominator if denominator > 0.0 else 0.0
+    return min(max(value, lower), upper)
+
+
+@kernel
+def write_values(children: Children, rules: ValueRules, first: int, nodes: NodeArrays) -> None:
+    """Value and cover of the nodes from `first` on."""
+    for k in range(children.total.shape[0]):
+        gradient = np.float64(gradient_of(children.total[k])) * rules.gradient_unit
+        hessian = np.float64(hessian_of(children.total[k])) * rules.hessian_unit
+        value = _raw_value(gradient, hessian, rules.l2, children.lower[k], children.upper[k])
+        nodes.value[first + k] = np.float32(value * rules.learning_rate)
+        nodes.cover[first + k] = hessian
+
+
+@kernel
+def divide_level(
+    splits: LevelSplits,  # in  [nodes] the best split of each
+    level: Children,  # in  [nodes] their sums and bounds
+    rules: ValueRules,
+    monotone: Ints,  # in  [features], or length 0
+    room: int,  # in  splits that are still allowed
+    first: int,  # in  number of the level's first node
+    n_nodes: int,  # in  nodes there are already
+    nodes: NodeArrays,  # out
+    feature: Ints,  # out [nodes] -1 where a node becomes a leaf
+    children: Children,  # out [2 x nodes]
+) -> int:
+    """Choose the nodes that split, write them down, and give their children sums, bounds and values."""
+    n_level = splits.gain.shape[0]
+    n_good = 0
+    for k in range(n_level):
+        good = splits.feature[k] >= 0 and splits.gain[k] > MIN_GAIN and splits.gain[k] >= rules.min_gain
+        feature[k] = splits.feature[k] if good else -1
+        n_good += good
+    if n_good > room:
+        best_first = np.argsort(-splits.gain, kind="mergesort")  # stable: the first node wins a tie
+        taken = 0
+        for position in range(n_level):
+            k = best_first[position]
+            if feature[k] >= 0:
+                taken += 1
+                if taken > room:
+                    feature[k] = -1
+    n_splitting = 0
+    for k in range(n_level):
+        if feature[k] < 0:
+            continue
+        node = first + k
+        left = 2 * n_splitting
+        right = left + 1
+        nodes.feature[node] = feature[k]
+        nodes.bin[node] = splits.bin[k]
+        nodes.gain[node] = splits.gain[k]
+        nodes.missing_left[node] = splits.missing_left[k]
+        nodes.left[node] = n_nodes + left
+        children.total[left] = splits.left_sum[k]
+        children.total[right] = level.total[k] - splits.left_sum[k]
+        for child in (left, right):
+            children.lower[child] = level.lower[k]
+            children.upper[child] = level.upper[k]
+        if monotone.shape[0] > 0 and monotone[feature[k]] != 0:
+            # No value below one child may cross the middle between the two children's values.
+            middle = 0.0
+            for child in (left, right):
+                gradient = np.float64(gradient_of(children.total[child])) * rules.gradient_unit
+                hessian = np.float64(hessian_of(children.total[child])) * rules.hessian_unit
+                middle += _raw_value(gradient, hessian, rules.l2, level.lower[k], level.upper[k]) / 2.0
+            below, above = (left, right) if monotone[feature[k]] > 0 else (right, left)
+            children.upper[below] = middle
+            children.lower[above] = middle
+        n_splitting += 1
+    written = Children(
+        children.total[: 2 * n_splitting], children.lower[: 2 * n_splitting], children.upper[: 2 * n_splitting]
+    )
+    write_values(written, rules, n_nodes, nodes)
+    return n_splitting
