@@ -326,7 +326,7 @@ def measure_growth(trees: int) -> list[Row]:
 
 
 def _run(command: list[str], environment: dict[str, str] | None = None) -> str:
-    finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
+    finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603 - our own script and interpreter
     if finished.returncode:
         raise SystemExit(f"a measuring process failed:\n{finished.stderr}")
     return finished.stdout.strip().splitlines()[-1]

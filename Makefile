@@ -1,0 +1,69 @@
+# Everything needs Python 3.11 or newer and make; the rest is put into .venv on first use.
+#   make demo PYTHON=/path/to/python    uses that interpreter instead of looking for one
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PYTHON ?=
+ARGS   ?=
+
+# The first of these that runs, is new enough and can make a virtual environment.
+CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11 python3.14 python)
+SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:
+	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
+	@echo "make demo    train on a real dataset and show the result"
+	@echo "make test    run all tests"
+	@echo "make check   lint, format, types and house rules: quick, before every commit"
+	@echo "make bench   compare speed, memory and accuracy with XGBoost and LightGBM (minutes)"
+	@echo "make clean   remove .venv and everything that tools leave behind"
+	@echo
+	@echo "make test ARGS='tests/engine -k binning' passes arguments on; so do demo and bench."
+
+setup: $(READY)
+
+# pip reports errors only. The build backend is installed first, pinned like everything else, because an
+# isolated build would fetch one of its own choice.
+$(READY): pyproject.toml constraints.txt
+	@python=; \
+	for candidate in $(CANDIDATES); do \
+	    if "$$candidate" -c "$(SUITABLE)" >/dev/null 2>&1; then python="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "Hedgerow needs Python 3.11 or newer with the venv module; none of these will do: $(CANDIDATES)." >&2; \
+	    echo "Install one (on Debian and Ubuntu also the package python3-venv), or name it: make setup PYTHON=..." >&2; \
+	    exit 1; \
+	fi; \
+	if ! "$(BIN)/python" -c "$(SUITABLE)" >/dev/null 2>&1; then \
+	    echo "Creating $(VENV) with $$("$$python" --version) ..."; \
+	    "$$python" -m venv --clear "$(VENV)"; \
+	fi
+	@echo "Installing the pinned packages into $(VENV) (about a minute, once) ..."
+	@$(PIP) hatchling
+	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/hedgerow demo $(ARGS)
+
+test: $(READY)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --quiet tests/policy
+
+# The peers' OpenMP threads wait without spinning, so that none slows down the one that is timed next.
+bench: $(READY)
+	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/engine.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name .git -prune -o -type d \( -name __pycache__ -o -name .mypy_cache -o -name .ruff_cache \) -prune -exec rm -rf {} +

@@ -1,0 +1,36 @@
+"""Hedgerow: gradient-boosted trees on data that may not be pooled.
+
+The public names are loaded when they are first used (PEP 562), so `import hedgerow` costs milliseconds and pulls in
+neither numba nor scikit-learn nor pandas. That matters to the command line, which must answer `--help` at once, and to
+a party's node, which may never train.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hedgerow._version import __version__
+
+if TYPE_CHECKING:
+    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+
+__all__ = ["BoostedTreesClassifier", "BoostedTreesRegressor", "__version__"]
+
+_HOME_OF = {
+    "BoostedTreesClassifier": "hedgerow.estimators",
+    "BoostedTreesRegressor": "hedgerow.estimators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module on first use, and keep it."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'hedgerow' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

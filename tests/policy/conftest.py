@@ -1,0 +1,71 @@
+"""What the policy tests look at: the repository's own files, parsed once."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOT_OURS = {
+    ".git",
+    ".venv",
+    "__pycache__",
+    ".hypothesis",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    "build",
+    "dist",
+}
+
+
+class Source(NamedTuple):
+    """One Python file: its path from the root, its text and its syntax tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+
+def _files() -> list[Path]:
+    """All files that are or would be tracked; where this is no git checkout (an unpacked sdist), all files."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode == 0:
+        return sorted(path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file())
+    return sorted(
+        path for path in ROOT.rglob("*") if path.is_file() and NOT_OURS.isdisjoint(path.relative_to(ROOT).parts)
+    )
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def texts() -> dict[str, str]:
+    """Every text file of the repository, by its path from the root; files with a NUL byte are not text."""
+    contents = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _files()}
+    return {name: content.decode("utf-8") for name, content in contents.items() if b"\0" not in content}
+
+
+@pytest.fixture(scope="session")
+def python_files(texts) -> list[Source]:
+    """Every Python file of the repository."""
+    return [Source(path, text, ast.parse(text, path)) for path, text in texts.items() if path.endswith(".py")]
+
+
+@pytest.fixture(scope="session")
+def package(python_files) -> list[Source]:
+    """The Python files of the package."""
+    return [source for source in python_files if source.path.startswith("src/")]
