@@ -1,0 +1,61 @@
+"""`hedgerow export`: a model file in, another library's model file out."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hedgerow.cli.files import read_model
+from hedgerow.cli.outcome import one_line_errors, print_json, say, whole_file
+from hedgerow.errors import JobError
+
+FORMATS = ("xgboost",)
+
+
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `hedgerow train` wrote.")],
+    *,
+    fmt: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="xgboost: for xgboost.Booster.load_model.")
+    ] = "xgboost",
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write; XGBoost reads .json.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check that the model can be exported; write nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What was done as JSON on stdout.")] = False,
+) -> None:
+    """Write a model in another library's format, such that it predicts the same.
+
+    Example: hedgerow export loans.json --format xgboost --out loans_xgboost.json
+    """
+    with one_line_errors(as_json=as_json):
+        if fmt not in FORMATS:
+            raise JobError(f"--format must be {' or '.join(FORMATS)}, got {fmt!r}")
+        if out.resolve() == model.resolve():
+            raise JobError(f"{out} is to be read and written; choose another --out")
+        result = _run(model, out, dry_run=dry_run)
+        if as_json:
+            print_json(result)
+        else:
+            say(f"{model} can be exported; nothing written (--dry-run)" if dry_run else f"{fmt} model written to {out}")
+
+
+def _run(path: Path, out: Path, *, dry_run: bool) -> dict[str, Any]:
+    estimator = read_model(path)
+    if dry_run:
+        with tempfile.TemporaryDirectory() as folder:
+            estimator.export_xgboost(Path(folder) / out.name)
+    else:
+        with whole_file(out) as partial:
+            estimator.export_xgboost(partial)
+    return {
+        "command": "export",
+        "dry_run": dry_run,
+        "format": "xgboost",
+        "model": str(path),
+        "out": None if dry_run else str(out),
+        "trees": len(estimator.ensemble_.trees),
+    }

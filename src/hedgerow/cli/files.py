@@ -1,0 +1,128 @@
+"""Files: Parquet and CSV, in and out, as arrow tables (the extension says which), and models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.cli.outcome import whole_file
+from hedgerow.errors import InvalidInput, JobError, ModelFileError
+
+if TYPE_CHECKING:
+    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+
+FORMATS = (".parquet", ".csv")
+
+
+def format_of(path: Path) -> str:
+    """`.parquet` or `.csv`; anything else is a mistake in the command."""
+    suffix = path.suffix.lower()
+    if suffix in {".parquet", ".pq"}:
+        return ".parquet"
+    if suffix != ".csv":
+        raise JobError(f"{path}: the file must end in .parquet or .csv")
+    return suffix
+
+
+def read_file(path: Path, types: Mapping[str, Any] | None = None) -> Any:
+    """The whole file as an arrow table.
+
+    `types` are column types to use for a CSV file, whose columns otherwise get the types that their text looks like;
+    with the training file's types, a validation file cannot be read differently by accident.
+    """
+    import pyarrow as pa
+
+    fmt = format_of(path)
+    if not path.is_file():
+        raise InvalidInput(f"{path}: there is no such file")
+    try:
+        table = _read_parquet(path) if fmt == ".parquet" else _read_csv(path, types or {})
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as problem:
+        raise InvalidInput(f"{path}: cannot be read as {fmt[1:]}: {problem}") from problem
+    if table.num_rows == 0:
+        raise InvalidInput(f"{path}: the file has no rows")
+    return table
+
+
+def read_schema(path: Path) -> tuple[dict[str, str], int | None]:
+    """Column names with their types, and the number of rows where the file tells it without being read."""
+    if format_of(path) == ".csv":
+        table = read_file(path)
+        return {field.name: str(field.type) for field in table.schema}, table.num_rows
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise InvalidInput(f"{path}: there is no such file")
+    try:
+        parquet = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise InvalidInput(f"{path}: cannot be read as parquet: {problem}") from problem
+    with parquet:
+        return {field.name: str(field.type) for field in parquet.schema_arrow}, parquet.metadata.num_rows
+
+
+def write_file(path: Path, columns: Mapping[str, Any]) -> None:
+    """Columns as a Parquet or CSV file, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    fmt = format_of(path)
+    table = pa.table(dict(columns))
+    with whole_file(path) as partial:
+        if fmt == ".parquet":
+            pq.write_table(table, partial)
+        else:
+            pc.write_csv(table, partial)
+
+
+def csv_bytes(columns: Mapping[str, Any]) -> bytes:
+    """Columns as the text of a CSV file, for stdout."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    sink = pa.BufferOutputStream()
+    pc.write_csv(pa.table(dict(columns)), sink)
+    text: bytes = sink.getvalue().to_pybytes()
+    return text
+
+
+def require_columns(table: Any, names: Sequence[str], path: Path, wanted_by: str) -> None:
+    """Raise for the first column that is wanted and not there, with the nearest one that is."""
+    from hedgerow.parameters import nearest
+
+    for name in names:
+        if name not in table.column_names:
+            near = nearest(name, table.column_names)
+            hint = f"; did you mean {near!r}?" if near else f"; it has {', '.join(table.column_names[:20])}"
+            raise InvalidInput(f"{path}: there is no column {name!r}, which {wanted_by}{hint}")
+
+
+def read_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
+    """The estimator in a model file."""
+    from hedgerow.estimators import load_model
+
+    if not path.is_file():
+        raise ModelFileError(f"{path}: there is no such model file")
+    try:
+        return load_model(path)
+    except ModelFileError as problem:
+        raise ModelFileError(str(problem) if str(path) in str(problem) else f"{path}: {problem}") from problem
+
+
+def _read_parquet(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    # Not pq.read_table: that one takes "key=value" folders in the path for columns.
+    with pq.ParquetFile(path) as parquet:
+        return parquet.read()
+
+
+def _read_csv(path: Path, types: Mapping[str, Any]) -> Any:
+    import pyarrow.csv as pc
+
+    # An empty cell is missing, also in a column of text.
+    options = pc.ConvertOptions(strings_can_be_null=True, column_types=dict(types))
+    return pc.read_csv(path, convert_options=options)

@@ -1,0 +1,224 @@
+"""The job: what to train on, which model, where to put it. Read from a TOML file, the environment and flags.
+
+A flag beats an environment variable, which beats the file. Each setting remembers where it came from, so a mistake is
+reported with the file's line, the variable or the flag. Format: docs/reference/job_file.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hedgerow.errors import HedgerowError, JobError
+from hedgerow.parameters import nearest, translate
+
+KINDS = ("classifier", "regressor")
+PATHS = {
+    ("data", "train"),
+    ("data", "valid"),
+    ("data", "test"),
+    ("output", "model"),
+    ("output", "result"),
+    ("output", "predictions"),
+}
+COLUMNS = {("data", "label"), ("data", "weight")}
+COLUMN_LISTS = {("data", "drop"), ("data", "categorical")}
+KEYS = {
+    "data": ("train", "valid", "test", "label", "weight", "drop", "categorical"),
+    "output": ("model", "result", "predictions"),
+}
+SECTIONS = ("data", "model", "output")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value, where it was written (for error messages), and the folder that relative paths start from."""
+
+    value: Any
+    origin: str
+    folder: Path
+
+
+Settings = dict[tuple[str, str], Setting]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with every path absolute or relative to the working directory, every name checked."""
+
+    train: Path
+    label: str
+    valid: Path | None = None
+    test: Path | None = None
+    weight: str | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    kind: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    model: Path = Path("model.json")
+    result: Path | None = None
+    predictions: Path | None = None
+
+
+def read_job(path: Path | None, environment: Mapping[str, str], flags: Settings) -> Job:
+    """Put the three sources together and check the result."""
+    settings = {**(_from_file(path) if path else {}), **_from_environment(environment), **flags}
+    for (section, key), setting in settings.items():
+        _check_known(section, key, setting)
+    return _job(settings)
+
+
+def flag(section: str, key: str, value: Any, name: str) -> Settings:
+    """A setting given by a flag of the command; none if the flag was left out."""
+    return {} if value is None or value == [] else {(section, key): Setting(value, name, Path())}
+
+
+def set_flags(pairs: Iterable[str]) -> Settings:
+    """`--set key=value` for the model, `--set section.key=value` for the rest; values are written as in TOML."""
+    settings: Settings = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        section, dot, key = name.strip().rpartition(".")
+        if not equals or not key:
+            raise JobError(f"--set {pair}: write it as --set key=value, for instance --set max_iter=200")
+        settings[section if dot else "model", key] = Setting(_value(text), f"--set {name.strip()}", Path())
+    return settings
+
+
+# --- sources -------------------------------------------------------------------------------------------------------
+
+
+def _from_file(path: Path) -> Settings:
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text)
+    except FileNotFoundError:
+        raise JobError(f"{path}: there is no such job file") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise JobError(f"{path}: the job file cannot be read: {problem}") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise JobError(f"{path}: {problem}") from None
+    settings: Settings = {}
+    for section, entries in content.items():
+        where = _origin(path, text, section, None)
+        if section not in SECTIONS:
+            raise JobError(f"{where}: unknown section or key {section!r}{_hint(section, SECTIONS)}")
+        if not isinstance(entries, dict):
+            raise JobError(f"{where}: {section} must be a section, written [{section}]")
+        for key, value in entries.items():
+            settings[section, key] = Setting(value, _origin(path, text, section, key), path.parent)
+    return settings
+
+
+_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*(?:\.\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*)?=")
+
+
+def _origin(path: Path, text: str, section: str, key: str | None) -> str:
+    """`job.toml, line 7`; without the line where a key is written in a way that this short search misses."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        header, entry = _HEADER.match(line), _KEY.match(line)
+        if header:
+            current = header[1].strip("\"'")
+        here: tuple[str, str | None] = (current, None)
+        if entry:
+            here = (entry[1], entry[2]) if not current else (current, entry[1])
+        if here == (section, key) or (key is None and here[0] == section):
+            return f"{path}, line {number}"
+    return str(path)
+
+
+def _from_environment(environment: Mapping[str, str]) -> Settings:
+    """HEDGEROW_DATA_LABEL is [data] label, HEDGEROW_MODEL_MAX_ITER is [model] max_iter."""
+    settings: Settings = {}
+    for variable, text in environment.items():
+        match = re.fullmatch(r"HEDGEROW_(DATA|MODEL|OUTPUT)_(\w+)", variable)
+        if match:
+            section, key = match[1].lower(), match[2].lower()
+            value = [part.strip() for part in text.split(",")] if (section, key) in COLUMN_LISTS else text
+            settings[section, key] = Setting(_value(text) if section == "model" else value, variable, Path())
+    return settings
+
+
+def _value(text: str) -> Any:
+    """A value as TOML writes it; what is not TOML is a string, so that quotes can be left out."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+# --- checks --------------------------------------------------------------------------------------------------------
+
+
+def _check_known(section: str, key: str, setting: Setting) -> None:
+    if section not in SECTIONS:
+        raise JobError(f"{setting.origin}: unknown section {section!r}{_hint(section, SECTIONS)}")
+    if section != "model" and key not in KEYS[section]:
+        raise JobError(f"{setting.origin}: unknown key {key!r} in [{section}]{_hint(key, KEYS[section])}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    known = tuple(known)
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else f"; there are {', '.join(known)}"
+
+
+def _job(settings: Settings) -> Job:
+    found: dict[str, Any] = {}
+    for (section, key), setting in settings.items():
+        if section != "model":
+            found[key] = _checked(section, key, setting)
+    for key, remedy in (("train", "--data FILE"), ("label", "--label COLUMN")):
+        if not found.get(key):
+            raise JobError(f"the job does not say [data] {key}; write it in the job file or give {remedy}")
+    kind = settings.pop(("model", "kind"), None)
+    if kind is not None and kind.value not in KINDS:
+        raise JobError(f"{kind.origin}: kind must be 'classifier' or 'regressor', got {kind.value!r}")
+    found["kind"] = kind.value if kind else None
+    found["params"] = _params(settings, found["kind"])
+    return Job(**found)
+
+
+def _checked(section: str, key: str, setting: Setting) -> Any:
+    value = setting.value
+    if (section, key) in COLUMN_LISTS:
+        value = [value] if isinstance(value, str) else value
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise JobError(f"{setting.origin}: {key} must be a list of column names, got {value!r}")
+        return tuple(value)
+    if isinstance(value, Path):
+        value = str(value)
+    if not isinstance(value, str) or not value:
+        raise JobError(f"{setting.origin}: {key} must be text in quotes, got {value!r}")
+    return setting.folder / value if (section, key) in PATHS else value
+
+
+def _params(settings: Settings, kind: str | None) -> dict[str, Any]:
+    """The model's parameters under the estimators' own names."""
+    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+
+    owner = BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor
+    valid = [name for name in inspect.signature(owner).parameters if name not in {"callbacks", "categorical_features"}]
+    given: dict[str, Any] = {}
+    for (section, key), setting in settings.items():
+        if section != "model":
+            continue
+        if key == "categorical_features":
+            raise JobError(f"{setting.origin}: name categorical columns with [data] categorical")
+        value = None if isinstance(setting.value, str) and setting.value.lower() == "none" else setting.value
+        try:
+            translate({key: value}, valid, "[model]")
+        except HedgerowError as problem:
+            raise JobError(f"{setting.origin}: {problem}") from None
+        given[key] = value
+    try:
+        return translate(given, valid, "[model]")
+    except HedgerowError as problem:
+        raise JobError(str(problem)) from None

@@ -1,0 +1,94 @@
+"""What `train` and `demo` print for people, in at most 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hedgerow.progress import duration
+
+WIDTH = 80
+SCORE_NAMES = {
+    "auc": "AUC (1 is perfect, 0.5 is chance)",
+    "accuracy": "accuracy",
+    "logloss": "log loss (smaller is better)",
+    "rmse": "root mean squared error",
+    "mae": "mean absolute error",
+    "r2": "R2 (1 is perfect, 0 is the mean)",
+}
+
+
+def console() -> Console:
+    """stdout, never wider than 80 columns, without colours where it is no terminal."""
+    plain = Console()
+    return plain if plain.width <= WIDTH else Console(width=WIDTH)
+
+
+def print_training(result: dict[str, Any]) -> None:
+    """The summary of `hedgerow train`."""
+    out = console()
+    out.print(Text(_what_ran(result), style="bold"))
+    out.print(Text(_which_data(result)))
+    out.print()
+    out.print(score_table(result["scores"]))
+    out.print()
+    out.print(importance_table(result["importances"], top=5))
+
+
+def _what_ran(result: dict[str, Any]) -> str:
+    stopped = " (the best, by early stopping)" if result["best_iteration"] is not None else ""
+    time_taken = duration(result["seconds"]["fit"])
+    return f"A {result['kind']} for {result['label']!r}: {result['iterations']} iterations{stopped} in {time_taken}."
+
+
+def _which_data(result: dict[str, Any]) -> str:
+    rows = ", ".join(f"{count:,} {name}" for name, count in result["rows"].items())
+    line = f"Rows: {rows}. Columns: {result['columns']}, of which {result['categorical_columns']} categorical"
+    constant = result["constant_columns"]
+    if constant:
+        line += f"; {len(constant)} constant and therefore unused: {', '.join(constant[:5])}"
+    return line + "."
+
+
+def score_table(scores: dict[str, dict[str, float]]) -> Table:
+    """One row per metric, one column per table of rows."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("score")
+    for name in scores:
+        table.add_column(name, justify="right")
+    for metric in next(iter(scores.values())):
+        table.add_row(SCORE_NAMES[metric], *(f"{values[metric]:.4f}" for values in scores.values()))
+    return table
+
+
+def importance_table(shares: dict[str, float], top: int) -> Table:
+    """The columns that reduced the loss most, with a bar for each."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("columns that mattered most", max_width=40, no_wrap=True)
+    table.add_column("share of gain", justify="right")
+    table.add_column("")
+    ranked = sorted(shares.items(), key=lambda item: -item[1])[:top]
+    largest = max((share for _, share in ranked), default=0.0) or 1.0
+    for name, share in ranked:
+        table.add_row(Text(name), f"{share:.1%}", "█" * max(1, round(20 * share / largest)) if share > 0 else "")
+    return table
+
+
+def print_dry_run(result: dict[str, Any]) -> None:
+    """What `hedgerow train --dry-run` found."""
+    out = console()
+    out.print(Text("The job can run; nothing was trained (--dry-run).", style="bold"))
+    for name, file in result["files"].items():
+        out.print(Text(f"{name}: {file['path']}, {file['rows']:,} rows, {len(file['columns'])} columns"))
+    out.print(Text(f"label: {result['label']}; kind: {result['kind'] or 'from the label'}"))
+    out.print(
+        Text(
+            "parameters: "
+            + (", ".join(f"{key}={value!r}" for key, value in result["params"].items()) or "the defaults")
+        )
+    )
+    for name, path in result["output"].items():
+        out.print(Text(f"would write {name}: {path}"))

@@ -1,0 +1,246 @@
+"""`hedgerow train`: a table with labels in, a model file and its scores out."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hedgerow import __version__
+from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
+from hedgerow.cli.job_file import Job, flag, read_job, set_flags
+from hedgerow.cli.outcome import json_text, one_line_errors, print_json, say, whole_file
+from hedgerow.cli.progress_bar import progress_bar
+from hedgerow.errors import JobError
+
+
+def train(
+    job: Annotated[
+        Path | None, typer.Argument(metavar="JOB.toml", help="The job file; flags below override it.")
+    ] = None,
+    *,
+    data: Annotated[Path | None, typer.Option(metavar="FILE", help="Training rows, .parquet or .csv.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
+    valid: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows that decide when to stop.")] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to score the finished model on.")] = None,
+    weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of row weights.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; repeatable.")] = None,
+    categorical: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column of numbers that are categories; repeatable.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="classifier or regressor.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Model file (.json), or a folder for model.json and result.json."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A model parameter, or section.key; repeatable."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the job and the files' columns; train nothing.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="One line per iteration on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+) -> None:
+    """Train a model on a table.
+
+    Example: hedgerow train --data loans.parquet --label defaulted --out loans.json --set max_iter=200
+    """
+    with one_line_errors(as_json=as_json):
+        flags = {
+            **flag("data", "train", data, "--data"),
+            **flag("data", "label", label, "--label"),
+            **flag("data", "valid", valid, "--valid"),
+            **flag("data", "test", test, "--test"),
+            **flag("data", "weight", weight, "--weight"),
+            **flag("data", "drop", drop, "--drop"),
+            **flag("data", "categorical", categorical, "--categorical"),
+            **flag("model", "kind", kind, "--kind"),
+            **_out_flags(out),
+            **set_flags(settings or ()),
+        }
+        plan = read_job(job, os.environ, flags)
+        _check_outputs(plan)
+        result = _dry_run(plan) if dry_run else _run(plan, verbose=verbose, quiet=quiet)
+        if as_json:
+            print_json(result)
+        elif not quiet:
+            _print(result)
+
+
+def _out_flags(out: Path | None) -> Any:
+    if out is None or out.suffix == ".json":
+        return flag("output", "model", out, "--out")
+    return {
+        **flag("output", "model", out / "model.json", "--out"),
+        **flag("output", "result", out / "result.json", "--out"),
+    }
+
+
+def _check_outputs(job: Job) -> None:
+    """Nothing may be written over what is read, and no format may turn out unknown after an hour of training."""
+    inputs = {path.resolve() for path in (job.train, job.valid, job.test) if path}
+    for path in (job.model, job.result, job.predictions):
+        if path is not None and path.resolve() in inputs:
+            raise JobError(f"{path} is to be read and written; choose another output")
+    if job.predictions is not None:
+        format_of(job.predictions)
+        if job.test is None:
+            raise JobError("[output] predictions needs [data] test, whose rows are predicted")
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """A file split into what the model may see, the labels and the weights."""
+
+    X: Any
+    y: Any
+    weight: Any
+    types: dict[str, Any]
+
+
+def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
+    started = time.perf_counter()
+    rows = _read(job, job.train)
+    valid = _read(job, job.valid, rows.types) if job.valid else None
+    test = _read(job, job.test, rows.types) if job.test else None
+    read = time.perf_counter()
+    model = _estimator(job, rows.y)
+    model.set_params(
+        verbose=int(verbose), **({"categorical_features": _categorical(job, rows)} if job.categorical else {})
+    )
+    watched = {} if valid is None else {"X_val": valid.X, "y_val": valid.y, "sample_weight_val": valid.weight}
+    with progress_bar(model.max_iter, wanted=not (quiet or verbose)) as callbacks:
+        model.set_params(callbacks=callbacks).fit(rows.X, rows.y, rows.weight, **watched)
+    model.set_params(callbacks=None)
+    fitted = time.perf_counter()
+    result = _result(job, model, {"train": rows, "valid": valid, "test": test})
+    result["seconds"] = {"read": read - started, "fit": fitted - read, "total": time.perf_counter() - started}
+    _write(job, model, test, result)
+    return result
+
+
+def _read(job: Job, path: Path, types: dict[str, Any] | None = None) -> _Labelled:
+    table = read_file(path, types)
+    require_columns(table, [job.label], path, "is the label")
+    require_columns(table, [job.weight] if job.weight else [], path, "is the weight")
+    require_columns(table, [*job.drop, *job.categorical] if types is None else [], path, "the job names")
+    types = types or {field.name: field.type for field in table.schema}
+    away = {job.label, job.weight, *job.drop}
+    features = [name for name in table.column_names if name not in away]
+    weight = table.column(job.weight).to_numpy() if job.weight else None
+    return _Labelled(table.select(features), table.column(job.label), weight, types)
+
+
+def _categorical(job: Job, rows: _Labelled) -> list[str]:
+    """The columns named in the job, and those that are text anyway."""
+    from hedgerow.engine.table import read_table
+
+    by_type = [column.name for column in read_table(rows.X).columns if column.levels is not None]
+    return sorted({*job.categorical, *by_type})
+
+
+def _estimator(job: Job, labels: Any) -> Any:
+    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+
+    kind = job.kind or _kind_of(labels, job.label)
+    # A job gives the same model each time it runs, so the seed is fixed unless the job says otherwise.
+    params = {"random_state": 0, **job.params}
+    return (BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor)(**params)
+
+
+def _kind_of(labels: Any, name: str) -> str:
+    """Text, booleans and two whole numbers are classes, fractions are not; between these the person must say."""
+    import pyarrow as pa
+
+    if pa.types.is_floating(labels.type):
+        return "regressor"
+    if not pa.types.is_integer(labels.type) or len(labels.unique().drop_null()) <= 2:
+        return "classifier"
+    raise JobError(
+        f"the label {name!r} holds whole numbers, which may be classes or amounts; "
+        "say --kind classifier or --kind regressor"
+    )
+
+
+def _result(job: Job, model: Any, tables: dict[str, _Labelled | None]) -> dict[str, Any]:
+    from hedgerow.cli.scores import scores
+
+    present = {name: rows for name, rows in tables.items() if rows is not None}
+    features = model.ensemble_.mapper.features
+    share = dict(zip((feature.name for feature in features), model.feature_importances_.tolist(), strict=True))
+    return {
+        "command": "train",
+        "version": __version__,
+        "kind": "classifier" if hasattr(model, "classes_") else "regressor",
+        "model": str(job.model),
+        "label": job.label,
+        "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+        "rows": {name: rows.X.num_rows for name, rows in present.items()},
+        "columns": len(features),
+        "categorical_columns": sum(feature.levels is not None for feature in features),
+        "constant_columns": list(model.constant_features_),
+        "iterations": model.n_iter_,
+        "best_iteration": model.best_iteration_,
+        "scores": {name: scores(model, rows.X, rows.y, rows.weight) for name, rows in present.items()},
+        "importances": dict(sorted(share.items(), key=lambda item: -item[1])),
+        "params": job.params,
+    }
+
+
+def _write(job: Job, model: Any, test: _Labelled | None, result: dict[str, Any]) -> None:
+    with whole_file(job.model) as partial:
+        model.save_model(partial)
+    if job.result is not None:
+        with whole_file(job.result) as partial:
+            partial.write_text(json_text(result), encoding="utf-8")
+    if job.predictions is not None and test is not None:
+        from hedgerow.cli.predict import prediction_columns
+
+        write_file(job.predictions, prediction_columns(model, test.X, proba=hasattr(model, "classes_")))
+
+
+def _dry_run(job: Job) -> dict[str, Any]:
+    """What would run, after a look at the files' columns."""
+    files: dict[str, dict[str, Any]] = {}
+    for name, path in (("train", job.train), ("valid", job.valid), ("test", job.test)):
+        if path is None:
+            continue
+        columns, n_rows = read_schema(path)
+        require_columns(
+            _Names(list(columns)), [job.label, *([job.weight] if job.weight else [])], path, "the job names"
+        )
+        files[name] = {"path": str(path), "rows": n_rows, "columns": columns}
+    require_columns(_Names(list(files["train"]["columns"])), [*job.drop, *job.categorical], job.train, "the job names")
+    outputs = {"model": job.model, "result": job.result, "predictions": job.predictions}
+    written = {name: str(path) for name, path in outputs.items() if path}
+    return {
+        "command": "train",
+        "dry_run": True,
+        "kind": job.kind,
+        "label": job.label,
+        "files": files,
+        "params": job.params,
+        "output": written,
+    }
+
+
+@dataclass(frozen=True)
+class _Names:
+    column_names: list[str]
+
+
+def _print(result: dict[str, Any]) -> None:
+    from hedgerow.cli.summary import print_dry_run, print_training
+
+    if result.get("dry_run"):
+        print_dry_run(result)
+    else:
+        print_training(result)
+        say(f"model written to {result['model']}")

@@ -1,0 +1,196 @@
+"""The command as the shell sees it: version, help, demo, exit codes, interruption, internal errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hedgerow
+from hedgerow.cli import demo
+from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, whole_file
+
+COMMAND = [sys.executable, "-m", "hedgerow.cli"]
+PACKAGE = str(Path(hedgerow.__file__).parents[1])  # also where the package is importable, but not installed
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What this process has, with the package under test first."""
+    return {**os.environ, "PYTHONPATH": PACKAGE, **more}
+
+
+def shell(*args: Any, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [*COMMAND, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment(),
+        **more,
+    )
+
+
+def test_the_version_is_told(run: Any) -> None:
+    """--version is one line; with --json come python, libraries, cores and the state of every kernel."""
+    assert run("--version").stdout == f"hedgerow {hedgerow.__version__}\n"
+    told = run("--version", "--json").json
+    assert told["version"] == hedgerow.__version__
+    assert {"python", "numba", "numpy", "cores", "kernels_cached"} <= set(told)
+    assert set(told["kernels"].values()) <= {"cached", "compiled", "not compiled yet"}
+    assert any(name.startswith("engine.histogram.") for name in told["kernels"])
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    """Answering --help takes neither numba nor scikit-learn nor arrow."""
+    code = (
+        "import sys; from hedgerow.cli import app\n"
+        "try: app(['train', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numba', 'sklearn', 'pyarrow', 'pandas', 'polars'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=environment()
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("verb", ["train", "predict", "export", "demo"])
+def test_every_verb_has_help_with_an_example_and_exit_codes(verb: str, run: Any) -> None:
+    """--help shows an example and the exit codes, within 80 columns."""
+    shown = run(verb, "--help").stdout
+    assert f"Example: hedgerow {verb}" in shown
+    assert "Exit codes: 0 ok" in shown
+    assert "--json" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_the_exit_codes_are_documented() -> None:
+    """Help and reference name the codes that there are."""
+    documented = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    codes = {str(int(code)) for code in ExitCode}
+    assert set(re.findall(r"^\| (\d+) \|", documented, flags=re.MULTILINE)) == codes
+    assert set(re.findall(r"\b\d+\b", EXIT_CODES_HELP)) == codes
+
+
+def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns: what ran, how good it is, what mattered, and that nothing is protected."""
+    monkeypatch.setitem(demo.PARAMS, "max_iter", 20)
+    shown = run("demo").stdout
+    assert "Trained 20 trees of depth 5 on 32,561 people" in shown
+    assert "on 16,281 other people" in shown
+    assert "Nothing is protected in this mode" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    told = run("demo", "--json").json
+    assert told["rows"] == {"train": 32_561, "test": 16_281}
+    assert told["scores"]["test"]["auc"] > 0.9
+    assert sum(told["importances"].values()) == pytest.approx(1.0)
+
+
+def test_the_shell_gets_the_exit_codes(people: Path) -> None:
+    """In a real process: results on stdout, one line on stderr, the documented codes."""
+    done = shell("train", "--data", "train.csv", "--label", "answer", "--set", "max_iter=2", "--json", cwd=people)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["iterations"] == 2
+    assert (people / "model.json").exists()
+    assert shell("train", "--nonsense").returncode == 2
+    wrong = shell("predict", "model.json", "nothing.csv", "--out", "x.csv", cwd=people)
+    assert (wrong.returncode, wrong.stdout) == (3, "")
+    assert wrong.stderr == "hedgerow: nothing.csv: there is no such file\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a POSIX signal")
+def test_an_interrupt_leaves_no_file(people: Path) -> None:
+    """Ctrl-C in the middle of training ends with 130, one line, and nothing half-written."""
+    before = sorted(people.iterdir())
+    args = ["train", "--data", "train.csv", "--label", "answer", "--set", "max_iter=1000000", "--verbose"]
+    process = subprocess.Popen(
+        [*COMMAND, *args], cwd=people, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("[0] train-logloss:")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1] == "hedgerow: interrupted; no output was written"
+    assert "Traceback" not in err
+    assert sorted(people.iterdir()) == before
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """What fails half-way leaves the old file as it was and nothing beside it."""
+    path = tmp_path / "old.txt"
+    path.write_text("old", encoding="utf-8")
+
+    def interrupted() -> None:
+        with whole_file(path) as partial:
+            partial.write_text("half", encoding="utf-8")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with whole_file(path) as partial:
+        partial.write_text("new", encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == "new"
+
+
+def test_a_bug_is_called_one(run: Any, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that is none of ours gives exit code 70 and one line; the traceback comes on request."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the roof\nis on fire")
+
+    monkeypatch.setattr("hedgerow.estimators.BoostedTreesClassifier.fit", broken)
+    args = ("train", "--data", people / "train.csv", "--label", "answer")
+    told = run(*args, code=70)
+    assert (
+        told.stderr
+        == "hedgerow: internal error, RuntimeError: the roof is on fire (HEDGEROW_TRACEBACK=1 shows where)\n"
+    )
+    monkeypatch.setenv("HEDGEROW_TRACEBACK", "1")
+    assert "Traceback" in run(*args, code=70).stderr
+
+
+def test_the_bar_is_drawn_on_a_terminal_only(run: Any, people: Path) -> None:
+    """Redirected stderr has no bar; a terminal has one, with the metric of the validation rows."""
+    args = (
+        "train",
+        "--data",
+        people / "train.csv",
+        "--label",
+        "answer",
+        "--valid",
+        people / "valid.csv",
+        "--set",
+        "max_iter=3",
+    )
+    args += ("--out", people / "m.json")
+    assert "training" not in run(*args).stderr
+    pty = pytest.importorskip("pty")
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, args)], stderr=follower, stdout=subprocess.DEVNULL, env=environment(TERM="xterm")
+    )
+    os.close(follower)
+    drawn = b""
+    try:
+        while chunk := os.read(leader, 4096):
+            drawn += chunk
+    except OSError:  # Linux's way of saying that the other end has closed
+        pass
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    assert "3/3" in drawn.decode()
+    assert "valid-logloss" in drawn.decode()

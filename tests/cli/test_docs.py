@@ -1,0 +1,59 @@
+"""Every example in the documentation of the estimators and the command line runs as written."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hedgerow.cli.job_file import KEYS, SECTIONS, Job, read_job
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["tutorials/first_model.md", "reference/estimators.md"])
+def test_the_examples_run(page: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python blocks share their names, commands run in the same folder, in the order of the page."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    assert blocks
+    for language, text in blocks:
+        if language == "python":
+            exec(compile(text, page, "exec"), names)  # noqa: S102 - our own documentation
+        for line in text.splitlines() if language == "console" else ():
+            program, *args = shlex.split(line.removeprefix("$ "))
+            assert program == "hedgerow"
+            run(*args)
+
+
+def test_the_job_file_of_the_reference_is_valid_and_complete(tmp_path: Path) -> None:
+    """It is read without complaint and shows every key there is."""
+    page = (DOCS / "reference" / "job_file.md").read_text(encoding="utf-8")
+    [text] = [text for language, text in BLOCK.findall(page) if language == "toml"]
+    path = tmp_path / "job.toml"
+    path.write_text(text, encoding="utf-8")
+    job = read_job(path, {}, {})
+    assert isinstance(job, Job)
+    assert job.params["max_depth"] is None
+    content = tomllib.loads(text)
+    assert tuple(content) == SECTIONS
+    assert {section: set(keys) for section, keys in KEYS.items()} == {name: set(content[name]) for name in KEYS}
+
+
+def test_every_parameter_is_documented() -> None:
+    """The table of parameters has each one's name and default, and every alias."""
+    from hedgerow.estimators import BoostedTreesRegressor
+    from hedgerow.parameters import ALIASES
+
+    page = (DOCS / "reference" / "estimators.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, flags=re.MULTILINE))
+    for name, default in BoostedTreesRegressor().get_params().items():
+        assert ast.literal_eval(rows[name].strip("` ")) == default, name
+    assert [alias for alias in ALIASES if alias not in page] in ([], ["early_stopping_round"])
