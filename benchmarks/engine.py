@@ -372,9 +372,10 @@ def markdown(rows: list[Row], about: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks of the plain engine",
         "",
-        "Written by `make bench` (`benchmarks/engine.py`). All libraries in one run, interleaved, medians; 100 trees, 256",
-        "bins, learning rate 0.3 unless said otherwise. Ratios are ours to theirs: below 1 we are faster, or use less.",
-        "LightGBM grows leaf by leaf (2^depth leaves), so its trees are not the same; XGBoost's are level-wise like ours.",
+        "Written by `make bench` (`benchmarks/engine.py`). All libraries in one run, interleaved, medians; 100 trees,",
+        "256 bins, learning rate 0.3 unless said otherwise. Ratios are ours to theirs: below 1 we are faster, or use",
+        "less. LightGBM grows leaf by leaf (2^depth leaves), so its trees are not the same; XGBoost's are level-wise",
+        "like ours.",
         "",
         f"Measured {about['date']} on {about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB; Python",
         f"{about['python']}, {versions}; `OMP_WAIT_POLICY={about['OMP_WAIT_POLICY']}`.",

@@ -43,6 +43,8 @@ def test_scores_while_training_equal_prediction(loss, subsample):
     params = BoostingParams(loss=loss, n_classes=3, n_iterations=8, subsample=subsample, seed=5)
     result = train(params, mapper, codes, y, eval_sets=[EvalSet("train", codes, y)])
     ensemble = result.ensemble
+    for tree in ensemble.trees:
+        ensemble.truncated(0).append(tree)  # with the checks that training skips
     raw = ensemble.raw_scores(X)
     np.testing.assert_array_equal(raw, ensemble.raw_scores_binned(codes))
     the_loss = params.loss_for(y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,7 +77,8 @@ def grow_both(problem, rules, *, n_threads=1, bundle=True, output=0):
 
 
 def assert_same_tree(tree, nodes, features):
-    """Every field of the fast tree follows from the naive one."""
+    """Every field of the fast tree follows from the naive one, and the tree passes the checks it was spared."""
+    assert dataclasses.replace(tree) == tree
     assert tree.n_nodes == len(nodes)
     for number, node in enumerate(nodes):
         assert tree.value[number] == node.value

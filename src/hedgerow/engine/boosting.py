@@ -181,7 +181,7 @@ def _one_iteration(
     for output in range(loss.n_outputs):
         rows.start_tree(output, sample=sample)
         tree = grower.grow(iteration * loss.n_outputs + output)
-        ensemble.append(tree)
+        ensemble.append(tree, checked=True)
         if sample is not None:  # rows outside the sample did not walk down the tree: score everybody afresh
             ensemble.add_binned(codes, tree, rows.scores[output], n_threads=params.n_threads)
 

@@ -157,7 +157,7 @@ class TreeBuilder:
         level_set = np.full(self._n_nodes, -1, np.int32)
         if len(left_levels):
             level_set[(nodes.feature >= 0) & (nodes.bin < 0)] = np.arange(len(left_levels))
-        tree = Tree(
+        tree = Tree.as_grown(
             feature=nodes.feature,
             bin=nodes.bin,
             threshold=self._edges.thresholds(nodes.feature, nodes.bin),

@@ -23,8 +23,9 @@ PACKED = np.int64
 
 Adding packed values adds both fields at once, and subtraction, prefix sums and reductions work on them unopened. The
 scale of the two fields is chosen (`losses.Quantiser`) so that the sum over ANY subset of the rows stays inside its
-field: |sum g| <= scale * bound * total weight + rounding < 2**31, likewise for h. So no sum can overflow and no flush is
-needed, and because integer addition is associative the result does not depend on threads, blocks or the order of rows."""
+field: |sum g| <= scale * bound * total weight + rounding < 2**31, likewise for h. So no sum can overflow and no flush
+is needed, and because integer addition is associative the result does not depend on threads, blocks or the order of
+rows."""
 
 SCORE = np.float32
 """Raw scores while training: they are gathered and scattered by row, so width is time. Leaf values are added in tree

@@ -46,7 +46,7 @@ class Team:
 
     def run(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run every task; when some fail, the first failure (in task order) is raised after all have ended."""
-        if self.n_threads == 1 or len(tasks) == 1:
+        if self.n_threads == 1 or len(tasks) <= 1:
             return [function(*task) for task in tasks]
         batch = _Batch(function, tasks)
         for inbox in _helpers(min(self.n_threads, len(tasks)) - 1):

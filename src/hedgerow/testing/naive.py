@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -42,14 +43,14 @@ def edges(values: Iterable[float], n_bins: int, weights: Iterable[float] | None 
 
 def _spread(below: Sequence[int], total: int, n_cuts: int) -> list[int]:
     """Each cut at the boundary nearest to an even share of the weight that is left; the left one of two equals."""
-    reached = [b * (0.5 / total) + (j + 1) * (0.5 / (len(below) + 1)) for j, b in enumerate(below)]
     chosen: list[int] = []
     for k in range(n_cuts):
-        start = reached[chosen[-1]] if chosen else 0.0
-        target = start + (1.0 - start) / (n_cuts + 1 - k)
+        start = below[chosen[-1]] if chosen else 0
+        target = start + Fraction(total - start, n_cuts + 1 - k)
         first = chosen[-1] + 1 if chosen else 0
         possible = range(first, len(below) - (n_cuts - k) + 1)  # leave a boundary for each cut to come
-        chosen.append(min(possible, key=lambda j: abs(reached[j] - target)))
+        distances = [abs(below[j] - target) for j in possible]
+        chosen.append(possible[distances.index(min(distances))])
     return chosen
 
 
