@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.engine import growth
+from hedgerow.engine import rows as rows_module
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.growth import GrowthRules, TreeGrower
 from hedgerow.engine.layout import pack
@@ -17,6 +18,17 @@ from hedgerow.engine.losses import Loss, Quantiser, weight_total
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidParameter
 from hedgerow.testing import naive
+
+
+@pytest.fixture(autouse=True, scope="module")
+def threads_for_small_data():
+    """Threads take part although the data are far too small to need them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "CODES_WORTH_THREADS", 0)
+        patch.setattr(rows_module, "UPDATES_WORTH_A_THREAD", 0)
+        patch.setattr(rows_module, "CHUNK", 16)
+        patch.setattr(growth, "CELLS_WORTH_A_THREAD", 0)
+        yield
 
 
 def make_problem(seed, n_rows=120, loss="logistic", weighted=False, categorical=True, missing=True, n_small=3):
@@ -65,9 +77,8 @@ def grow_both(problem, rules, *, n_threads=1, bundle=True, output=0):
     n_bins = np.array([f.n_value_bins for f in features], np.int64)
     packed = pack(codes, n_bins, np.array([f.levels is not None for f in features]), bundle=bundle)
     rows = Rows(packed, labels, weight, loss, bases, quantiser, n_threads=n_threads, scores=scores.copy())
-    grower = TreeGrower(
-        rows, rules, loss, quantiser, [f.edges for f in features], weighted=weight is not None, n_threads=n_threads
-    )
+    assert rows.n_parts == n_threads
+    grower = TreeGrower(rows, rules, loss, quantiser, [f.edges for f in features], weighted=weight is not None)
     rows.gradients()
     rows.start_tree(output)
     tree = grower.grow(0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.engine import boosting
+from hedgerow.engine import boosting, growth
 from hedgerow.engine import rows as rows_module
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams, train
@@ -20,6 +20,17 @@ from hedgerow.engine.losses import LOSSES, Loss, Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import marginal
 from hedgerow.engine.table import read_table
+
+
+@pytest.fixture(autouse=True, scope="module")
+def threads_for_small_data():
+    """Threads take part although the data are far too small to need them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "CODES_WORTH_THREADS", 0)
+        patch.setattr(rows_module, "UPDATES_WORTH_A_THREAD", 0)
+        patch.setattr(rows_module, "CHUNK", 16)
+        patch.setattr(growth, "CELLS_WORTH_A_THREAD", 0)
+        yield
 
 
 def problem(seed, n_rows=600, loss="logistic"):
@@ -62,11 +73,10 @@ def test_order_of_rows_and_threads_do_not_matter(seed, loss, weighted):
 
 @pytest.mark.parametrize("chunk", [1, 7, 100])
 def test_size_of_chunks_does_not_matter(chunk, monkeypatch):
-    """However rows are dealt to threads, the trees are the same (also when helper threads are always woken)."""
+    """However rows are dealt to threads, the trees are the same."""
     X, y, _ = problem(1)
     reference = fit(X, y, None, "logistic")
     monkeypatch.setattr(rows_module, "CHUNK", chunk)
-    monkeypatch.setattr(rows_module, "UPDATES_WORTH_A_THREAD", 0)
     assert fit(X, y, None, "logistic", n_threads=3).to_dict() == reference.to_dict()
 
 

@@ -154,7 +154,6 @@ def train(
         [feature.edges for feature in mapper.features],
         weighted=weight is not None,
         seed=params.seed,
-        n_threads=params.n_threads,
     )
     watch = _Watch(params, loss, ensemble, eval_sets, eval_metric)
     _notify(callbacks, "before_training", ensemble)

@@ -83,16 +83,9 @@ class FlatEdges:
 
     def __init__(self, edges: Sequence[Floats | None]) -> None:
         closed = [np.append(e, np.inf) if e is not None else np.empty(0) for e in edges]
-        self._first = np.concatenate([[0], np.cumsum([len(e) for e in closed])])[:-1].astype(np.int64)
-        self._flat = np.concatenate(closed)
+        self.first = np.concatenate([[0], np.cumsum([len(e) for e in closed])])[:-1].astype(np.int64)
+        self.flat = np.concatenate(closed)
         self.some_categorical = any(e is None for e in edges)
-
-    def thresholds(self, feature: Int32s, bins: Int32s) -> Floats:
-        """x < threshold goes left; NaN for leaves and splits by levels, +inf where all values there are go left."""
-        numeric = bins >= 0
-        result = np.full(len(feature), np.nan)
-        result[numeric] = self._flat[self._first[feature[numeric]] + bins[numeric]]
-        return result
 
 
 class TreeBuilder:
@@ -152,37 +145,30 @@ class TreeBuilder:
 
     def finish(self) -> tuple[Tree, Scores]:
         """The tree, and its leaf values in the order that `Rows.finish_tree` asks for."""
-        nodes = self._nodes.first(self._n_nodes)
+        n_nodes = self._n_nodes
+        nodes = self._nodes.first(n_nodes)
+        threshold = np.empty(n_nodes, np.float64)
+        right, level_set = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
+        leaf_values = np.empty(self.n_leaves, np.float32)
+        complete_tree(
+            nodes, self._edges.flat, self._edges.first, self._first - len(self._level_feature), self._first,
+            threshold, right, level_set, leaf_values,
+        )  # fmt: skip
         left_levels = np.concatenate(self._left_levels) if self._left_levels else np.zeros((0, 256), np.uint8)
-        level_set = np.full(self._n_nodes, -1, np.int32)
-        if len(left_levels):
-            level_set[(nodes.feature >= 0) & (nodes.bin < 0)] = np.arange(len(left_levels))
         tree = Tree.as_grown(
             feature=nodes.feature,
             bin=nodes.bin,
-            threshold=self._edges.thresholds(nodes.feature, nodes.bin),
+            threshold=threshold,
             missing_left=nodes.missing_left,
             left=nodes.left,
-            right=np.where(nodes.left >= 0, nodes.left + 1, -1).astype(np.int32),
+            right=right,
             value=nodes.value,
             gain=nodes.gain,
             cover=nodes.cover,
             level_set=level_set,
-            left_levels=left_levels.astype(np.bool_),
+            left_levels=left_levels.view(np.bool_),
         )
-        return tree, nodes.value[self._leaves()]
-
-    def _leaves(self) -> Ints:
-        """Leaves of each level in order, except that the last level's children stand where their parents do."""
-        splits = self._level_feature >= 0
-        first_of_last = self._first - len(splits)
-        n_values = np.where(splits, 2, 1)
-        own = first_of_last + np.arange(len(splits))
-        child = self._first + 2 * (np.cumsum(splits) - 1)
-        last = np.repeat(np.where(splits, child, own), n_values)
-        last[1:][(last[1:] == last[:-1])] += 1  # the second of two equal entries is the right child
-        earlier = np.flatnonzero(self._nodes.feature[:first_of_last] < 0)
-        return np.concatenate([earlier, last])
+        return tree, leaf_values
 
 
 @inline_kernel
@@ -266,3 +252,42 @@ def divide_level(
     )
     write_values(written, rules, n_nodes, nodes)
     return n_splitting
+
+
+@kernel
+def complete_tree(
+    nodes: NodeArrays,
+    flat_edges: Floats,
+    first_edge: Ints,
+    last_level: int,  # in  first node of the last level that was evaluated
+    children: int,  # in  first of its children
+    threshold: Floats,  # out [nodes] x < threshold goes left; NaN for leaves and splits by levels
+    right: Int32s,  # out [nodes]
+    level_set: Int32s,  # out [nodes]
+    leaf_values: Scores,  # out [leaves]
+) -> None:
+    """Fields that follow from the others, and the leaf values in the order in which rows are settled.
+
+    That order is level by level, except that children of the last level stand where their parents do.
+    """
+    n_sets = 0
+    n_values = 0
+    for node in range(nodes.feature.shape[0]):
+        feature = nodes.feature[node]
+        left = nodes.left[node]
+        right[node] = left + 1 if feature >= 0 else -1
+        by_levels = feature >= 0 and nodes.bin[node] < 0
+        level_set[node] = n_sets if by_levels else -1
+        n_sets += by_levels
+        threshold[node] = np.nan
+        if nodes.bin[node] >= 0:
+            threshold[node] = flat_edges[first_edge[feature] + nodes.bin[node]]
+        if node >= children:
+            continue
+        if feature < 0:
+            leaf_values[n_values] = nodes.value[node]
+            n_values += 1
+        elif node >= last_level:
+            leaf_values[n_values] = nodes.value[left]
+            leaf_values[n_values + 1] = nodes.value[left + 1]
+            n_values += 2

@@ -83,8 +83,8 @@ class RowsLike(Protocol):
     """What growth needs of its rows, wherever they are."""
 
     layout: Layout
-    n_parts: int
-    node_counts: Ints
+    n_parts: int  # threads that sum, each into histograms of its own
+    node_counts: Ints  # rows of each active node
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None:
         """Sum the gradients (or count the rows) of some active nodes."""
@@ -120,14 +120,12 @@ class TreeGrower:
         *,
         weighted: bool,
         seed: int = 0,
-        n_threads: int = 1,
     ) -> None:
         self._rows = rows
         self._rules = rules
         self._edges = FlatEdges(edges)
         self._seed = seed
-        self._team = Team(n_threads)
-        self._n_threads = n_threads
+        self._team = Team(rows.n_parts)
         self._gradient_unit = 1.0 / quantiser.gradient_scale
         self._hessian_unit = 1.0 / quantiser.hessian_scale
         self._split_rules = self._make_split_rules(loss, weighted=weighted)
@@ -232,7 +230,7 @@ class TreeGrower:
     def _evaluate_families(self, nodes: Children, where: _Histograms, allowed: Bools, splits: LevelSplits) -> None:
         store, layout, rows = self._store, self._rows.layout, self._rows
         n_families = len(where.built)
-        n_tasks = self._n_threads if n_families * layout.n_cells >= CELLS_WORTH_A_THREAD else 1
+        n_tasks = rows.n_parts if n_families * layout.n_cells >= CELLS_WORTH_A_THREAD else 1
         cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         common = (
             where.built, where.derived, where.slot, store.cells, store.partial, store.count_cells, store.count_partial,

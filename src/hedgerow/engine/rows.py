@@ -31,7 +31,8 @@ from hedgerow.engine.partition import partition_nodes, sampled_rows, settle_leav
 from hedgerow.engine.threads import Team
 
 CHUNK = 8192  # rows handed to threads in turn, so that sorted data still gives every thread its share of each node
-UPDATES_WORTH_A_THREAD = 100_000  # updates of about a nanosecond below which waking another thread does not pay
+CODES_WORTH_THREADS = 1_500_000  # rows x columns below which one thread trains faster than two
+UPDATES_WORTH_A_THREAD = 200_000  # updates of about half a nanosecond below which waking a thread does not pay
 _ALONE = Team(1)
 
 
@@ -71,7 +72,8 @@ class Rows:
         self._labels = (np.asarray(labels, np.float64) - offset).astype(SCORE)
         self.scores = np.zeros((loss.n_outputs, self.n_rows), SCORE) if scores is None else scores
         self.gradients_packed = np.empty((loss.n_outputs, self.n_rows), np.int64)
-        self._parts = _share_out(self.n_rows, n_threads)
+        worth_it = self.n_rows * self.layout.n_columns >= CODES_WORTH_THREADS
+        self._parts = _share_out(self.n_rows, n_threads if worth_it else 1)
         self._team = Team(len(self._parts))
         self.n_parts = len(self._parts)
         self._identity = np.empty(self.n_rows, ROW_ID)

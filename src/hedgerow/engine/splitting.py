@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.histogram import add_cells, subtract_cells
 from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import Layout
@@ -75,8 +76,8 @@ def hessian_of(packed: np.int64) -> np.int64:
 
 @kernel
 def score_cuts(  # the gain of every cut of one feature, vectorised
-    left_gradients: np.ndarray[tuple[int], np.dtype[np.int32]],  # in  high halves of the packed prefix sums (stride 2)
-    left_hessians: np.ndarray[tuple[int], np.dtype[np.uint32]],  # in  low halves
+    left_gradients: Int32s,  # in  high halves of the packed prefix sums (stride 2)
+    left_hessians: npt.NDArray[np.uint32],  # in  low halves
     gradient: float,
     hessian: float,
     gradient_unit: float,
@@ -193,6 +194,8 @@ class Scratch(NamedTuple):
     sums: Ints
     counts: Ints
     prefix: Ints  # what goes left when bins (or ranked levels) 0..b do and the missing do not
+    prefix_signed: Int32s  # the same memory as 32-bit halves, low first
+    prefix_unsigned: npt.NDArray[np.uint32]
     count_prefix: Ints
     order: Ints  # levels in the order in which they are cut
     gains: Floats
@@ -200,29 +203,31 @@ class Scratch(NamedTuple):
 
 @inline_kernel
 def _make_scratch() -> Scratch:
+    prefix = np.zeros(256, np.int64)
     return Scratch(
         np.zeros(256, np.int64),
         np.zeros(256, np.int64),
-        np.zeros(256, np.int64),
+        prefix,
+        prefix.view(np.int32),
+        prefix.view(np.uint32),
         np.zeros(256, np.int64),
         np.zeros(256, np.int64),
         np.zeros(256, np.float64),
     )
 
 
-@kernel
-def read_feature(feature: int, cells: Ints, layout: Layout, out: Ints) -> Ints:
-    """The feature's histogram, missing last: a slice of the node's, or for a bundled feature a marginal in `out`."""
-    n_codes = layout.n_value_bins[feature] + 1
-    column = layout.column_of_feature[feature]
-    first = layout.first_cell[column]
-    if layout.owns_column[feature]:
-        return cells[first : first + n_codes]
-    marginal(cells[first : first + 256], layout.bin_of_code[feature], layout.n_codes[column], n_codes, out)
-    return out[:n_codes]
+@inline_kernel
+def read_feature(
+    cells: Ints, first: int, n_bins: int, owns_column: bool, bin_of_code: Bytes, n_codes: int, out: Ints
+) -> Ints:
+    """A feature's histogram, missing last: a slice of the node's, or for a bundled feature a marginal in `out`."""
+    if owns_column:
+        return cells[first : first + n_bins + 1]
+    marginal(cells[first : first + 256], bin_of_code, n_codes, n_bins + 1, out)
+    return out[: n_bins + 1]
 
 
-@kernel
+@inline_kernel
 def add_up_prefixes(sums: Ints, n_bins: int, order: Ints, ranked: bool, prefix: Ints) -> None:
     """Running totals over bins, or over levels in their ranked order."""
     running = np.int64(0)
@@ -237,52 +242,7 @@ def add_up_prefixes(sums: Ints, n_bins: int, order: Ints, ranked: bool, prefix: 
 
 
 @kernel
-def score_feature(
-    feature: int,
-    n_cuts: int,
-    gradient: float,
-    hessian: float,
-    total_count: int,
-    lower: float,
-    upper: float,
-    rules: SplitRules,
-    monotone: Ints,
-    scratch: Scratch,  # in  prefix and count_prefix; out gains
-) -> None:
-    """The gain of each cut that the rules admit."""
-    gains = scratch.gains[:n_cuts]
-    if monotone.shape[0] > 0:
-        score_cuts_bounded(
-            scratch.prefix,
-            gradient,
-            hessian,
-            rules.gradient_unit,
-            rules.hessian_unit,
-            rules.l2,
-            rules.min_child_weight,
-            monotone[feature],
-            lower,
-            upper,
-            gains,
-        )
-    else:
-        score_cuts(
-            scratch.prefix.view(np.int32),
-            scratch.prefix.view(np.uint32),
-            gradient,
-            hessian,
-            rules.gradient_unit,
-            rules.hessian_unit,
-            rules.l2,
-            rules.min_child_weight,
-            gains,
-        )
-    if rules.min_samples_leaf > 0:
-        forbid_small_leaves(scratch.count_prefix, total_count, rules.min_samples_leaf, gains)
-
-
-@kernel
-def evaluate_node(
+def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, each call would cost reference counts
     node: int,
     cells: Ints,  # in  [cells] the node's histogram
     count_cells: Ints,  # in  [cells] rows per cell; length 0 when counts are not kept
@@ -298,51 +258,73 @@ def evaluate_node(
     splits: LevelSplits,  # out, row `node`
 ) -> None:
     """Scan every allowed feature of one node and write down the best admissible split."""
-    gradient = np.float64(gradient_of(total)) * rules.gradient_unit
-    hessian = np.float64(hessian_of(total)) * rules.hessian_unit
-    with_counts = rules.min_samples_leaf > 0
-    prefix, count_prefix = scratch.prefix, scratch.count_prefix
+    # Arrays are taken out of their tuples once: each access costs a reference count, and the loop is short.
+    n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = layout
+    sum_buffer, count_buffer, prefix, prefix_signed, prefix_unsigned, count_prefix, order, gain_buffer = scratch
+    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf = rules
+    gradient = np.float64(gradient_of(total)) * gradient_unit
+    hessian = np.float64(hessian_of(total)) * hessian_unit
     best_gain = np.zeros(1, np.float64)
     best_gain_bits = best_gain.view(np.int64)
-    splits.feature[node] = -1
-    for feature in range(layout.n_value_bins.shape[0]):
-        n_bins = layout.n_value_bins[feature]
+    best_feature, best_cut, best_left, best_count, best_missing_left = -1, -1, np.int64(0), np.int64(0), False
+
+    for feature in range(n_value_bins.shape[0]):
+        n_bins = n_value_bins[feature]
         if not feature_allowed[feature] or n_bins == 0:
             continue
-        ranked = layout.is_categorical[feature]
-        sums = read_feature(feature, cells, layout, scratch.sums)
+        column = column_of_feature[feature]
+        first, codes, own = first_cell[column], n_codes[column], owns_column[feature]
+        ranked = is_categorical[feature]
+        sums = read_feature(cells, first, n_bins, own, bin_of_code[feature], codes, sum_buffer)
         missing = sums[n_bins]
+        n_prefix = n_bins
         if ranked:
-            n_bins = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
-        add_up_prefixes(sums, n_bins, scratch.order, ranked, prefix)
+            n_prefix = rank_levels(sums, n_bins, gradient_unit, hessian_unit, order)
+        add_up_prefixes(sums, n_prefix, order, ranked, prefix)
         missing_count = np.int64(0)
-        if with_counts:
-            counts = read_feature(feature, count_cells, layout, scratch.counts)
-            missing_count = counts[layout.n_value_bins[feature]]
-            add_up_prefixes(counts, n_bins, scratch.order, ranked, count_prefix)
+        if min_samples_leaf > 0:
+            counts = read_feature(count_cells, first, n_bins, own, bin_of_code[feature], codes, count_buffer)
+            missing_count = counts[n_bins]
+            add_up_prefixes(counts, n_prefix, order, ranked, count_prefix)
+
         has_missing = missing != 0
         for missing_left in range(2 if has_missing else 1):
             # All values against the missing ones is a cut too; all values against nothing is not.
-            n_cuts = n_bins if has_missing and missing_left == 0 else n_bins - 1
+            n_cuts = n_prefix if has_missing and missing_left == 0 else n_prefix - 1
+            if n_cuts < 1:
+                continue
             if missing_left == 1:
                 for b in range(n_cuts):
                     prefix[b] += missing
                     count_prefix[b] += missing_count
-            if n_cuts < 1:
-                continue
-            score_feature(feature, n_cuts, gradient, hessian, total_count, lower, upper, rules, monotone, scratch)
-            cut = first_largest(scratch.gains[:n_cuts], best_gain_bits[0])
+            gains = gain_buffer[:n_cuts]
+            if monotone.shape[0] > 0:
+                score_cuts_bounded(
+                    prefix, gradient, hessian, gradient_unit, hessian_unit, l2, min_child_weight,
+                    monotone[feature], lower, upper, gains,
+                )  # fmt: skip
+            else:
+                score_cuts(
+                    prefix_signed, prefix_unsigned, gradient, hessian, gradient_unit, hessian_unit, l2,
+                    min_child_weight, gains,
+                )  # fmt: skip
+            if min_samples_leaf > 0:
+                forbid_small_leaves(count_prefix, total_count, min_samples_leaf, gains)
+            cut = first_largest(gains, best_gain_bits[0])
             if cut >= 0:
-                best_gain[0] = scratch.gains[cut]
-                splits.feature[node] = feature
-                splits.bin[node] = cut
-                splits.left_sum[node] = prefix[cut]
-                splits.left_count[node] = count_prefix[cut]
+                best_gain[0] = gains[cut]
+                best_feature, best_cut, best_left, best_count = feature, cut, prefix[cut], count_prefix[cut]
                 # Where nobody is missing, later missing values go where most of the weight went.
                 heavier_left = 2 * hessian_of(prefix[cut]) >= hessian_of(total)
-                splits.missing_left[node] = missing_left == 1 if has_missing else heavier_left
+                best_missing_left = missing_left == 1 if has_missing else bool(heavier_left)
+
     splits.gain[node] = best_gain[0]
-    if splits.feature[node] >= 0:
+    splits.feature[node] = best_feature
+    splits.bin[node] = best_cut
+    splits.left_sum[node] = best_left
+    splits.left_count[node] = best_count
+    splits.missing_left[node] = best_missing_left
+    if best_feature >= 0:
         write_decision(node, cells, rules, layout, scratch, splits)
 
 
@@ -361,7 +343,16 @@ def write_decision(
         goes_left[n_bins] = splits.missing_left[node]
         return
     splits.bin[node] = -1
-    sums = read_feature(feature, cells, layout, scratch.sums)
+    column = layout.column_of_feature[feature]
+    sums = read_feature(
+        cells,
+        layout.first_cell[column],
+        n_bins,
+        layout.owns_column[feature],
+        layout.bin_of_code[feature],
+        layout.n_codes[column],
+        scratch.sums,
+    )
     n_present = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
     # Levels that do not occur in the node say nothing, like missing ones: they follow the missing direction.
     for code in range(256):
