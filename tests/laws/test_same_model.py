@@ -15,7 +15,7 @@ from hedgerow.engine import rows as rows_module
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams, train
 from hedgerow.engine.growth import GrowthRules, TreeGrower
-from hedgerow.engine.layout import Layout, pack
+from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import LOSSES, Loss, Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import marginal
@@ -150,7 +150,6 @@ def test_rows_in_blocks_grow_the_same_trees(seed, n_blocks, loss_name, min_sampl
     X, y, _ = problem(seed, n_rows=300, loss=loss_name)
     table = read_table(X)
     mapper = BinMapper.fit(table, 32)
-    codes = mapper.transform(table)
     n_value_bins = np.array([f.n_value_bins for f in mapper.features])
     categorical = np.zeros(len(mapper.features), bool)
     loss = Loss(loss_name, 1, (float(y.min()), float(y.max())))
@@ -158,7 +157,15 @@ def test_rows_in_blocks_grow_the_same_trees(seed, n_blocks, loss_name, min_sampl
     rules = GrowthRules(max_depth=4, min_samples_leaf=min_samples_leaf, min_child_weight=0.1)
 
     def rows_of(part):
-        return Rows(pack(codes[:, part], n_value_bins, categorical), y[part], None, loss, bases, quantiser)
+        return Rows.bin(
+            mapper,
+            read_table(X[part], like=mapper.features),
+            y[part],
+            None,
+            loss=loss,
+            base_scores=bases,
+            quantiser=quantiser,
+        )
 
     cuts = np.sort(np.random.default_rng(seed).integers(0, len(y) + 1, n_blocks - 1))
     parts = np.split(np.arange(len(y)), cuts)

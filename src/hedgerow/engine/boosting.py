@@ -13,7 +13,6 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import SCORE, Bytes, Floats, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import GrowthRules, TreeGrower
-from hedgerow.engine.layout import pack
 from hedgerow.engine.losses import Loss, Quantiser, weight_total
 from hedgerow.engine.metrics import Metric, find_metric
 from hedgerow.engine.rows import Rows
@@ -210,15 +209,22 @@ def _make_rows(
 ) -> Rows:
     n_rows = len(y) if weight is None else int(np.count_nonzero(weight))
     quantiser = Quantiser.for_job(loss, weight_total(weight, n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
-    n_value_bins = np.array([feature.n_value_bins for feature in mapper.features], np.int64)
-    is_categorical = np.array([feature.levels is not None for feature in mapper.features], np.bool_)
-    packed = pack(codes, n_value_bins, is_categorical, n_threads=params.n_threads)
     scores: Scores | None = None
     if ensemble.trees:
         scores = np.zeros((loss.n_outputs, len(y)), SCORE)
         for number, tree in enumerate(ensemble.trees):
             ensemble.add_binned(codes, tree, scores[number % loss.n_outputs], n_threads=params.n_threads)
-    return Rows(packed, y, weight, loss, ensemble.base_scores, quantiser, n_threads=params.n_threads, scores=scores)
+    return Rows.from_codes(
+        mapper,
+        codes,
+        y,
+        weight,
+        loss=loss,
+        base_scores=ensemble.base_scores,
+        quantiser=quantiser,
+        n_threads=params.n_threads,
+        scores=scores,
+    )
 
 
 class _Watch:

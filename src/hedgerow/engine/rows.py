@@ -1,6 +1,6 @@
 """Rows: everything that happens to records, behind four verbs.
 
-    bin          codes in, packed words out                      (constructor)
+    bin          a table -> packed codes                         (once)
     gradients    scores and labels -> one packed integer a row   (start of a round of trees)
     histograms   sums per (node, column, code)                   (each level)
     descend      rows move to the children they belong to        (each level)
@@ -23,11 +23,13 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine import losses
+from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import ROW_ID, SCORE, Bytes, Floats, Ints, RowIds, Scores
 from hedgerow.engine.histogram import node_histograms, root_histogram
-from hedgerow.engine.layout import Layout, PackedColumns
+from hedgerow.engine.layout import Layout, PackedColumns, pack
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.partition import partition_nodes, sampled_rows, settle_leaves
+from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 
 CHUNK = 8192  # rows handed to threads in turn, so that sorted data still gives every thread its share of each node
@@ -84,6 +86,20 @@ class Rows:
         self._output = 0
         self._sampled = False
         self._count_values: Ints | None = None
+
+    @classmethod
+    def bin(cls, mapper: BinMapper, table: Table, labels: Floats, weight: Floats | None, **how: Any) -> Rows:
+        """The rows of a table, coded by the edges and levels of `mapper`; `how` as for the constructor."""
+        codes = mapper.transform(table, n_threads=how.get("n_threads", 1))
+        return cls.from_codes(mapper, codes, labels, weight, **how)
+
+    @classmethod
+    def from_codes(cls, mapper: BinMapper, codes: Bytes, labels: Floats, weight: Floats | None, **how: Any) -> Rows:
+        """Rows that `mapper` has coded already: uint8 [features, rows]."""
+        n_value_bins = np.array([feature.n_value_bins for feature in mapper.features], np.int64)
+        is_categorical = np.array([feature.levels is not None for feature in mapper.features], np.bool_)
+        packed = pack(codes, n_value_bins, is_categorical, n_threads=how.get("n_threads", 1))
+        return cls(packed, labels, weight, **how)
 
     # --- gradients ---------------------------------------------------------------------------------------------------
 
