@@ -5,11 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
 
-from hedgerow.engine import threads
+from hedgerow.engine import spinning, threads
 from hedgerow.engine.threads import Team, available_cores, resolve_n_jobs
 from hedgerow.errors import InvalidParameter
 
@@ -77,6 +78,24 @@ def test_a_forked_child_has_a_team_of_its_own():
     process.join(timeout=30)
     assert process.exitcode == 0
     assert answers.get() == [1, 2]
+
+
+def test_watching_ends_when_the_counter_moves_or_patience_does():
+    """A counter that already differs ends the wait at once; one that never moves ends it after a moment."""
+    counter = np.array([3])
+    assert spinning.watch_until_changed(counter, 2)
+    assert not spinning.watch_until_changed(counter, 3)
+    assert not spinning.watch_until_zero(counter)
+    counter[0] = 0
+    assert spinning.watch_until_zero(counter)
+
+
+def test_a_helper_that_fell_asleep_is_woken():
+    """Batches far apart are worked on as well as batches close together."""
+    for pause in (0.0, 0.05, 0.0, 0.05):
+        time.sleep(pause)
+        meeting = threading.Barrier(2, timeout=20)
+        assert sorted(Team(2).run(meeting.wait, [(), ()])) == [0, 1]
 
 
 def test_cores_can_be_limited_by_the_environment(monkeypatch):

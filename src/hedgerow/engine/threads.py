@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
+from hedgerow.engine.spinning import watch_until_changed, watch_until_zero
 from hedgerow.errors import InvalidParameter
 
 
@@ -49,8 +52,8 @@ class Team:
         if self.n_threads == 1 or len(tasks) <= 1:
             return [function(*task) for task in tasks]
         batch = _Batch(function, tasks)
-        for inbox in _helpers(min(self.n_threads, len(tasks)) - 1):
-            inbox.put(batch)
+        for helper in _helpers(min(self.n_threads, len(tasks)) - 1):
+            helper.give(batch)
         batch.work()
         return batch.wait()
 
@@ -62,7 +65,7 @@ class _Batch:
         self._function = function
         self._tasks = tasks
         self._next = 0
-        self._open = len(tasks)
+        self._open = np.array([len(tasks)])  # an array, because it is watched without the GIL
         self._lock = threading.Lock()
         self._done = threading.Lock()
         self._done.acquire()
@@ -70,6 +73,7 @@ class _Batch:
         self._failures: dict[int, BaseException] = {}
 
     def work(self) -> None:
+        """Take tasks until there are none left."""
         while True:
             with self._lock:
                 index = self._next
@@ -81,36 +85,65 @@ class _Batch:
             except BaseException as failure:  # noqa: BLE001 - handed to the caller, who raises it
                 self._failures[index] = failure
             with self._lock:
-                self._open -= 1
-                if self._open == 0:
+                self._open[0] -= 1
+                if self._open[0] == 0:
                     self._done.release()
 
     def wait(self) -> list[Any]:
+        """Results in the order of tasks, once all are done."""
+        watch_until_zero(self._open)
         self._done.acquire()
         if self._failures:
             raise self._failures[min(self._failures)]
         return self._results
 
 
-_inboxes: list[SimpleQueue[_Batch]] = []
+class _Helper:
+    """A thread that works on the batches it is given, in turn."""
+
+    def __init__(self, number: int) -> None:
+        self._batches: deque[_Batch] = deque()
+        self._given = np.zeros(1, np.int64)  # how many batches so far; watched without the GIL
+        self._lock = threading.Lock()
+        self._asleep = False
+        self._alarm = threading.Semaphore(0)
+        threading.Thread(target=self._serve, daemon=True, name=f"hedgerow-{number}").start()
+
+    def give(self, batch: _Batch) -> None:
+        """Put a batch in the queue, and wake the thread if it sleeps."""
+        with self._lock:
+            self._batches.append(batch)
+            self._given[0] += 1
+            asleep, self._asleep = self._asleep, False
+        if asleep:
+            self._alarm.release()
+
+    def _serve(self) -> None:
+        while True:
+            given = int(self._given[0])  # read before the queue is emptied: what comes later changes it
+            while self._batches:
+                self._batches.popleft().work()
+            if watch_until_changed(self._given, given):
+                continue
+            with self._lock:
+                self._asleep = not self._batches
+                asleep = self._asleep
+            if asleep:
+                self._alarm.acquire()
+
+
+_running: list[_Helper] = []
 _owner_pid = -1
 _start_lock = threading.Lock()
 
 
-def _helpers(count: int) -> list[SimpleQueue[_Batch]]:
-    """Inboxes of `count` running helper threads, starting those that are missing."""
+def _helpers(count: int) -> list[_Helper]:
+    """`count` helper threads, starting those that are missing."""
     global _owner_pid  # noqa: PLW0603 - threads do not survive a fork, so the process that owns them is remembered
     with _start_lock:
         if _owner_pid != os.getpid():
-            _inboxes.clear()
+            _running.clear()
             _owner_pid = os.getpid()
-        while len(_inboxes) < count:
-            inbox: SimpleQueue[_Batch] = SimpleQueue()
-            threading.Thread(target=_serve, args=(inbox,), daemon=True, name=f"hedgerow-{len(_inboxes)}").start()
-            _inboxes.append(inbox)
-        return _inboxes[:count]
-
-
-def _serve(inbox: SimpleQueue[_Batch]) -> None:
-    while True:
-        inbox.get().work()
+        while len(_running) < count:
+            _running.append(_Helper(len(_running)))
+        return _running[:count]
