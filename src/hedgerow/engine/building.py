@@ -38,21 +38,21 @@ class NodeArrays(NamedTuple):
     cover: Floats
 
     @classmethod
-    def with_room_for(cls, n_nodes: int) -> NodeArrays:
-        """Leaves without a value."""
+    def room_for(cls, n_nodes: int) -> NodeArrays:
+        """Arrays that are filled as nodes arise."""
         return cls(
-            feature=np.full(n_nodes, -1, np.int32),
-            bin=np.full(n_nodes, -1, np.int32),
-            missing_left=np.zeros(n_nodes, np.bool_),
-            left=np.full(n_nodes, -1, np.int32),
-            value=np.zeros(n_nodes, np.float32),
-            gain=np.zeros(n_nodes, np.float32),
-            cover=np.zeros(n_nodes, np.float64),
+            feature=np.empty(n_nodes, np.int32),
+            bin=np.empty(n_nodes, np.int32),
+            missing_left=np.empty(n_nodes, np.bool_),
+            left=np.empty(n_nodes, np.int32),
+            value=np.empty(n_nodes, np.float32),
+            gain=np.empty(n_nodes, np.float32),
+            cover=np.empty(n_nodes, np.float64),
         )
 
     def enlarged(self, n_nodes: int) -> NodeArrays:
         """The same nodes in larger arrays."""
-        larger = NodeArrays.with_room_for(n_nodes)
+        larger = NodeArrays.room_for(n_nodes)
         for name in self._fields:
             getattr(larger, name)[: len(self.value)] = getattr(self, name)
         return larger
@@ -96,13 +96,13 @@ class TreeBuilder:
     ) -> None:
         self._rules, self._monotone, self._edges = rules, monotone, edges
         self._max_leaves = max_leaves
-        self._nodes = NodeArrays.with_room_for(127)
+        self._nodes = NodeArrays.room_for(127)
         self._n_nodes = 1
         self._first = 0  # first node of the newest level
         self.n_leaves = 1
         self._left_levels: list[Bytes] = []
         root = Children(np.array([root_total]), np.array([-np.inf]), np.array([np.inf]))
-        write_values(root, rules, 0, self._nodes)
+        add_leaves(root, rules, 0, self._nodes)
         self.newest = root
 
     def divide(self, splits: LevelSplits) -> Ints:
@@ -180,14 +180,20 @@ def _raw_value(gradient: float, hessian: float, l2: float, lower: float, upper: 
 
 
 @kernel
-def write_values(children: Children, rules: ValueRules, first: int, nodes: NodeArrays) -> None:
-    """Value and cover of the nodes from `first` on."""
+def add_leaves(children: Children, rules: ValueRules, first: int, nodes: NodeArrays) -> None:
+    """New nodes from number `first` on: leaves, until they split, with their value and cover."""
     for k in range(children.total.shape[0]):
+        node = first + k
         gradient = np.float64(gradient_of(children.total[k])) * rules.gradient_unit
         hessian = np.float64(hessian_of(children.total[k])) * rules.hessian_unit
         value = _raw_value(gradient, hessian, rules.l2, children.lower[k], children.upper[k])
-        nodes.value[first + k] = np.float32(value * rules.learning_rate)
-        nodes.cover[first + k] = hessian
+        nodes.value[node] = np.float32(value * rules.learning_rate)
+        nodes.cover[node] = hessian
+        nodes.feature[node] = -1
+        nodes.bin[node] = -1
+        nodes.left[node] = -1
+        nodes.gain[node] = 0.0
+        nodes.missing_left[node] = False
 
 
 @kernel
@@ -250,7 +256,7 @@ def divide_level(
     written = Children(
         children.total[: 2 * n_splitting], children.lower[: 2 * n_splitting], children.upper[: 2 * n_splitting]
     )
-    write_values(written, rules, n_nodes, nodes)
+    add_leaves(written, rules, n_nodes, nodes)
     return n_splitting
 
 

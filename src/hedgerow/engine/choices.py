@@ -34,7 +34,7 @@ WALK_COST, CHOICE_COST, TABLE_COST = 4.0, 0.02, 0.6
 """Nanoseconds per row: one level of a walk; one choice; one look-up of a level. They decide only which way is taken."""
 
 
-class Layout(NamedTuple):
+class TreeLayout(NamedTuple):
     """The trees of an ensemble as the kernels read them. M nodes, T trees; a tree's nodes keep their order."""
 
     column_feature: Any  # int32[V]: feature that a column of the block is taken from
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
     levels_left: Any  # int32[T]: levels below the choices; -1: they are walked too
 
 
-def lay_out(trees: Sequence[Tree], features: Sequence[FeatureBins]) -> Layout:
+def lay_out(trees: Sequence[Tree], features: Sequence[FeatureBins]) -> TreeLayout:
     """Concatenate the trees and write down the choices of each."""
     node_start, table_start = _starts([t.n_nodes for t in trees]), _starts([len(t.left_levels) for t in trees])
     feature, missing_left = _joined(trees, "feature", np.int32), _joined(trees, "missing_left", np.bool_)
@@ -94,7 +94,7 @@ def lay_out(trees: Sequence[Tree], features: Sequence[FeatureBins]) -> Layout:
         choice, choice_start, exit_node, exit_start,
     )  # fmt: skip
     exit_node = exit_node[: exit_start[-1]]
-    return Layout(
+    return TreeLayout(
         column_feature=(columns // 2).astype(np.int32),
         column_low=(columns % 2).astype(np.uint8),
         missing_code=missing_code,
@@ -216,7 +216,7 @@ class CodingTables(NamedTuple):
     missing_code: Any  # uint8[U]
 
 
-def coding_tables(layout: Layout, features: Sequence[FeatureBins], dtype: Any) -> CodingTables:
+def coding_tables(layout: TreeLayout, features: Sequence[FeatureBins], dtype: Any) -> CodingTables:
     """For float32 values an edge is rounded up to float32: x >= edge is then true for exactly the same x."""
     used = np.unique(layout.column_feature)
     edges = np.full((len(used), MAX_BINS), np.inf, dtype)
@@ -239,7 +239,7 @@ class Prepared:
         self._features = features
         self._coding: dict[np.dtype[Any], CodingTables] = {}
 
-    def for_values(self, dtype: np.dtype[Any]) -> tuple[Layout, CodingTables]:
+    def for_values(self, dtype: np.dtype[Any]) -> tuple[TreeLayout, CodingTables]:
         """The trees, and the edges for values of one dtype."""
         if dtype not in self._coding:
             self._coding[dtype] = coding_tables(self.layout, self._features, dtype)

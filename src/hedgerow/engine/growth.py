@@ -126,6 +126,7 @@ class TreeGrower:
         self._edges = FlatEdges(edges)
         self._seed = seed
         self._team = Team(rows.n_parts)
+        self._all_features = np.ones((1, rows.layout.n_features), np.bool_)
         self._gradient_unit = 1.0 / quantiser.gradient_scale
         self._hessian_unit = 1.0 / quantiser.hessian_scale
         self._split_rules = self._make_split_rules(loss, weighted=weighted)
@@ -171,7 +172,7 @@ class TreeGrower:
     def _features_of_tree(self, tree_number: int) -> Bools:
         n_features = self._rows.layout.n_features
         if self._rules.colsample_bytree == 1.0:
-            return np.ones((1, n_features), np.bool_)
+            return self._all_features
         rng = np.random.default_rng((self._seed, tree_number, 0))
         chosen = rng.permutation(n_features)[: max(1, round(self._rules.colsample_bytree * n_features))]
         allowed = np.zeros((1, n_features), np.bool_)
@@ -198,13 +199,15 @@ class TreeGrower:
         store.reserve(1, 1)
         self._fill_histograms(zero, zero)
         first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
-        total = store.cells[0, first_column].sum() + store.partial[:, 0, first_column].sum()
-        return int(total), _Histograms(slot=zero, built=zero, derived=zero - 1)
+        total = int(store.cells[0, first_column].sum())
+        if len(store.partial):
+            total += int(store.partial[:, 0, first_column].sum())
+        return total, _Histograms(slot=zero, built=zero, derived=zero - 1)
 
     def _evaluate(self, nodes: Children, where: _Histograms, allowed: Bools) -> LevelSplits:
         """Fill the histograms of the level and find every node's best split."""
         n_nodes = len(nodes.total)
-        splits = LevelSplits.empty(n_nodes)
+        splits = LevelSplits.room_for(n_nodes)
         store = self._store
         store.reserve(n_nodes, len(where.built))
         if not store.batched:

@@ -157,7 +157,7 @@ class Rows:
         ]
         chosen = self._team.run(sampled_rows, tasks)
         self._stops = self._starts + np.array(chosen, np.int64)[:, None]
-        self.node_counts = (self._stops - self._starts).sum(axis=0)
+        self.node_counts = _over_threads(self._stops - self._starts)
         self._current = into
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None:
@@ -204,7 +204,7 @@ class Rows:
             self._run(partition_nodes, tasks, updates=self.n_rows)
             self._current = target
         self._starts, self._stops = child_starts, child_stops
-        self.node_counts = (child_stops - child_starts).sum(axis=0)
+        self.node_counts = _over_threads(child_stops - child_starts)
 
     def finish_tree(self, leaf_values: Scores) -> None:
         """Add the tree to the scores: one value per leaf, level by level, in the order of nodes, left before right."""
@@ -270,6 +270,11 @@ class _Settled:
         ended = np.flatnonzero((self.feature < 0) | self.last)
         limits = zip(self.starts[part, ended], self.stops[part, ended], strict=True)
         return np.concatenate([self.row_ids[a:b] for a, b in limits] or [self.row_ids[:0]])
+
+
+def _over_threads(counts: Ints) -> Ints:
+    total: Ints = counts[0] if len(counts) == 1 else counts.sum(axis=0)
+    return total
 
 
 def _share_out(n_rows: int, n_threads: int) -> list[_Part]:

@@ -49,16 +49,16 @@ class LevelSplits(NamedTuple):
     goes_left: Bytes  # [nodes, 256] by the feature's code, missing included
 
     @classmethod
-    def empty(cls, n_nodes: int) -> LevelSplits:
-        """No split for any node."""
+    def room_for(cls, n_nodes: int) -> LevelSplits:
+        """Arrays that `evaluate_families` fills."""
         return cls(
-            gain=np.zeros(n_nodes),
-            feature=np.full(n_nodes, -1, np.int64),
-            bin=np.full(n_nodes, -1, np.int64),
-            missing_left=np.zeros(n_nodes, np.bool_),
-            left_sum=np.zeros(n_nodes, np.int64),
-            left_count=np.zeros(n_nodes, np.int64),
-            goes_left=np.zeros((n_nodes, 256), np.uint8),
+            gain=np.empty(n_nodes),
+            feature=np.empty(n_nodes, np.int64),
+            bin=np.empty(n_nodes, np.int64),
+            missing_left=np.empty(n_nodes, np.bool_),
+            left_sum=np.empty(n_nodes, np.int64),
+            left_count=np.empty(n_nodes, np.int64),
+            goes_left=np.empty((n_nodes, 256), np.uint8),
         )
 
 
