@@ -129,7 +129,7 @@ def test_float32_and_float64_values_are_coded_by_the_exact_edge() -> None:
         assert codes[0, :4].tolist() == expected
 
 
-def _layout_asking_about(features: tuple[FeatureBins, ...]) -> choices.Layout:
+def _layout_asking_about(features: tuple[FeatureBins, ...]) -> choices.TreeLayout:
     rng = np.random.default_rng(0)
     return choices.lay_out([random_tree(rng, BinMapper(features), 1)], features)
 

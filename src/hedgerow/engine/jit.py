@@ -13,12 +13,15 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from hedgerow.engine.kernel_cache import keep_compiled
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel(function: Function) -> Function:
-    """Compile on first use, cache on disk, run without the GIL."""
-    return cast("Function", numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")(function))
+    """Compile on first use, keep on disk, run without the GIL."""
+    compiled = numba.njit(nogil=True, boundscheck=False, error_model="numpy")(function)
+    return cast("Function", keep_compiled(compiled))
 
 
 def inline_kernel(function: Function) -> Function:
