@@ -39,7 +39,8 @@ def test_every_features_histogram_can_be_read_off(seed, n_features, bundle):
     rows = rng.permutation(n_rows)[:100].astype(np.uint32)
     cells = np.full((2, where.n_cells), 7, np.int64)
     histogram.node_histograms(
-        packed.records, values, rows, np.array([0, 10]), np.array([10, 100]), np.array([1]), np.array([0]), cells,
+        packed.records, values, rows, np.array([[0, 10], [5, 60]]), np.array([[5, 60], [10, 100]]), np.array([1]),
+        np.array([0]), cells,
         where.first_cell, where.n_codes, where.columns_in_word,
     )  # fmt: skip
     root = np.full(where.n_cells, 7, np.int64)

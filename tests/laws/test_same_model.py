@@ -116,12 +116,12 @@ class BlocksOfRows:
         """Rows of each active node, over all blocks."""
         return sum(block.node_counts for block in self.blocks)
 
-    def histograms(self, nodes, slots, cells, _partial, *, counts=False):
+    def histograms(self, nodes, slots, cells, *, counts=False):
         """The blocks' sums, feature by feature."""
         cells[slots] = 0
         for block in self.blocks:
             own = np.zeros((len(nodes), block.layout.n_cells), np.int64)
-            block.histograms(nodes, np.arange(len(nodes)), own, own[None, :0], counts=counts)
+            block.histograms(nodes, np.arange(len(nodes)), own, counts=counts)
             for which, slot in enumerate(slots):
                 for f in range(self.layout.n_features):
                     column = block.layout.column_of_feature[f]
@@ -156,20 +156,15 @@ def test_rows_in_blocks_grow_the_same_trees(seed, n_blocks, loss_name, min_sampl
     bases, quantiser = loss.base_scores(y), Quantiser.for_job(loss, float(len(y)), n_rows=len(y))
     rules = GrowthRules(max_depth=4, min_samples_leaf=min_samples_leaf, min_child_weight=0.1)
 
+    codes = mapper.transform(table)
+    how = {"loss": loss, "base_scores": bases, "quantiser": quantiser}
+
     def rows_of(part):
-        return Rows.bin(
-            mapper,
-            read_table(X[part], like=mapper.features),
-            y[part],
-            None,
-            loss=loss,
-            base_scores=bases,
-            quantiser=quantiser,
-        )
+        return Rows.from_codes(mapper, codes[:, part], y[part], None, **how)
 
     cuts = np.sort(np.random.default_rng(seed).integers(0, len(y) + 1, n_blocks - 1))
     parts = np.split(np.arange(len(y)), cuts)
-    whole = rows_of(np.arange(len(y)))
+    whole = Rows.bin(mapper, table, y, None, **how)
     blocks = [rows_of(part) for part in parts]
     together = BlocksOfRows(blocks, n_value_bins, categorical)
     edges = [f.edges for f in mapper.features]

@@ -27,7 +27,7 @@ from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidParameter
 
 HISTOGRAM_BYTES = 512 * 2**20  # histograms kept for subtraction; beyond it nodes are summed afresh, batch by batch
-CELLS_WORTH_A_THREAD = 50_000  # cells to evaluate below which waking another thread does not pay
+CELLS_WORTH_A_THREAD = 30_000  # cells to evaluate below which waking another thread does not pay
 DEEPEST = 64
 
 
@@ -83,10 +83,10 @@ class RowsLike(Protocol):
     """What growth needs of its rows, wherever they are."""
 
     layout: Layout
-    n_parts: int  # threads that sum, each into histograms of its own
+    n_parts: int  # threads that work on them
     node_counts: Ints  # rows of each active node
 
-    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None:
+    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
         """Sum the gradients (or count the rows) of some active nodes."""
         ...
 
@@ -134,7 +134,7 @@ class TreeGrower:
             self._gradient_unit, self._hessian_unit, rules.l2, rules.learning_rate, rules.min_gain
         )
         self._monotone = np.array(rules.monotone or (), np.int64)
-        self._store = _HistogramStore(rows.layout, rows.n_parts, with_counts=self._split_rules.min_samples_leaf > 0)
+        self._store = _HistogramStore(rows.layout, with_counts=self._split_rules.min_samples_leaf > 0)
 
     def _make_split_rules(self, loss: Loss, *, weighted: bool) -> SplitRules:
         """min_samples_leaf needs a histogram of counts only where the hessian does not already imply it."""
@@ -196,12 +196,10 @@ class TreeGrower:
         zero = np.zeros(1, np.int64)
         store, layout = self._store, self._rows.layout
         store.restart()
-        store.reserve(1, 1)
+        store.reserve(1)
         self._fill_histograms(zero, zero)
         first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
         total = int(store.cells[0, first_column].sum())
-        if len(store.partial):
-            total += int(store.partial[:, 0, first_column].sum())
         return total, _Histograms(slot=zero, built=zero, derived=zero - 1)
 
     def _evaluate(self, nodes: Children, where: _Histograms, allowed: Bools) -> LevelSplits:
@@ -209,7 +207,7 @@ class TreeGrower:
         n_nodes = len(nodes.total)
         splits = LevelSplits.room_for(n_nodes)
         store = self._store
-        store.reserve(n_nodes, len(where.built))
+        store.reserve(n_nodes)
         if not store.batched:
             if where.derived[0] >= 0:  # the root has its histogram already
                 self._fill_histograms(where.built, where.slot[where.built])
@@ -226,9 +224,9 @@ class TreeGrower:
 
     def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:
         store = self._store
-        self._rows.histograms(nodes, slots, store.cells, store.partial)
+        self._rows.histograms(nodes, slots, store.cells)
         if self._split_rules.min_samples_leaf > 0:
-            self._rows.histograms(nodes, slots, store.count_cells, store.count_partial, counts=True)
+            self._rows.histograms(nodes, slots, store.count_cells, counts=True)
 
     def _evaluate_families(self, nodes: Children, where: _Histograms, allowed: Bools, splits: LevelSplits) -> None:
         store, layout, rows = self._store, self._rows.layout, self._rows
@@ -236,7 +234,7 @@ class TreeGrower:
         n_tasks = rows.n_parts if n_families * layout.n_cells >= CELLS_WORTH_A_THREAD else 1
         cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         common = (
-            where.built, where.derived, where.slot, store.cells, store.partial, store.count_cells, store.count_partial,
+            where.built, where.derived, where.slot, store.cells, store.count_cells,
             nodes.total, rows.node_counts, allowed, self._monotone, nodes.lower, nodes.upper, self._split_rules,
             layout, splits,
         )  # fmt: skip
@@ -257,37 +255,27 @@ class TreeGrower:
 class _HistogramStore:
     """Histograms of the active nodes, in numbered slots that are reused from level to level and tree to tree."""
 
-    def __init__(self, layout: Layout, n_parts: int, *, with_counts: bool) -> None:
-        self._n_cells = layout.n_cells
-        self._n_parts = n_parts
-        self._with_counts = with_counts
-        per_node = 8 * layout.n_cells * (2 if with_counts else 1) * (1 + (n_parts - 1) / 2)
-        self.capacity = max(1, int(HISTOGRAM_BYTES / per_node))
+    def __init__(self, layout: Layout, *, with_counts: bool) -> None:
+        self._n_count_cells = layout.n_cells if with_counts else 0
+        self.capacity = max(1, HISTOGRAM_BYTES // (8 * (layout.n_cells + self._n_count_cells)))
         self.batched = False
-        self.cells = np.empty((0, self._n_cells), np.int64)
-        self.partial = np.empty((n_parts - 1, 0, self._n_cells), np.int64)
-        self.count_cells = np.empty((0, 0), np.int64)
-        self.count_partial = np.empty((n_parts - 1, 0, 0), np.int64)
+        self.cells = np.empty((0, layout.n_cells), np.int64)
+        # Without counts the kernel still indexes a row per slot; rows of no cells cost nothing.
+        self.count_cells = np.empty((0, self._n_count_cells), np.int64)
 
     def restart(self) -> None:
+        """A new tree."""
         self.batched = False
 
-    def reserve(self, n_nodes: int, n_families: int) -> None:
+    def reserve(self, n_nodes: int) -> None:
         """Make room for the level; what lies in the slots already stays."""
         n_nodes = min(n_nodes, self.capacity)
-        n_families = n_nodes if self.batched else n_families
         if len(self.cells) < n_nodes:
             self.cells = _with_more_slots(self.cells, n_nodes)
-            # Without counts the kernel still indexes a row per slot; rows of no cells cost nothing.
-            self.count_cells = _with_more_slots(self.count_cells, n_nodes, self._n_cells if self._with_counts else 0)
-        if self.partial.shape[1] < n_families:
-            self.partial = np.empty((self._n_parts - 1, n_families, self._n_cells), np.int64)
-            if self._with_counts:
-                self.count_partial = np.empty_like(self.partial)
+            self.count_cells = _with_more_slots(self.count_cells, n_nodes)
 
 
-def _with_more_slots(cells: Ints, n_slots: int, n_cells: int | None = None) -> Ints:
-    larger = np.empty((n_slots, cells.shape[1] if n_cells is None else n_cells), np.int64)
-    if larger.shape[1] == cells.shape[1]:
-        larger[: len(cells)] = cells
+def _with_more_slots(cells: Ints, n_slots: int) -> Ints:
+    larger = np.empty((n_slots, cells.shape[1]), np.int64)
+    larger[: len(cells)] = cells
     return larger

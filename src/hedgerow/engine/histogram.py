@@ -1,6 +1,6 @@
 """Sums of packed gradients per (node, column, code): the inner loop of all training.
 
-Tiers: `rows.Rows` decides which rows -> `node_histograms` / `root_histogram` (one thread's rows of several nodes)
+Tiers: `rows.Rows` decides which rows -> `node_histograms` / `root_histogram` (one thread's share)
 -> `add_word` (one word of up to eight columns, no allocation, no branch).
 
 A histogram is a flat array of packed int64 sums, one per cell of the `layout`. Only cells in use are cleared, added
@@ -144,7 +144,7 @@ def node_histograms(
     records: Words,  # in  [rows, words]
     values: Ints,  # in  [rows] packed gradients, by row number
     row_ids: RowIds,  # in  row numbers, grouped by node
-    starts: Ints,  # in  [active nodes] this thread's range of row_ids for each node
+    starts: Ints,  # in  [parts, active nodes] the ranges of row_ids that hold each node's rows
     stops: Ints,
     nodes: Ints,  # in  the nodes to sum
     slots: Ints,  # in  [nodes] which histogram to write
@@ -153,7 +153,7 @@ def node_histograms(
     n_codes: Ints,
     columns_in_word: Ints,
 ) -> None:
-    """Histograms of several nodes over one thread's rows."""
+    """Histograms of several nodes, over all the parts given."""
     n_words = columns_in_word.shape[0]
     flat = records.reshape(-1)
     place_buffer = np.empty(GATHER_ROWS, np.uint64)
@@ -162,22 +162,31 @@ def node_histograms(
     for which in range(nodes.shape[0]):
         mine = cells[slots[which]]
         clear_cells(mine, first_cell, n_codes)
-        stop = stops[nodes[which]]
-        for begin in range(starts[nodes[which]], stop, GATHER_ROWS):
-            rows = row_ids[begin : min(stop, begin + GATHER_ROWS)]
-            places = place_buffer[: rows.shape[0]]
-            gathered_values = value_buffer[: rows.shape[0]]
-            gathered_words = word_buffer[: rows.shape[0]]
-            for k in range(rows.shape[0]):
-                places[k] = np.uint64(rows[k]) * np.uint64(n_words)
-            for k in range(rows.shape[0]):
-                gathered_values[k] = values[np.uint64(rows[k])]
-            for word in range(n_words):
-                source = flat[word:]
+        for part in range(starts.shape[0]):
+            stop = stops[part, nodes[which]]
+            for begin in range(starts[part, nodes[which]], stop, GATHER_ROWS):
+                rows = row_ids[begin : min(stop, begin + GATHER_ROWS)]
+                places = place_buffer[: rows.shape[0]]
+                gathered_values = value_buffer[: rows.shape[0]]
+                gathered_words = word_buffer[: rows.shape[0]]
                 for k in range(rows.shape[0]):
-                    gathered_words[k] = source[places[k]]
-                tile = mine[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
-                add_word(gathered_words, gathered_values, tile, columns_in_word[word])
+                    places[k] = np.uint64(rows[k]) * np.uint64(n_words)
+                for k in range(rows.shape[0]):
+                    gathered_values[k] = values[np.uint64(rows[k])]
+                for word in range(n_words):
+                    source = flat[word:]
+                    for k in range(rows.shape[0]):
+                        gathered_words[k] = source[places[k]]
+                    tile = mine[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
+                    add_word(gathered_words, gathered_values, tile, columns_in_word[word])
+
+
+@kernel
+def merge_histograms(cells: Ints, slots: Ints, partial: Ints, first_cell: Ints, n_codes: Ints) -> None:
+    """cells[slots[i]] += partial[t, i] for every part t: what other threads summed for the same nodes."""
+    for which in range(slots.shape[0]):
+        for part in range(partial.shape[0]):
+            add_cells(cells[slots[which]], partial[part, which], first_cell, n_codes)
 
 
 @kernel

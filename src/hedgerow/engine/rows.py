@@ -25,7 +25,7 @@ import numpy as np
 from hedgerow.engine import losses
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import ROW_ID, SCORE, Bytes, Floats, Ints, RowIds, Scores
-from hedgerow.engine.histogram import node_histograms, root_histogram
+from hedgerow.engine.histogram import merge_histograms, node_histograms, root_histogram
 from hedgerow.engine.layout import Layout, PackedColumns, pack
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.partition import partition_nodes, sampled_rows, settle_leaves
@@ -86,6 +86,7 @@ class Rows:
         self._output = 0
         self._sampled = False
         self._count_values: Ints | None = None
+        self._partial_cells = np.empty((self.n_parts - 1, 0, self.layout.n_cells), np.int64)
 
     @classmethod
     def bin(cls, mapper: BinMapper, table: Table, labels: Floats, weight: Floats | None, **how: Any) -> Rows:
@@ -160,27 +161,36 @@ class Rows:
         self.node_counts = _over_threads(self._stops - self._starts)
         self._current = into
 
-    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, partial: Ints, *, counts: bool = False) -> None:
-        """Sum the gradients (or count the rows) of the active `nodes`.
-
-        The first thread writes cells[slots[i]], thread t > 0 writes partial[t - 1, i]; the reader adds them up.
-        """
+    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
+        """Sum the gradients (or count the rows) of the active `nodes`: node nodes[i] into cells[slots[i]]."""
         layout = self.layout
         shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
         values = self._ones() if counts else self._values
         at_root = self._current is self._identity
         updates = layout.n_columns * (self.n_rows if at_root else int(self.node_counts[nodes].sum()))
-        own = np.arange(len(nodes), dtype=np.int64)
+        partial = self._partial(len(nodes))
+        own = np.arange(len(nodes))
         tasks: list[tuple[Any, ...]] = []
         for t, part in enumerate(self._parts):
+            where, out = (slots, cells) if t == 0 else (own, partial[t - 1])
             if at_root:
-                out = cells[slots[0]] if t == 0 else partial[t - 1, 0]
-                tasks.append((self.packed.words, values, part.starts, part.stops, out, *shape))
+                tasks.append((self.packed.words, values, part.starts, part.stops, out[where[0]], *shape))
             else:
-                out, where = (cells, slots) if t == 0 else (partial[t - 1], own)
-                segments = (self._starts[t], self._stops[t])
-                tasks.append((self.packed.records, values, self._current, *segments, nodes, where, out, *shape))
+                segments = (self._current, self._starts[t : t + 1], self._stops[t : t + 1])
+                tasks.append((self.packed.records, values, *segments, nodes, where, out, *shape))
         self._run(root_histogram if at_root else node_histograms, tasks, updates=updates)
+        if self.n_parts > 1:
+            halves = [
+                slice(len(nodes) * t // self.n_parts, len(nodes) * (t + 1) // self.n_parts) for t in range(self.n_parts)
+            ]
+            merges = [(cells, slots[h], partial[:, h], layout.first_cell, layout.n_codes) for h in halves]
+            self._run(merge_histograms, merges, updates=len(nodes) * layout.n_cells)
+
+    def _partial(self, n_nodes: int) -> Ints:
+        """Histograms for what the second and further threads sum, to be merged."""
+        if self._partial_cells.shape[1] < n_nodes:
+            self._partial_cells = np.empty((self.n_parts - 1, n_nodes, self.layout.n_cells), np.int64)
+        return self._partial_cells[:, :n_nodes]
 
     def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
         """Move to the next level: node k splits on feature[k] (-1: it becomes a leaf), left where goes_left[k, bin].

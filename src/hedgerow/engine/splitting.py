@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints
-from hedgerow.engine.histogram import add_cells, subtract_cells
+from hedgerow.engine.histogram import subtract_cells
 from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import Layout
 
@@ -369,9 +369,7 @@ def evaluate_families(
     derived: Ints,  # in  [families] its sibling, to be had by subtraction; -1 for none
     slots: Ints,  # in  [nodes] histogram of each node; a derived node's slot holds its parent's
     cells: Ints,  # in/out [slots, cells]
-    partial: Ints,  # in  [threads - 1, families, cells] what other threads summed for the built nodes
     count_cells: Ints,  # in/out like cells, or [slots, 0]
-    count_partial: Ints,
     totals: Ints,  # in  [nodes] packed
     total_counts: Ints,  # in  [nodes]
     feature_allowed: Bools,  # in  [nodes, features] or [1, features] for all nodes alike
@@ -382,19 +380,15 @@ def evaluate_families(
     layout: Layout,
     splits: LevelSplits,  # out
 ) -> None:
-    """Families start..stop of a level: merge the threads' sums, subtract for the sibling, evaluate both.
+    """Families start..stop of a level: the sibling's histogram by subtraction, then the best split of both.
 
-    A family is done by one thread, because the sibling's histogram needs the built one complete.
+    A family is done by one thread, because the sibling's histogram needs the built one.
     """
     scratch = _make_scratch()
     with_counts = rules.min_samples_leaf > 0
     first_cell, n_codes = layout.first_cell, layout.n_codes
     for family in range(start, stop):
         mine = slots[built[family]]
-        for part in range(partial.shape[0]):
-            add_cells(cells[mine], partial[part, family], first_cell, n_codes)
-            if with_counts:
-                add_cells(count_cells[mine], count_partial[part, family], first_cell, n_codes)
         if derived[family] >= 0:
             parents = slots[derived[family]]
             subtract_cells(cells[parents], cells[mine], first_cell, n_codes)
