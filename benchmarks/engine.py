@@ -5,7 +5,7 @@ five (of fifteen for the smallest). Absolute times mean little on a shared machi
 
     python benchmarks/engine.py                         all of it (about 20 minutes on 2 cores)
     python benchmarks/engine.py --only train --quick    one part, fewer repetitions
-    python benchmarks/engine.py --json out.json --markdown docs/benchmarks.md
+    python benchmarks/engine.py --json benchmarks/results/engine.json --markdown docs/benchmarks.md
 
 covtype needs HEDGEROW_DATA (a folder with covtype.parquet) and is left out, with a message, where that is not set.
 """
@@ -36,6 +36,7 @@ import numpy as np
 TREES, BINS, LEARNING_RATE = 100, 256, 0.3
 LIBRARIES = ("hedgerow", "xgboost", "lightgbm")
 AUC_SPLITS = 8
+HOW_TO_READ = "## How to read this"
 BARS = {"training": 0.45, "with binning": 0.45, "prediction": 0.7, "peak memory": 1.2}
 
 
@@ -387,9 +388,9 @@ def markdown(rows: list[Row], about: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks of the plain engine",
         "",
-        "Written by `make bench` (`benchmarks/engine.py`). All libraries in one run, interleaved, medians; 100 trees,",
-        "256 bins, learning rate 0.3 unless said otherwise. Ratios are ours to theirs: below 1 we are faster, or use",
-        "less. LightGBM grows leaf by leaf (2^depth leaves), so its trees are not the same; XGBoost's are level-wise",
+        "The tables are written by `make bench ARGS='--markdown docs/benchmarks.md --json benchmarks/results/engine.json'`.",
+        "All libraries in one run, interleaved, medians; 100 trees, 256 bins, learning rate 0.3 unless said otherwise.",
+        "Ratios are ours to theirs: below 1 we are faster, or use less. LightGBM grows leaf by leaf (2^depth leaves), so its trees are not the same; XGBoost's are level-wise",
         "like ours.",
         "",
         f"Measured {about['date']} on {about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB; Python",
@@ -440,9 +441,12 @@ def main() -> None:
     about = machine()
     if arguments.json:
         results = [{**asdict(row), "ratios": row.ratios} for row in rows]
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps({"machine": about, "results": results}, indent=1) + "\n")
     if arguments.markdown:
-        arguments.markdown.write_text(markdown(rows, about))
+        old = arguments.markdown.read_text() if arguments.markdown.is_file() else ""
+        _, heading, explanation = old.partition(HOW_TO_READ)  # written by hand, kept
+        arguments.markdown.write_text(markdown(rows, about) + (f"\n{heading}{explanation}" if heading else ""))
 
 
 if __name__ == "__main__":
