@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.engine import growth
-from hedgerow.engine import rows as rows_module
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.growth import GrowthRules, TreeGrower
 from hedgerow.engine.layout import pack
@@ -19,16 +18,7 @@ from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidParameter
 from hedgerow.testing import naive
 
-
-@pytest.fixture(autouse=True, scope="module")
-def threads_for_small_data():
-    """Threads take part although the data are far too small to need them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_module, "CODES_WORTH_THREADS", 0)
-        patch.setattr(rows_module, "UPDATES_WORTH_A_THREAD", 0)
-        patch.setattr(rows_module, "CHUNK", 16)
-        patch.setattr(growth, "CELLS_WORTH_A_THREAD", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("threads_for_small_data")
 
 
 def make_problem(seed, n_rows=120, loss="logistic", weighted=False, categorical=True, missing=True, n_small=3):

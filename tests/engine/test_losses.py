@@ -22,6 +22,16 @@ def a_loss(name, high=10.0):
     return Loss(name, 3 if name == "softmax" else 1, (0.0, high) if name in ("squared", "poisson") else (0.0, 1.0))
 
 
+def random_labels(name, rng, n):
+    """Labels that suit the loss."""
+    return {
+        "logistic": rng.integers(0, 2, n),
+        "softmax": rng.integers(0, 3, n),
+        "squared": rng.uniform(0, 10, n),
+        "poisson": rng.integers(0, 11, n),
+    }[name].astype(float)
+
+
 def rows_with(loss, labels, scores, weight, quantiser, bases):
     """Rows over one meaningless column, for their gradients."""
     codes = np.zeros((1, len(labels)), np.uint8)
@@ -35,12 +45,7 @@ def test_packed_gradients_equal_the_naive_ones(seed, name, weighted):
     """Both fields of every row are the integers that the definition gives."""
     rng = np.random.default_rng(seed)
     loss, n = a_loss(name), 64
-    labels = {
-        "logistic": rng.integers(0, 2, n),
-        "softmax": rng.integers(0, 3, n),
-        "squared": rng.uniform(0, 10, n),
-        "poisson": rng.integers(0, 11, n),
-    }[name].astype(float)
+    labels = random_labels(name, rng, n)
     scores = rng.normal(scale=3, size=(loss.n_outputs, n)).astype(np.float32)
     weight = rng.choice([0.0, 0.3, 1.0, 2.0, 700.0], n) if weighted else None
     quantiser = Quantiser.for_job(loss, weight_total(weight, n), n_rows=n)
@@ -121,12 +126,7 @@ def test_base_scores_ignore_the_order_of_rows(seed, name, weighted):
     """A permutation of the rows gives the same base score to the last bit, near the weighted mean's."""
     rng = np.random.default_rng(seed)
     loss, n = a_loss(name), 500
-    labels = {
-        "logistic": rng.integers(0, 2, n),
-        "softmax": rng.integers(0, 3, n),
-        "squared": rng.uniform(0, 10, n),
-        "poisson": rng.integers(0, 10, n),
-    }[name].astype(float)
+    labels = random_labels(name, rng, n)
     weight = rng.uniform(0, 3, n) if weighted else None
     order = rng.permutation(n)
     straight = loss.base_scores(labels, weight)

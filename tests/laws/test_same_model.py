@@ -5,12 +5,14 @@ Threads, the order of rows, bundling, and where the rows are cut into blocks: th
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.engine import boosting, growth
+from hedgerow.engine import boosting
 from hedgerow.engine import rows as rows_module
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams, train
@@ -21,16 +23,7 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import marginal
 from hedgerow.engine.table import read_table
 
-
-@pytest.fixture(autouse=True, scope="module")
-def threads_for_small_data():
-    """Threads take part although the data are far too small to need them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_module, "CODES_WORTH_THREADS", 0)
-        patch.setattr(rows_module, "UPDATES_WORTH_A_THREAD", 0)
-        patch.setattr(rows_module, "CHUNK", 16)
-        patch.setattr(growth, "CELLS_WORTH_A_THREAD", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("threads_for_small_data")
 
 
 def problem(seed, n_rows=600, loss="logistic"):
@@ -100,6 +93,24 @@ def test_whole_weights_equal_repeated_rows(seed, loss):
     weighted = fit(X, y, weight, loss)
     repeated = fit(np.repeat(X, repeats, axis=0), np.repeat(y, repeats), None, loss)
     assert weighted.to_dict()["trees"] == repeated.to_dict()["trees"]
+
+
+def test_several_trainings_at_once_do_not_disturb_each_other():
+    """Python threads that train at the same time share helper threads, and each gets its own model."""
+    problems = [problem(seed) for seed in range(4)]
+    alone = [fit(X, y, None, "logistic").to_dict() for X, y, _ in problems]
+    together = [None] * len(problems)
+
+    def train_one(number):
+        X, y, _ = problems[number]
+        together[number] = fit(X, y, None, "logistic", n_threads=2).to_dict()
+
+    workers = [threading.Thread(target=train_one, args=(number,)) for number in range(len(problems))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=120)
+    assert together == alone
 
 
 class BlocksOfRows:
