@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hedgerow.engine import losses
@@ -75,6 +75,9 @@ def test_rational_sigmoid_and_own_exponential_are_accurate():
     st.floats(1e-6, 1e6),
     st.floats(1e-3, 1e6),
 )
+@example("logistic", 2**28, 15.9, 1.0)
+@example("squared", 2**28, 1.0, 1e6)
+@example("poisson", 1, 0.5, 1e-3)
 def test_no_subset_of_rows_can_overflow(name, n_rows, mean_weight, high):
     """scale x bound x total weight + rounding stays below 2**31 for any number of rows and any weights."""
     loss = a_loss(name, high)

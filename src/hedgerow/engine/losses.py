@@ -49,22 +49,20 @@ class Quantiser:
         `gradient_bits` fixes both scales to 2**gradient_bits (as protocols do that agree on one) and is refused when
         sums could overflow.
         """
-        unit = _weight_unit(total_weight / max(n_rows, 1))
+        unit = _weight_unit(total_weight / max(n_rows, 1), n_rows)
         units_of_weight = max(total_weight / unit, 1.0)
         if n_rows > MOST_ROWS:
             raise InvalidParameter(f"{n_rows:,} rows do not fit 32-bit sums of gradients; at most {MOST_ROWS:,} do")
-        largest_gradient_scale = FIELD_FOR_VALUES / (units_of_weight * loss.gradient_bound)
-        largest_hessian_scale = FIELD_FOR_VALUES / (units_of_weight * loss.hessian_bound)
+        g_scale = min(FIELD_FOR_VALUES / units_of_weight, EXACT_FLOAT32) / loss.gradient_bound
+        h_scale = min(FIELD_FOR_VALUES / units_of_weight, EXACT_FLOAT32) / loss.hessian_bound
+        g_exponent, h_exponent = math.floor(math.log2(g_scale)), math.floor(math.log2(h_scale))
         if gradient_bits is not None:
-            possible = math.floor(math.log2(min(largest_gradient_scale, largest_hessian_scale)))
+            possible = min(g_exponent, h_exponent)
             if gradient_bits > possible:
                 raise InvalidParameter(
                     f"gradient_bits={gradient_bits} could overflow the sums over {n_rows:,} rows; at most {possible}"
                 )
-            scale = 2.0**gradient_bits
-            return cls(scale / unit, scale / unit, unit)
-        g_exponent = math.floor(math.log2(min(largest_gradient_scale, EXACT_FLOAT32 / loss.gradient_bound)))
-        h_exponent = math.floor(math.log2(min(largest_hessian_scale, EXACT_FLOAT32 / loss.hessian_bound)))
+            g_exponent = h_exponent = gradient_bits
         return cls(2.0**g_exponent / unit, 2.0**h_exponent / unit, unit)
 
     @property
@@ -73,11 +71,16 @@ class Quantiser:
         return np.float32(self.gradient_scale * self.weight_unit), np.float32(self.hessian_scale * self.weight_unit)
 
 
-def _weight_unit(mean_weight: float) -> float:
-    """1 for ordinary weights; for very small or large ones the power of two near their mean, to lose no precision."""
-    if mean_weight <= 0 or 0.5 <= mean_weight < 16:
+def _weight_unit(mean_weight: float, n_rows: int) -> float:
+    """1 for ordinary weights; else the power of two above their mean.
+
+    Very small or large weights would lose precision in the first of the two roundings, and weights above 1 on very many
+    rows would leave that rounding no room.
+    """
+    ordinary = 0.5 <= mean_weight < 16 and n_rows * (1 + mean_weight) <= 2 * MOST_ROWS
+    if mean_weight <= 0 or ordinary:
         return 1.0
-    return float(2.0 ** math.floor(math.log2(mean_weight)))
+    return float(2.0 ** math.ceil(math.log2(mean_weight)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,8 @@ def _whole_total(values: Floats, weight: Floats | None) -> float:
     """Sum of values in [0, 1] times weights, in integer steps of 2**-30; whole weights count as repeated rows."""
     steps = np.rint(values * LABEL_STEPS)
     if weight is not None:
-        unit = _weight_unit(weight_total(weight, len(weight)) / max(int(np.count_nonzero(weight)), 1))
+        n_rows = max(int(np.count_nonzero(weight)), 1)
+        unit = _weight_unit(weight_total(weight, len(weight)) / n_rows, n_rows)
         steps = np.rint(steps * (weight / unit))
     return float(steps.astype(np.int64).sum())
 
