@@ -155,8 +155,8 @@ def node_histograms(
 ) -> None:
     """Histograms of several nodes, over all the parts given."""
     n_words = columns_in_word.shape[0]
+    step = np.uint64(n_words)
     flat = records.reshape(-1)
-    place_buffer = np.empty(GATHER_ROWS, np.uint64)
     word_buffer = np.empty(GATHER_ROWS, np.uint64)
     value_buffer = np.empty(GATHER_ROWS, np.int64)
     for which in range(nodes.shape[0]):
@@ -166,17 +166,14 @@ def node_histograms(
             stop = stops[part, nodes[which]]
             for begin in range(starts[part, nodes[which]], stop, GATHER_ROWS):
                 rows = row_ids[begin : min(stop, begin + GATHER_ROWS)]
-                places = place_buffer[: rows.shape[0]]
                 gathered_values = value_buffer[: rows.shape[0]]
                 gathered_words = word_buffer[: rows.shape[0]]
-                for k in range(rows.shape[0]):
-                    places[k] = np.uint64(rows[k]) * np.uint64(n_words)
                 for k in range(rows.shape[0]):
                     gathered_values[k] = values[np.uint64(rows[k])]
                 for word in range(n_words):
                     source = flat[word:]
                     for k in range(rows.shape[0]):
-                        gathered_words[k] = source[places[k]]
+                        gathered_words[k] = source[np.uint64(rows[k]) * step]
                     tile = mine[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
                     add_word(gathered_words, gathered_values, tile, columns_in_word[word])
 
