@@ -32,7 +32,3 @@ class JobError(HedgerowError, ValueError):
 
 class ExportRefused(HedgerowError, ValueError):
     """A model that cannot be expressed in the requested format without changing its predictions."""
-
-
-class ConstantColumnWarning(UserWarning):
-    """Columns with a single value, which no split can use."""

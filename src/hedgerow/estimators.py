@@ -32,7 +32,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
     Two classes are trained with the logistic loss, one tree per iteration; more with softmax, one tree per iteration
     and class. Labels may be strings, booleans or whole numbers. The parameters are explained in
     docs/reference/estimators.md. The same data gives the same model, bit for bit, for any number of threads and any
-    order of the rows (with early_stopping=False and subsample=1, which draw rows).
+    order of the rows, unless early_stopping=True or subsample < 1 draw some of them.
 
     >>> from hedgerow import BoostedTreesClassifier
     >>> X, y = [[1.0], [2.0], [3.0], [4.0]] * 10, ["no", "no", "yes", "yes"] * 10

@@ -134,7 +134,7 @@ class TreeGrower:
             self._gradient_unit, self._hessian_unit, rules.l2, rules.learning_rate, rules.min_gain
         )
         self._monotone = np.array(rules.monotone or (), np.int64)
-        self._store = _HistogramStore(rows.layout, with_counts=self._split_rules.min_samples_leaf > 0)
+        self._store = _HistogramStore(rows.layout, rows.n_parts, with_counts=self._split_rules.min_samples_leaf > 0)
 
     def _make_split_rules(self, loss: Loss, *, weighted: bool) -> SplitRules:
         """min_samples_leaf needs a histogram of counts only where the hessian does not already imply it."""
@@ -255,9 +255,10 @@ class TreeGrower:
 class _HistogramStore:
     """Histograms of the active nodes, in numbered slots that are reused from level to level and tree to tree."""
 
-    def __init__(self, layout: Layout, *, with_counts: bool) -> None:
+    def __init__(self, layout: Layout, n_parts: int, *, with_counts: bool) -> None:
         self._n_count_cells = layout.n_cells if with_counts else 0
-        self.capacity = max(1, HISTOGRAM_BYTES // (8 * (layout.n_cells + self._n_count_cells)))
+        # Each further thread may need a histogram of its own per node, until the sums are merged.
+        self.capacity = max(1, HISTOGRAM_BYTES // (8 * (n_parts * layout.n_cells + self._n_count_cells)))
         self.batched = False
         self.cells = np.empty((0, layout.n_cells), np.int64)
         # Without counts the kernel still indexes a row per slot; rows of no cells cost nothing.

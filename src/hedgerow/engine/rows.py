@@ -180,10 +180,10 @@ class Rows:
                 tasks.append((self.packed.records, values, *segments, nodes, where, out, *shape))
         self._run(root_histogram if at_root else node_histograms, tasks, updates=updates)
         if self.n_parts > 1:
-            halves = [
+            shares = [
                 slice(len(nodes) * t // self.n_parts, len(nodes) * (t + 1) // self.n_parts) for t in range(self.n_parts)
             ]
-            merges = [(cells, slots[h], partial[:, h], layout.first_cell, layout.n_codes) for h in halves]
+            merges = [(cells, slots[h], partial[:, h], layout.first_cell, layout.n_codes) for h in shares]
             self._run(merge_histograms, merges, updates=len(nodes) * layout.n_cells)
 
     def _partial(self, n_nodes: int) -> Ints:

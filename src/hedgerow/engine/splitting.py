@@ -45,7 +45,6 @@ class LevelSplits(NamedTuple):
     bin: Ints  # last value bin that goes left; -1 for categorical splits
     missing_left: Bools
     left_sum: Ints  # packed
-    left_count: Ints  # 0 when counts are not kept
     goes_left: Bytes  # [nodes, 256] by the feature's code, missing included
 
     @classmethod
@@ -57,7 +56,6 @@ class LevelSplits(NamedTuple):
             bin=np.empty(n_nodes, np.int64),
             missing_left=np.empty(n_nodes, np.bool_),
             left_sum=np.empty(n_nodes, np.int64),
-            left_count=np.empty(n_nodes, np.int64),
             goes_left=np.empty((n_nodes, 256), np.uint8),
         )
 
@@ -266,7 +264,7 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
     hessian = np.float64(hessian_of(total)) * hessian_unit
     best_gain = np.zeros(1, np.float64)
     best_gain_bits = best_gain.view(np.int64)
-    best_feature, best_cut, best_left, best_count, best_missing_left = -1, -1, np.int64(0), np.int64(0), False
+    best_feature, best_cut, best_left, best_missing_left = -1, -1, np.int64(0), False
 
     for feature in range(n_value_bins.shape[0]):
         n_bins = n_value_bins[feature]
@@ -313,7 +311,7 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
             cut = first_largest(gains, best_gain_bits[0])
             if cut >= 0:
                 best_gain[0] = gains[cut]
-                best_feature, best_cut, best_left, best_count = feature, cut, prefix[cut], count_prefix[cut]
+                best_feature, best_cut, best_left = feature, cut, prefix[cut]
                 # Where nobody is missing, later missing values go where most of the weight went.
                 heavier_left = 2 * hessian_of(prefix[cut]) >= hessian_of(total)
                 best_missing_left = missing_left == 1 if has_missing else bool(heavier_left)
@@ -322,7 +320,6 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
     splits.feature[node] = best_feature
     splits.bin[node] = best_cut
     splits.left_sum[node] = best_left
-    splits.left_count[node] = best_count
     splits.missing_left[node] = best_missing_left
     if best_feature >= 0:
         write_decision(node, cells, rules, layout, scratch, splits)

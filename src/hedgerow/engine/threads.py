@@ -1,7 +1,8 @@
 """A team of Python threads that run GIL-free kernels side by side.
 
-The caller works too: a team of two has one helper thread. Teams are shared per size within a process, start their
-helpers on first use, and are made anew in a forked child, where threads do not survive.
+The caller works too: a team of two has one helper thread. Helper threads belong to the
+process, whichever team asks for them; they start on first use, and anew in a forked child, where threads do not
+survive.
 """
 
 from __future__ import annotations
