@@ -222,54 +222,16 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
 
     def _boosting_params(self, mapper: BinMapper, n_iterations: int) -> BoostingParams:
         """The engine's names for the same things."""
-        return BoostingParams(
+        columns = [(feature.name, feature.is_categorical) for feature in mapper.features]
+        return engine_params(
+            self,
+            columns,
             n_iterations=n_iterations,
-            learning_rate=float(self.learning_rate),
-            max_depth=self.max_depth,
-            max_leaves=self.max_leaf_nodes,
-            l2=float(self.l2_regularization),
-            min_gain=float(self.min_split_gain),
-            min_child_weight=float(self.min_child_weight),
-            min_samples_leaf=self.min_samples_leaf,
-            subsample=float(self.subsample),
-            colsample_bytree=float(self.colsample_bytree),
-            colsample_bynode=float(self.max_features),
-            monotone=self._monotone(mapper),
-            base_score=self.base_score,
-            gradient_bits=self.gradient_bits,
             seed=self._seed,
             n_threads=resolve_n_jobs(self.n_jobs),
             early_stopping_rounds=self.n_iter_no_change if self.do_early_stopping_ else None,
-            tol=float(self.tol),
             **self._loss_params(),
         )
-
-    def _monotone(self, mapper: BinMapper) -> tuple[int, ...] | None:
-        """One of -1, 0, 1 per column, from a list or from a dict by column name."""
-        wish = self.monotonic_cst
-        if wish is None:
-            return None
-        names = [feature.name for feature in mapper.features]
-        if isinstance(wish, dict):
-            unknown = [name for name in wish if name not in names]
-            if unknown:
-                near = nearest(str(unknown[0]), names)
-                hint = f"; did you mean {near!r}?" if near else ""
-                raise InvalidParameter(f"monotonic_cst names {unknown[0]!r}, which is not a column of X{hint}")
-            wish = [wish.get(name, 0) for name in names]
-        signs = list(wish)
-        if len(signs) != len(names):
-            raise InvalidParameter(f"monotonic_cst has {len(signs)} entries, but X has {len(names)} columns")
-        for feature, sign in zip(mapper.features, signs, strict=True):
-            if sign not in (-1, 0, 1):
-                raise InvalidParameter(
-                    f"monotonic_cst must be -1, 0 or 1 for each column, got {sign!r} for {feature.name!r}"
-                )
-            if sign != 0 and feature.levels is not None:
-                raise InvalidParameter(
-                    f"monotonic_cst: column {feature.name!r} is categorical, and its levels have no order"
-                )
-        return tuple(int(sign) for sign in signs) if any(signs) else None
 
     def _keep(self, result: TrainingResult) -> Self:
         """Store the model and what was seen on the way."""
@@ -383,6 +345,50 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
         return tags
+
+
+def engine_params(model: BoostedTrees, columns: Sequence[tuple[str, bool]], **more: Any) -> BoostingParams:
+    """An estimator's parameters under the engine's names, for columns given as (name, whether it is categorical)."""
+    return BoostingParams(
+        learning_rate=float(model.learning_rate),
+        max_depth=model.max_depth,
+        max_leaves=model.max_leaf_nodes,
+        l2=float(model.l2_regularization),
+        min_gain=float(model.min_split_gain),
+        min_child_weight=float(model.min_child_weight),
+        min_samples_leaf=model.min_samples_leaf,
+        subsample=float(model.subsample),
+        colsample_bytree=float(model.colsample_bytree),
+        colsample_bynode=float(model.max_features),
+        monotone=_monotone(model.monotonic_cst, columns),
+        base_score=model.base_score,
+        gradient_bits=model.gradient_bits,
+        tol=float(model.tol),
+        **more,
+    )
+
+
+def _monotone(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
+    """One of -1, 0, 1 per column, from a list or from a dict by column name."""
+    if wish is None:
+        return None
+    names = [name for name, _ in columns]
+    if isinstance(wish, dict):
+        unknown = [name for name in wish if name not in names]
+        if unknown:
+            near = nearest(str(unknown[0]), names)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise InvalidParameter(f"monotonic_cst names {unknown[0]!r}, which is not a column of X{hint}")
+        wish = [wish.get(name, 0) for name in names]
+    signs = list(wish)
+    if len(signs) != len(names):
+        raise InvalidParameter(f"monotonic_cst has {len(signs)} entries, but X has {len(names)} columns")
+    for (name, is_categorical), sign in zip(columns, signs, strict=True):
+        if sign not in (-1, 0, 1):
+            raise InvalidParameter(f"monotonic_cst must be -1, 0 or 1 for each column, got {sign!r} for {name!r}")
+        if sign != 0 and is_categorical:
+            raise InvalidParameter(f"monotonic_cst: column {name!r} is categorical, and its levels have no order")
+    return tuple(int(sign) for sign in signs) if any(signs) else None
 
 
 def _watch_list(eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any) -> list[_Watched]:

@@ -32,3 +32,44 @@ class JobError(HedgerowError, ValueError):
 
 class ExportRefused(HedgerowError, ValueError):
     """A model that cannot be expressed in the requested format without changing its predictions."""
+
+
+class ProtocolError(HedgerowError, RuntimeError):
+    """A rule that a guarantee rests on would have been broken, for instance a mask position used twice."""
+
+
+class FixedPointOverflow(HedgerowError, OverflowError):
+    """A value, or a sum of many, that does not fit its fixed-point ring."""
+
+
+class TransportError(HedgerowError, ConnectionError):
+    """Something went wrong between parties."""
+
+
+class FrameError(TransportError, ValueError):
+    """Bytes that are not the message that was expected."""
+
+
+class VersionMismatch(TransportError):
+    """The peer speaks another version of the wire format or of a message."""
+
+
+class PeerRefused(TransportError):
+    """A peer whose certificate or name is not the one that was agreed on."""
+
+
+class PeerLost(TransportError):
+    """A peer that went away and did not come back in time."""
+
+
+class DeadlineExceeded(TransportError, TimeoutError):
+    """A message that did not come in time."""
+
+
+class PeerFailed(TransportError):
+    """A peer that said that it failed, and why."""
+
+    def __init__(self, party: str, reason: str) -> None:
+        super().__init__(f"{party} failed: {reason}")
+        self.party = party
+        self.reason = reason

@@ -4,7 +4,8 @@ All nodes of a level are evaluated together, so a level costs one batch of messa
 
     histograms of the smaller children  ->  larger siblings by subtraction  ->  best splits  ->  rows descend
 
-The grower sees sums only; the records stay behind the verbs of `rows.Rows`.
+The grower sees sums only; the records stay behind the verbs of `rows.Rows`. Where the records are elsewhere and their
+sums stop coming in the middle of a tree, the tree ends at the last level that was complete.
 """
 
 from __future__ import annotations
@@ -79,15 +80,19 @@ def _require(holds: bool, name: str, what: str, value: object) -> None:
         raise InvalidParameter(f"{name} must be {what}, got {value}")
 
 
+class LevelLost(Exception):
+    """The sums of a level cannot be had any more; raised by `RowsLike.histograms`, and at the root by `grow` too."""
+
+
 class RowsLike(Protocol):
     """What growth needs of its rows, wherever they are."""
 
     layout: Layout
     n_parts: int  # threads that work on them
-    node_counts: Ints  # rows of each active node
+    node_counts: Ints  # rows of each active node; empty where they are not known before the level's sums are
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
-        """Sum the gradients (or count the rows) of some active nodes."""
+        """Sum the gradients (or count the rows) of some active nodes; may raise LevelLost."""
         ...
 
     def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
@@ -105,6 +110,22 @@ class _Histograms(NamedTuple):
     slot: Ints  # [nodes]
     built: Ints  # [families] nodes whose histogram is summed from rows
     derived: Ints  # [families] siblings that get theirs by subtraction, -1 for none
+
+
+def split_rules(rules: GrowthRules, loss: Loss, quantiser: Quantiser, *, weighted: bool) -> SplitRules:
+    """What makes a split admissible.
+
+    min_samples_leaf needs a histogram of counts only where the hessian does not already imply it; else it is 0 here.
+    """
+    gradient_unit, hessian_unit = 1.0 / quantiser.gradient_scale, 1.0 / quantiser.hessian_scale
+    min_child_weight, min_samples = rules.min_child_weight, rules.min_samples_leaf
+    if not weighted and loss.name == "squared":  # every hessian is 1: the hessian sum is the count
+        min_child_weight, min_samples = max(min_child_weight, float(min_samples)), 0
+    elif min_samples == 1:  # an empty child gains nothing, so it never wins
+        min_samples = 0
+    elif not weighted and min_child_weight >= min_samples * (loss.hessian_bound + hessian_unit):
+        min_samples = 0  # each row brings at most hessian_bound, so that much weight takes enough rows
+    return SplitRules(gradient_unit, hessian_unit, rules.l2, min_child_weight, min_samples)
 
 
 class TreeGrower:
@@ -129,23 +150,17 @@ class TreeGrower:
         self._all_features = np.ones((1, rows.layout.n_features), np.bool_)
         self._gradient_unit = 1.0 / quantiser.gradient_scale
         self._hessian_unit = 1.0 / quantiser.hessian_scale
-        self._split_rules = self._make_split_rules(loss, weighted=weighted)
+        self._split_rules = split_rules(rules, loss, quantiser, weighted=weighted)
         self._value_rules = ValueRules(
             self._gradient_unit, self._hessian_unit, rules.l2, rules.learning_rate, rules.min_gain
         )
         self._monotone = np.array(rules.monotone or (), np.int64)
-        self._store = _HistogramStore(rows.layout, rows.n_parts, with_counts=self._split_rules.min_samples_leaf > 0)
+        self._store = _HistogramStore(rows.layout, rows.n_parts, with_counts=self.with_counts)
 
-    def _make_split_rules(self, loss: Loss, *, weighted: bool) -> SplitRules:
-        """min_samples_leaf needs a histogram of counts only where the hessian does not already imply it."""
-        min_child_weight, min_samples = self._rules.min_child_weight, self._rules.min_samples_leaf
-        if not weighted and loss.name == "squared":  # every hessian is 1: the hessian sum is the count
-            min_child_weight, min_samples = max(min_child_weight, float(min_samples)), 0
-        elif min_samples == 1:  # an empty child gains nothing, so it never wins
-            min_samples = 0
-        elif not weighted and min_child_weight >= min_samples * (loss.hessian_bound + self._hessian_unit):
-            min_samples = 0  # each row brings at most hessian_bound, so that much weight takes enough rows
-        return SplitRules(self._gradient_unit, self._hessian_unit, self._rules.l2, min_child_weight, min_samples)
+    @property
+    def with_counts(self) -> bool:
+        """Whether histograms of row counts are asked for beside those of gradients."""
+        return self._split_rules.min_samples_leaf > 0
 
     def grow(self, tree_number: int) -> Tree:
         """One tree from the rows' present gradients; `rows.start_tree` has been called. Scores are updated."""
@@ -156,13 +171,17 @@ class TreeGrower:
         tree = TreeBuilder(self._value_rules, self._monotone, self._edges, self._rules.max_leaves, total)
         for depth in range(1, max_depth + 1):
             nodes = tree.newest
-            splits = self._evaluate(nodes, where, self._features_of_nodes(allowed, len(nodes.total), rng))
+            last = depth == max_depth
+            try:
+                splits = self._evaluate(nodes, where, self._features_of_nodes(allowed, len(nodes.total), rng))
+            except LevelLost:
+                splits, last = LevelSplits.none(len(nodes.total)), True
             feature = tree.divide(splits)
-            last = depth == max_depth or tree.is_full
+            last = last or tree.is_full
             rows.descend(feature, splits.goes_left, last=last)
             if last or not len(tree.newest.total):
                 break
-            where = self._plan_histograms(where, feature)
+            where = self._plan_histograms(where, feature, tree.newest)
         finished, leaf_values = tree.finish()
         rows.finish_tree(leaf_values)
         return finished
@@ -225,7 +244,7 @@ class TreeGrower:
     def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:
         store = self._store
         self._rows.histograms(nodes, slots, store.cells)
-        if self._split_rules.min_samples_leaf > 0:
+        if self.with_counts:
             self._rows.histograms(nodes, slots, store.count_cells, counts=True)
 
     def _evaluate_families(self, nodes: Children, where: _Histograms, allowed: Bools, splits: LevelSplits) -> None:
@@ -240,9 +259,14 @@ class TreeGrower:
         )  # fmt: skip
         self._team.run(evaluate_families, [(cuts[task], cuts[task + 1], *common) for task in range(n_tasks)])
 
-    def _plan_histograms(self, parents: _Histograms, feature: Ints) -> _Histograms:
-        """The smaller child is summed, in a new slot; the larger one takes over its parent's."""
+    def _plan_histograms(self, parents: _Histograms, feature: Ints, children: Children) -> _Histograms:
+        """The smaller child is summed, in a new slot; the larger one takes over its parent's.
+
+        Smaller by its rows, or by its hessian where nobody knows the rows: either way the sums are the same.
+        """
         counts = self._rows.node_counts
+        if not len(counts):
+            counts = children.total & np.int64(0xFFFFFFFF)
         n_families = len(counts) // 2
         plan = _Histograms(
             np.empty(len(counts), np.int64), np.empty(n_families, np.int64), np.empty(n_families, np.int64)

@@ -119,12 +119,29 @@ class Loss:
 
     def base_scores(self, labels: Floats, weight: Floats | None = None) -> Floats:
         """The best constant raw score, from sums of integers so that the order of rows does not matter."""
+        return self.base_scores_from(self.label_totals(labels, weight))
+
+    def label_totals(self, labels: Floats, weight: Floats | None = None) -> Ints:
+        """What the base score is made of, as whole numbers that add up over any division of unweighted rows.
+
+        The rows (in steps), then the labels' places in their range (in steps), or for softmax each class's rows.
+        """
+        ones = _whole_total(np.ones_like(labels), weight)
         if self.name == "softmax":
-            counts = np.array([_whole_total(np.where(labels == k, 1.0, 0.0), weight) for k in range(self.n_outputs)])
-            shares = counts / counts.sum()
-            bases: Floats = np.log(np.maximum(shares, 1e-15))
+            classes = [_whole_total(np.where(labels == k, 1.0, 0.0), weight) for k in range(self.n_outputs)]
+            return np.array([ones, *classes], np.int64)
+        low, high = self.label_range
+        places = (np.clip(labels, low, high) - low) / (high - low) if high > low else np.zeros_like(labels)
+        return np.array([ones, _whole_total(places, weight)], np.int64)
+
+    def base_scores_from(self, totals: Ints) -> Floats:
+        """The base score for sums of `label_totals`."""
+        if self.name == "softmax":
+            counts = totals[1:].astype(np.float64)
+            bases: Floats = np.log(np.maximum(counts / counts.sum(), 1e-15))
             return bases
-        mean = weighted_mean(labels, weight, self.label_range)
+        low, high = self.label_range
+        mean = low + (high - low) * (float(totals[1]) / float(totals[0]))
         if self.name == "logistic":
             share = min(max(mean, 1e-15), 1 - 1e-15)
             return np.array([math.log(share / (1 - share))])
@@ -154,24 +171,14 @@ def weight_total(weight: Floats | None, n_rows: int) -> float:
     return int(np.ceil(weight / step).astype(np.int64).sum()) * step
 
 
-def weighted_mean(labels: Floats, weight: Floats | None, label_range: tuple[float, float]) -> float:
-    """The mean label on a fixed-point grid over its range: the same for any order of rows."""
-    low, high = label_range
-    if high == low:
-        return low
-    position = (np.clip(labels, low, high) - low) / (high - low)
-    total = _whole_total(np.ones_like(position), weight)
-    return low + (high - low) * (_whole_total(position, weight) / total)
-
-
-def _whole_total(values: Floats, weight: Floats | None) -> float:
+def _whole_total(values: Floats, weight: Floats | None) -> int:
     """Sum of values in [0, 1] times weights, in integer steps of 2**-30; whole weights count as repeated rows."""
     steps = np.rint(values * LABEL_STEPS)
     if weight is not None:
         n_rows = max(int(np.count_nonzero(weight)), 1)
         unit = _weight_unit(weight_total(weight, len(weight)) / n_rows, n_rows)
         steps = np.rint(steps * (weight / unit))
-    return float(steps.astype(np.int64).sum())
+    return int(steps.astype(np.int64).sum())
 
 
 # --- gradients -----------------------------------------------------------------------------------------------------

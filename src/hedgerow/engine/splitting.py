@@ -59,6 +59,15 @@ class LevelSplits(NamedTuple):
             goes_left=np.empty((n_nodes, 256), np.uint8),
         )
 
+    @classmethod
+    def none(cls, n_nodes: int) -> LevelSplits:
+        """No node splits."""
+        splits = cls.room_for(n_nodes)
+        for field in splits:
+            field.fill(0)
+        splits.feature.fill(-1)
+        return splits
+
 
 @inline_kernel
 def gradient_of(packed: np.int64) -> np.int64:

@@ -1,0 +1,1 @@
+"""Randomness, fixed point, masks and shares. Nothing here talks to anybody."""

@@ -1,0 +1,243 @@
+"""The ledger: what each party gave away and what it got to know, message by message.
+
+Sending writes a *disclosed* line at the sender, receiving a *learned* line at the receiver; `reconcile` puts the books
+of all parties side by side. The sender's line is the privacy record, the receiver's is the evidence for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hedgerow.errors import HedgerowError
+
+
+class LedgerMismatch(HedgerowError, AssertionError):
+    """Two parties' books about the same channel differ."""
+
+
+# --- what a message discloses --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """What the receiver of a message learns. Every message class states one."""
+
+    of: str
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        raise NotImplementedError
+
+    @property
+    def words(self) -> str:
+        """The whole statement."""
+        return f"{self.of} ({self.protection})"
+
+
+@dataclass(frozen=True, slots=True)
+class Public(Disclosure):
+    """Known to everybody anyway: parameters, positions, who takes part."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return "public"
+
+
+@dataclass(frozen=True, slots=True)
+class Exact(Disclosure):
+    """The receiver learns it as it is."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return "in the clear"
+
+
+@dataclass(frozen=True, slots=True)
+class SecureSum(Disclosure):
+    """One message alone is uniformly random; the receiver learns only the sum over all who send."""
+
+    against: str = "an honest-but-curious coordinator"
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return f"only the sum over all owners, against {self.against}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed(Disclosure):
+    """The receiver passes it on to somebody else and cannot read it."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return "sealed for another party"
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Disclosure):
+    """Follows from what the sender has learned: part of the model that all parties get."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return "part of the result"
+
+
+# --- the book ------------------------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """One message, seen from one side."""
+
+    direction: str  # "disclosed" or "learned"
+    peer: str
+    number: int  # counts the messages of this direction and peer, from 1
+    message: str
+    version: int
+    n_bytes: int  # of the encoded frame
+    what: str
+    protection: str
+    event: Mapping[str, Any] | None  # of the mechanism whose noise is in it
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {**self._asdict(), "event": None if self.event is None else dict(self.event)}
+
+
+class Ledger:
+    """The book of one party."""
+
+    def __init__(self, party: str, lines: Iterable[Line] = ()) -> None:
+        self.party = party
+        self._lines = list(lines)
+        self._numbers: dict[tuple[str, str], int] = {(line.direction, line.peer): line.number for line in self._lines}
+        self._texts: dict[str, tuple[str, str]] = {}
+
+    def write(
+        self,
+        direction: str,
+        peer: str,
+        message: str,
+        version: int,
+        n_bytes: int,
+        disclosure: Disclosure,
+        event: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a line."""
+        number = self._numbers[direction, peer] = self._numbers.get((direction, peer), 0) + 1
+        texts = self._texts.get(message)
+        if texts is None:  # the same for all messages of a class
+            texts = self._texts[message] = (disclosure.of, disclosure.protection)
+        self._lines.append(Line(direction, peer, number, message, version, n_bytes, *texts, event))
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.party!r}, {len(self)} lines)"
+
+    def lines(self, direction: str, peer: str | None = None) -> list[Line]:
+        """The lines of one direction, with one peer or with all."""
+        return [line for line in self if line.direction == direction and peer in (None, line.peer)]
+
+    def events(self) -> list[Mapping[str, Any]]:
+        """The noise that this party added to what it disclosed, in order."""
+        return [line.event for line in self if line.direction == "disclosed" and line.event is not None]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One entry per direction, peer and kind of message: how many, how many bytes, what they tell."""
+        grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for line in self:
+            entry = grouped.setdefault(
+                (line.direction, line.peer, line.message),
+                {
+                    "direction": line.direction,
+                    "peer": line.peer,
+                    "message": line.message,
+                    "messages": 0,
+                    "bytes": 0,
+                    "what": line.what,
+                    "protection": line.protection,
+                },
+            )
+            entry["messages"] += 1
+            entry["bytes"] += line.n_bytes
+        return list(grouped.values())
+
+    def to_text(self) -> str:
+        """The summary as a table for people."""
+        header = ("", "with", "message", "count", "bytes", "what", "protection")
+        body = [
+            (
+                e["direction"],
+                e["peer"],
+                e["message"],
+                f"{e['messages']:,}",
+                f"{e['bytes']:,}",
+                e["what"],
+                e["protection"],
+            )
+            for e in self.summary()
+        ]
+        widths = [max(len(row[k]) for row in [header, *body]) for k in range(len(header))]
+        right = {3, 4}
+        rows = [
+            "  ".join(
+                cell.rjust(w) if k in right else cell.ljust(w)
+                for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in [header, *body]
+        ]
+        return "\n".join([f"Ledger of {self.party}", *(row.rstrip() for row in rows)])
+
+    def to_json_lines(self) -> str:
+        """One JSON object per message."""
+        return "".join(json.dumps({"party": self.party, **line.to_dict()}) + "\n" for line in self)
+
+    @classmethod
+    def from_json_lines(cls, party: str, text: str) -> Ledger:
+        """The inverse of `to_json_lines`."""
+        lines = []
+        for number, row in enumerate(text.splitlines(), start=1):
+            try:
+                entry = json.loads(row)
+                lines.append(Line(**{name: entry[name] for name in Line._fields}))
+                right_party = entry["party"] == party
+            except (ValueError, KeyError, TypeError) as problem:
+                raise LedgerMismatch(f"line {number} of the ledger of {party} cannot be read: {problem}") from problem
+            if not right_party:
+                raise LedgerMismatch(f"line {number} of the ledger of {party} belongs to {entry['party']}")
+        return cls(party, lines)
+
+
+def reconcile(ledgers: Mapping[str, Ledger]) -> None:
+    """Raise LedgerMismatch unless, for every pair, what one disclosed is exactly what the other learned."""
+    for sender, book in ledgers.items():
+        for receiver, other in ledgers.items():
+            if sender == receiver:
+                continue
+            said = [_facts(line) for line in book.lines("disclosed", receiver)]
+            heard = [_facts(line) for line in other.lines("learned", sender)]
+            for number, (one, two) in enumerate(zip(said, heard, strict=False), start=1):
+                if one != two:
+                    raise LedgerMismatch(
+                        f"message {number} from {sender} to {receiver}: {sender} wrote {one}, {receiver} wrote {two}"
+                    )
+            if len(said) != len(heard):
+                raise LedgerMismatch(
+                    f"{sender} disclosed {len(said)} messages to {receiver}, who learned {len(heard)} of them"
+                )
+
+
+def _facts(line: Line) -> tuple[Any, ...]:
+    return line.number, line.message, line.version, line.n_bytes, line.what, line.protection

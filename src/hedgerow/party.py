@@ -1,0 +1,134 @@
+"""Party: all that a role function sees of the world - its name, send, recv, randomness, signatures, ledger, log.
+
+`send` and `recv` are the only doors. `recv` names the sender and the type of the message, channels keep their order,
+and nobody can receive "from anyone"; so a result does not depend on scheduling, and what a party can know is visible in
+its code: its arguments plus its `recv` lines. Both doors write the ledger and the meter, so nothing passes unrecorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from hedgerow.crypto.csprng import SecureRandom
+from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, PeerLost, ProtocolError
+from hedgerow.ledger import Disclosure, Ledger
+from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.frames import Message, decode, encode
+from hedgerow.transport.meter import Meter
+from hedgerow.transport.mtls import Certificate, Identity, TrustStore
+
+M = TypeVar("M", bound=Message)
+
+DEADLINE = 300.0
+"""Seconds that a party waits for a message unless the job says otherwise."""
+
+LOGGER = logging.getLogger("hedgerow")
+
+
+class Party:
+    """One party of one run."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        identity: Identity,
+        trust: TrustStore,
+        *,
+        deadline: float = DEADLINE,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.name = endpoint.name
+        self.peers = endpoint.peers
+        self.rng = SecureRandom()
+        self.ledger = Ledger(endpoint.name)
+        self.meter = Meter()
+        self.log = logging.LoggerAdapter(LOGGER, {"party": endpoint.name})
+        self._endpoint = endpoint
+        self._identity, self._trust = identity, trust
+        self._deadline = deadline
+        self._on_progress = on_progress
+
+    # --- the doors -------------------------------------------------------------------------------------------------
+
+    def send(self, to: str, message: Message, *, event: Mapping[str, Any] | None = None) -> None:
+        """Disclose a message to a peer; `event` is that of the mechanism whose noise is in it."""
+        self._send(to, message, encode(message), event)
+
+    def send_all(self, peers: Iterable[str], message: Message) -> None:
+        """The same message to several peers, written down once."""
+        frame = encode(message)
+        for to in peers:
+            self._send(to, message, frame, None)
+
+    def _send(self, to: str, message: Message, frame: bytes, event: Mapping[str, Any] | None) -> None:
+        # The line is written first: a frame that may have left the house must be in the book, even if sending fails.
+        kind = type(message)
+        self.ledger.write("disclosed", to, kind.NAME, kind.VERSION, len(frame), _disclosure(kind), event)
+        self.meter.sent(to, kind.NAME, len(frame))
+        self._endpoint.send(to, frame)
+
+    def recv(self, sender: str, kind: type[M], *, timeout: float | None = None) -> M:
+        """Learn the next message of a peer, which must be of this kind; waits until the job's deadline at most."""
+        try:
+            frame = self._endpoint.recv(sender, self._deadline if timeout is None else timeout)
+        except DeadlineExceeded as problem:
+            raise DeadlineExceeded(f"{self.name} waited in vain for {kind.NAME} from {sender}: {problem}") from problem
+        message = decode(frame, kind)
+        self.ledger.write("learned", sender, kind.NAME, kind.VERSION, len(frame), _disclosure(kind))
+        self.meter.received(sender, kind.NAME, len(frame))
+        return message
+
+    def drop(self, peer: str) -> None:
+        """Have nothing more to do with a peer: later messages of it are never read."""
+        self._endpoint.drop(peer)
+
+    # --- identity --------------------------------------------------------------------------------------------------
+
+    def sign(self, data: bytes) -> tuple[bytes, bytes]:
+        """A signature with this party's identity key, and the certificate (PEM) that it can be checked against."""
+        return self._identity.sign(data), self._identity.certificate.pem
+
+    def verify(self, peer: str, signature: bytes, certificate: bytes, data: bytes) -> None:
+        """PeerRefused unless the certificate is the peer's, as this party accepts it, and its key signed the data."""
+        shown = Certificate.from_pem(certificate)
+        self._trust.check(peer, shown)
+        shown.verify(signature, data)
+
+    # --- progress --------------------------------------------------------------------------------------------------
+
+    def report(self, done: int, total: int) -> None:
+        """Tell whoever watches how far the work is."""
+        if self._on_progress is not None:
+            self._on_progress(done, total)
+
+
+def _disclosure(kind: type[Message]) -> Disclosure:
+    disclosure = getattr(kind, "discloses", None)
+    if not isinstance(disclosure, Disclosure):
+        raise ProtocolError(f"{kind.__name__} does not state what it discloses, so it cannot be sent")
+    return disclosure
+
+
+def root_cause(errors: Mapping[str, BaseException]) -> tuple[str, BaseException]:
+    """Of the parties' errors the one that all others follow from, and whose it is.
+
+    A party that failed by itself comes before one that waited in vain, and that before one that was told.
+    """
+
+    def order(item: tuple[str, BaseException]) -> int:
+        error = item[1]
+        return 2 if isinstance(error, PeerFailed) else 1 if isinstance(error, (PeerLost, DeadlineExceeded)) else 0
+
+    return min(errors.items(), key=order)
+
+
+def named(party: str, error: BaseException) -> BaseException:
+    """The error, saying whose it is; an error of ours gets the party's name in front unless it is there already."""
+    if not isinstance(error, HedgerowError) or isinstance(error, PeerFailed) or str(error).startswith(party):
+        error.add_note(f"raised in the role of {party}")
+        return error
+    said = type(error)(f"{party}: {error}")
+    said.__cause__ = error
+    return said

@@ -1,0 +1,1 @@
+"""Mechanisms, what they cost, and what that adds up to."""

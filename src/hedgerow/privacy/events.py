@@ -1,0 +1,177 @@
+"""Events: what was done to private rows, said completely enough to account for it, and nothing more.
+
+A mechanism returns the event with the value it released. An event never changes its meaning; one that an accountant
+does not know is refused, not guessed. `NonPrivate` is the honest name of a release without a guarantee.
+
+The sensitivity of an event is an L2 distance under its `adjacency`: how far the exact answer can move when one record
+is added or removed ("add_remove"), or exchanged for another ("replace_one").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, get_args
+
+from hedgerow.errors import InvalidInput, InvalidParameter
+
+Adjacency = Literal["add_remove", "replace_one"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    KIND: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, with the kind of event under "kind"."""
+        return {"kind": self.KIND, **asdict(self)}
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The mechanisms that ran and how often, without the structure that holds them together."""
+        yield self, 1
+
+
+@dataclass(frozen=True, slots=True)
+class NonPrivate(Event):
+    """A release without any guarantee, and why."""
+
+    KIND: ClassVar[str] = "non_private"
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian(Event):
+    """Real-valued Gaussian noise of standard deviation `sigma` on every coordinate."""
+
+    KIND: ClassVar[str] = "gaussian"
+
+    sensitivity: float
+    sigma: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "sigma", self.sigma)
+        _check_adjacency(self, self.adjacency)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian(Event):
+    """Whole-number noise on a vector of whole numbers, drawn by `parties` parties independently and added up.
+
+    Each draws P(k) proportional to exp(-k^2 / (2 sigma^2)) for each coordinate, so the sum has variance
+    parties * sigma^2. `parties` counts only those whose noise the receiver does not know: colluding ones add nothing.
+    """
+
+    KIND: ClassVar[str] = "discrete_gaussian"
+
+    sensitivity: float
+    sigma: float
+    coordinates: int
+    parties: int = 1
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "sigma", self.sigma)
+        _check_count(self, "coordinates", self.coordinates)
+        _check_count(self, "parties", self.parties)
+        _check_adjacency(self, self.adjacency)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed(Event):
+    """Several events on the same rows, each of which may have been chosen after the outcome of those before."""
+
+    KIND: ClassVar[str] = "composed"
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        for event in self.events:
+            _check_event(self, event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"kind": self.KIND, "events": [event.to_dict() for event in self.events]}
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """Those of all parts."""
+        for event in self.events:
+            yield from event.leaves()
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated(Event):
+    """The same event `times` times on the same rows, with fresh randomness each time."""
+
+    KIND: ClassVar[str] = "repeated"
+
+    event: Event
+    times: int
+
+    def __post_init__(self) -> None:
+        _check_event(self, self.event)
+        _check_count(self, "times", self.times)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"kind": self.KIND, "event": self.event.to_dict(), "times": self.times}
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """Those of the event, more often."""
+        for event, count in self.event.leaves():
+            yield event, count * self.times
+
+
+_LEAVES: dict[str, type[Event]] = {kind.KIND: kind for kind in (NonPrivate, Gaussian, DiscreteGaussian)}
+
+
+def from_dict(data: Any) -> Event:
+    """The inverse of `to_dict`. An unknown kind, or a known one with other fields, is refused."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
+        raise InvalidInput(f"an event is described by its kind and its fields, got {data!r}")
+    kind, given = data["kind"], {key: value for key, value in data.items() if key != "kind"}
+    if kind == Composed.KIND and set(given) == {"events"} and isinstance(given["events"], list):
+        return Composed(tuple(from_dict(part) for part in given["events"]))
+    if kind == Repeated.KIND and set(given) == {"event", "times"}:
+        return Repeated(from_dict(given["event"]), given["times"])
+    if kind in (Composed.KIND, Repeated.KIND):
+        raise InvalidInput(f"an event of kind {kind!r} has other fields than {sorted(given)}")
+    leaf = _LEAVES.get(kind)
+    if leaf is None:
+        raise InvalidInput(
+            f"unknown event of kind {kind!r}; known are {', '.join(sorted(_LEAVES))}, composed, repeated"
+        )
+    wanted = {field.name for field in fields(leaf)}
+    if set(given) != wanted:
+        raise InvalidInput(f"an event of kind {kind!r} has fields {sorted(wanted)}, got {sorted(given)}")
+    return leaf(**given)
+
+
+# --- checks --------------------------------------------------------------------------------------------------------
+
+
+def _check_scale(event: Event, name: str, value: Any) -> None:
+    number = isinstance(value, float | int) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value <= 0:
+        raise InvalidParameter(f"{event.KIND}: {name} must be a finite number above 0, got {value!r}")
+
+
+def _check_count(event: Event, name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidParameter(f"{event.KIND}: {name} must be a whole number of at least 1, got {value!r}")
+
+
+def _check_adjacency(event: Event, value: Any) -> None:
+    if value not in get_args(Adjacency):
+        raise InvalidParameter(f"{event.KIND}: adjacency must be one of {get_args(Adjacency)}, got {value!r}")
+
+
+def _check_event(event: Event, part: Any) -> None:
+    if not isinstance(part, Event):
+        raise InvalidParameter(f"{event.KIND}: only events can be held together, got {part!r}")

@@ -1,0 +1,1 @@
+"""Rows are split between owners who share their columns."""

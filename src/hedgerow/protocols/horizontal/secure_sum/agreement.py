@@ -1,0 +1,138 @@
+"""Do the owners' tables fit together? Decided from their descriptions, before anything else moves.
+
+Columns must agree in name, order and kind. Levels and classes are united, because an owner need not have met every rare
+level; but an owner that shares none of its levels with the others, or whose classes are neither among the others' nor
+include them, codes them differently, and that is an error which names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.errors import InvalidInput
+from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, TableDescription
+
+Levels = list[Any]
+
+
+def agree(
+    descriptions: Mapping[str, TableDescription],
+    *,
+    classes: Sequence[Any] | None = None,
+    label_range: tuple[float, float] | None = None,
+) -> Agreement:
+    """What all owners go by; InvalidInput names the owner and the column that do not fit."""
+    names = list(descriptions)
+    first = names[0]
+    for owner in names[1:]:
+        _same_columns(first, descriptions[first], owner, descriptions[owner])
+    kinds, levels = [], []
+    for position, column in enumerate(descriptions[first].columns):
+        theirs = {owner: d.kinds[position] for owner, d in descriptions.items()}
+        kind = _common_kind(column, theirs)
+        kinds.append(kind)
+        found = {owner: json.loads(d.levels[position]) for owner, d in descriptions.items() if kind == "levels"}
+        levels.append(json.dumps(_united_levels(column, found)) if kind == "levels" else "")
+    low, high = label_range or (
+        min(d.label_low for d in descriptions.values()),
+        max(d.label_high for d in descriptions.values()),
+    )
+    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes), low, high)
+
+
+def _same_columns(first: str, theirs: TableDescription, owner: str, mine: TableDescription) -> None:
+    if theirs.columns == mine.columns:
+        return
+    missing = [name for name in theirs.columns if name not in mine.columns]
+    extra = [name for name in mine.columns if name not in theirs.columns]
+    if missing or extra:
+        parts = [f"lacks column {missing[0]!r}, which {first} has"] if missing else []
+        parts += [f"has column {extra[0]!r}, which {first} has not"] if extra else []
+        raise InvalidInput(f"{owner}: the tables do not fit together: {owner} {' and '.join(parts)}")
+    position = next(k for k, (a, b) in enumerate(zip(theirs.columns, mine.columns, strict=True)) if a != b)
+    raise InvalidInput(
+        f"{owner}: column {mine.columns[position]!r} stands where {first} has {theirs.columns[position]!r}; "
+        "bring the columns into the same order"
+    )
+
+
+def _common_kind(column: str, theirs: Mapping[str, str]) -> str:
+    """The narrowest kind that holds everybody's values."""
+    with_levels = [owner for owner, kind in theirs.items() if kind == "levels"]
+    without = [owner for owner, kind in theirs.items() if kind != "levels"]
+    if with_levels and without:
+        odd, others = (with_levels, without) if len(with_levels) < len(without) else (without, with_levels)
+        what = {True: "categorical", False: "numeric"}
+        raise InvalidInput(
+            f"{odd[0]}: column {column!r} is {what[odd is with_levels]} there and {what[odd is not with_levels]} at "
+            f"{', '.join(others)}"
+        )
+    if with_levels:
+        return "levels"
+    for kind in ("float64", "float32"):
+        if kind in theirs.values():
+            return kind
+    return "integer"
+
+
+def _united_levels(column: str, found: Mapping[str, Levels]) -> Levels:
+    kinds = {owner: isinstance(levels[0], str) for owner, levels in found.items() if levels}
+    if len(set(kinds.values())) > 1:
+        text = [owner for owner, is_text in kinds.items() if is_text]
+        numbers = [owner for owner, is_text in kinds.items() if not is_text]
+        odd = text if len(text) < len(numbers) else numbers
+        raise InvalidInput(
+            f"{odd[0]}: the levels of column {column!r} are text at {', '.join(text)} "
+            f"but numbers at {', '.join(numbers)}"
+        )
+    for owner, levels in found.items():
+        others: set[Any] = set().union(*(found[name] for name in found if name != owner))
+        if levels and others and not others.intersection(levels):
+            raise InvalidInput(
+                f"{owner}: column {column!r} has the levels {_some(levels)} there and {_some(sorted(others))} at the "
+                "others, and none in common; code them alike"
+            )
+    united = sorted(set().union(*found.values()))
+    if len(united) > MAX_BINS - 1:
+        raise InvalidInput(
+            f"column {column!r} has {len(united)} levels over all owners, but at most {MAX_BINS - 1} are supported"
+        )
+    return united
+
+
+def _common_classes(descriptions: Mapping[str, TableDescription], declared: Sequence[Any] | None) -> str:
+    found = {owner: json.loads(d.classes) for owner, d in descriptions.items() if d.classes}
+    if not found:
+        return ""
+    text = [owner for owner, classes in found.items() if isinstance(classes[0], str)]
+    numbers = [owner for owner in found if owner not in text]
+    if text and numbers:
+        odd = text if len(text) < len(numbers) else numbers
+        raise InvalidInput(
+            f"{odd[0]}: the labels are text at {', '.join(text)} but numbers at {', '.join(numbers)}; code them alike"
+        )
+    united = sorted(set().union(*found.values())) if declared is None else list(declared)
+    for owner, classes in found.items():
+        unknown = [label for label in classes if label not in united]
+        if unknown:
+            raise InvalidInput(f"{owner}: the label {unknown[0]!r} is not among the declared classes {_some(united)}")
+    if declared is None and all(len(classes) < len(united) for classes in found.values()):
+        fullest = max(found, key=lambda owner: len(found[owner]))
+        for owner, classes in found.items():
+            odd_labels = [label for label in classes if label not in found[fullest]]
+            if odd_labels:
+                raise InvalidInput(
+                    f"{owner}: the label {odd_labels[0]!r} does not occur at {fullest}, whose labels are "
+                    f"{_some(found[fullest])}; code them alike, or declare classes=[...] if all of them are meant"
+                )
+    if len(united) < 2:
+        raise InvalidInput(f"the labels of all owners together have one class only, {united[0]!r}")
+    return json.dumps(united)
+
+
+def _some(values: Sequence[Any]) -> str:
+    shown = ", ".join(repr(value) for value in values[:5])
+    return f"[{shown}{', ...' if len(values) > 5 else ''}]"

@@ -1,0 +1,257 @@
+"""The coordinator's side: adds up what owners send, grows trees from the sums, tells owners how to go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores, Words
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.exchange import ExchangedCells
+from hedgerow.engine.growth import LevelLost, TreeGrower
+from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.quantile_search import QuantileSearch
+from hedgerow.errors import InvalidParameter
+from hedgerow.party import Party
+from hedgerow.protocols.horizontal.secure_sum.agreement import agree
+from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering, SumLost
+from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.messages import (
+    Agreement,
+    MaskedCounts,
+    MaskedTotals,
+    NoisyCells,
+    Probes,
+    Start,
+    TableDescription,
+)
+from hedgerow.protocols.horizontal.secure_sum.model import write_model
+from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid, add_up
+from hedgerow.protocols.horizontal.secure_sum.owner import LEVELS, Owner, common_bins
+from hedgerow.protocols.protocol import PartyData
+
+NOTHING = np.empty(0, np.int64)
+
+
+def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
+    """The coordinator, from the owners' descriptions to the model; `data` if it is an owner itself."""
+    gathering = Gathering(me, job, None if data is None else Owner(me.name, data, job))
+    columns, agreement = _agree(gathering, job)
+    gathering.exchange_keys()
+    loss, params, n_rows, base_scores, n_present = _totals(gathering, job, agreement)
+    edges, edges_privacy = _find_edges(gathering, job, columns, agreement, n_present)
+    gathering.setup_rounds = gathering.rounds
+    start = Start(np.concatenate([*edges, np.empty(0)]), _ends(edges), base_scores, n_rows)
+    gathering.tell(start, lambda owner: owner.start(start))
+    levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
+    mapper = common_bins(columns, levels, start.edges, start.ends)
+    quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
+    classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
+    ensemble = Ensemble(mapper, loss.name, base_scores, classes=classes)
+    _grow(gathering, ensemble, params, loss, quantiser)
+    ensemble.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
+    if edges_privacy is not None:
+        ensemble.meta["edges_privacy"] = edges_privacy
+    if gathering.lost:
+        ensemble.meta["lost_owners"] = {name: int(tree) for name, tree in gathering.lost.items()}
+    return ensemble
+
+
+def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], Agreement]:
+    descriptions = gathering.each(TableDescription, lambda owner: owner.description())
+    by_owner = {name: descriptions[name] for name in job.owners}
+    agreement = agree(by_owner, classes=job.classes, label_range=job.boosting.label_range)
+    gathering.tell(agreement, lambda owner: owner.agree(agreement))
+    return descriptions[job.owners[0]].columns, agreement
+
+
+def _totals(gathering: Gathering, job: Job, agreement: Agreement) -> tuple[Loss, BoostingParams, int, Floats, Ints]:
+    """Number of rows, base score and values present per numeric column, over all owners."""
+    n_classes = len(json.loads(agreement.classes)) if agreement.classes else 0
+    params = job.for_labels(n_classes, (agreement.label_low, agreement.label_high))
+    loss = params.loss_for(np.array([agreement.label_low, agreement.label_high]))
+    n_label_totals = 1 + (loss.n_outputs if loss.name == "softmax" else 1)
+    n_numeric = sum(kind != LEVELS for kind in agreement.kinds)
+    sums = gathering.sum(MaskedTotals, (1 + n_label_totals + n_numeric,), lambda owner: owner.totals()).view(np.int64)
+    totals = sums[1 : 1 + n_label_totals]
+    if params.base_score is None:
+        base_scores = loss.base_scores_from(totals)
+    else:
+        base_scores = np.full(loss.n_outputs, float(params.base_score))
+    return loss, params, int(sums[0]), base_scores, sums[1 + n_label_totals :].copy()
+
+
+def _find_edges(
+    gathering: Gathering, job: Job, columns: Sequence[str], agreement: Agreement, n_present: Ints
+) -> tuple[list[Floats], dict[str, float] | None]:
+    """The edges of every numeric column, and what they cost where they were paid for."""
+    numeric = [name for name, kind in zip(columns, agreement.kinds, strict=True) if kind != LEVELS]
+    if job.quantiles == "given":
+        return _given_edges(job, numeric), None
+    if job.quantiles == "private":
+        grid = NoisyGrid(job, numeric)
+        parts = gathering.each(NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0])
+        totals, event = add_up(parts, grid.n_cells, job.assumed_honest)
+        return grid.edges(totals), grid.spent(event)
+    search = QuantileSearch([kind for kind in agreement.kinds if kind != LEVELS], n_present, job.max_bins - 1)
+    while numeric and (probes := search.next_probes()) is not None:
+        points, offsets = probes
+        message = Probes(points, offsets[1:])
+        gathering.tell(message)
+        search.update(_counts(gathering, message))
+    gathering.tell(Probes(np.empty(0), NOTHING))
+    return (search.edges() if numeric else []), None
+
+
+def _counts(gathering: Gathering, probes: Probes) -> Ints:
+    return gathering.sum(MaskedCounts, probes.points.shape, lambda owner: owner.counts(probes)).view(np.int64)
+
+
+def _given_edges(job: Job, numeric: Sequence[str]) -> list[Floats]:
+    given = job.edges or {}
+    for name in numeric:
+        if name not in given:
+            raise InvalidParameter(f"edges has no entry for the numeric column {name!r}")
+    return [np.asarray(given[name], np.float64) for name in numeric]
+
+
+def _ends(edges: Sequence[Floats]) -> Ints:
+    return np.cumsum([len(these) for these in edges]).astype(np.int64)
+
+
+def _grow(gathering: Gathering, ensemble: Ensemble, params: BoostingParams, loss: Loss, quantiser: Quantiser) -> None:
+    """All trees. A tree whose first sum was lost begins again with the owners that are left."""
+    rows = OwnersRows(gathering, ensemble)
+    edges = [feature.edges for feature in ensemble.mapper.features]
+    grower = TreeGrower(rows, params.growth_rules(), loss, quantiser, edges, weighted=False, seed=params.seed)
+    rows.with_counts = grower.with_counts
+    for iteration in range(params.n_iterations):
+        for output in range(loss.n_outputs):
+            tree = None
+            while tree is None:
+                rows.start_tree(iteration * loss.n_outputs + output, output)
+                try:
+                    tree = grower.grow(rows.tree)
+                except LevelLost:
+                    continue
+            ensemble.append(tree, checked=True)
+        gathering.me.report(iteration + 1, params.n_iterations)
+    rows.finish()
+    message = write_model(ensemble.trees)
+    gathering.tell(message)
+
+
+@dataclass
+class _Pending:
+    """What owners are to be told with the next message."""
+
+    feature: Ints = field(default_factory=lambda: NOTHING)
+    goes_left: Bytes = field(default_factory=lambda: np.empty((0, 32), np.uint8))
+    last: bool = False
+    leaf_values: Scores = field(default_factory=lambda: np.empty(0, np.float32))
+    start: int = -1
+
+
+class OwnersRows:
+    """All owners' rows behind the verbs of `engine.rows.Rows`: what the tree grower works on.
+
+    Verbs are remembered and told together with the next wish for sums, so a level is one message each way.
+    """
+
+    n_parts = 1
+    with_counts = False
+
+    def __init__(self, gathering: Gathering, ensemble: Ensemble) -> None:
+        self._gathering = gathering
+        self._exchanged = ExchangedCells(ensemble.mapper)
+        self.layout = self._exchanged.layout
+        self.node_counts: Ints = NOTHING
+        self.tree = 0
+        self._level = self._part = 0
+        self._pending = _Pending()
+        self._n_rows: Ints = NOTHING  # rows of each active node, where counts are kept
+        self._counts: Words = np.empty((0, 0), np.uint64)
+
+    def start_tree(self, tree: int, output: int) -> None:
+        """The next sums are those of a new tree's root."""
+        self.tree, self._level, self._part = tree, 0, 0
+        self._pending.start = output
+        self._parent_rows = NOTHING
+
+    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
+        """The sums of some nodes over all owners; LevelLost if one of them was lost."""
+        if counts:  # they came with the gradients
+            self._exchanged.scatter(self._counts, slots, cells)
+            return
+        if self._gathering.is_short and self._level > 0:
+            raise LevelLost  # sums without the lost owner would give away its part of the parents' sums
+        pending, self._pending = self._pending, _Pending()
+        step = self._gathering.step(
+            feature=pending.feature,
+            goes_left=pending.goes_left,
+            last=pending.last,
+            leaf_values=pending.leaf_values,
+            start=pending.start,
+            build=nodes,
+            tree=self.tree,
+            level=self._level,
+            part=self._part,
+        )
+        shape = ((1 + self.with_counts) * len(nodes), self._exchanged.n_cells)
+        try:
+            sums = self._gathering.level_sum(step, shape)
+        except SumLost:
+            raise LevelLost from None
+        self._part += 1
+        self._exchanged.scatter(sums[: len(nodes)], slots, cells)
+        if self.with_counts:
+            self._counts = sums[len(nodes) :]
+            self._learn_row_counts(nodes)
+
+    def _learn_row_counts(self, nodes: Ints) -> None:
+        """Rows of every active node: of the summed ones from their cells, of their siblings by subtraction."""
+        first_feature = self._counts[:, : self._exchanged.first[1]]
+        summed = first_feature.sum(axis=1).astype(np.int64)
+        if self._level == 0:
+            self.node_counts = summed
+            return
+        if len(self.node_counts) != 2 * len(self._parent_rows):
+            self.node_counts = np.repeat(self._parent_rows, 2)
+        self.node_counts[nodes] = summed
+        if len(nodes) == len(self._parent_rows):  # one of each pair of siblings
+            siblings = nodes ^ 1
+            self.node_counts[siblings] = self._parent_rows[nodes // 2] - summed
+
+    def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
+        """Remember how the rows move."""
+        self._pending.feature = feature
+        self._pending.goes_left = np.packbits(goes_left, axis=1)
+        self._pending.last = last
+        self._level += 1
+        self._part = 0
+        if self.with_counts:
+            self._parent_rows = self.node_counts[feature >= 0]
+        self.node_counts = NOTHING
+
+    def finish_tree(self, leaf_values: Scores) -> None:
+        """Remember the leaves' values."""
+        self._pending.leaf_values = leaf_values
+
+    def finish(self) -> None:
+        """Tell the owners the last tree's end."""
+        pending = self._pending
+        self._gathering.step(
+            feature=pending.feature,
+            goes_left=pending.goes_left,
+            last=pending.last,
+            leaf_values=pending.leaf_values,
+            start=-1,
+            build=NOTHING,
+            tree=self.tree,
+            level=self._level,
+            part=self._part,
+        )

@@ -1,0 +1,192 @@
+"""What a run of horizontal.secure_sum is to do: public parameters, checked before any party is asked for anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.errors import InvalidParameter
+from hedgerow.schema import Schema
+
+NAME = "horizontal.secure_sum"
+FEWEST_MASKED_OWNERS = 3
+QUANTILES = ("search", "private", "given")
+TASKS = ("classification", "regression")
+NOT_WITH_DP = {
+    "n_iterations": "max_iter (n_estimators)",
+    "learning_rate": "learning_rate",
+    "max_depth": "max_depth",
+    "max_leaves": "max_leaf_nodes",
+    "l2": "l2_regularization (reg_lambda)",
+    "min_gain": "min_split_gain (gamma)",
+    "min_child_weight": "min_child_weight",
+    "min_samples_leaf": "min_samples_leaf",
+    "colsample_bytree": "colsample_bytree",
+    "colsample_bynode": "max_features",
+    "monotone": "monotonic_cst",
+    "base_score": "base_score",
+    "gradient_bits": "gradient_bits",
+}
+"""Parameters of trees that the private recipe does not ask for -> their names outside."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that owners and coordinator must agree on. JSON-able; nothing in it is secret."""
+
+    owners: tuple[str, ...]
+    run_id: str
+    task: str = "classification"
+    boosting: BoostingParams = field(default_factory=BoostingParams)
+    max_bins: int = MAX_BINS
+    coordinator: str = "coordinator"
+    quantiles: str = "search"
+    edges: Mapping[str, Sequence[float]] | None = None
+    schema: Schema | None = None
+    quantile_epsilon: float | None = None
+    quantile_delta: float | None = None
+    classes: tuple[Any, ...] | None = None
+    dp: tuple[float, float] | None = None
+    honest_owners: int | None = None
+    accept_no_masking: bool = False
+    min_owners: int | None = None
+    double_masking: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_owners()
+        self._check_choices()
+        self._check_noise()
+
+    def _check_owners(self) -> None:
+        n_owners = len(self.owners)
+        if n_owners < 2:
+            raise InvalidParameter(f"{NAME} needs at least 2 owners, got {n_owners}; one owner alone trains locally")
+        if len(set(self.owners)) < n_owners or not all(isinstance(name, str) and name for name in self.owners):
+            raise InvalidParameter(f"{NAME}: owners must have different names, got {list(self.owners)}")
+        if n_owners < FEWEST_MASKED_OWNERS and self.dp is None and not self.accept_no_masking:
+            raise InvalidParameter(
+                f"{NAME} with {n_owners} owners protects nothing: whoever knows the sum and one owner's part knows the "
+                "other's. Take 3 or more owners, or dp=(epsilon, delta), or write accept_no_masking=True, which is "
+                "stamped on the model"
+            )
+        if self.min_owners is not None and not 2 <= self.min_owners <= n_owners:
+            raise InvalidParameter(f"{NAME}: min_owners must be between 2 and {n_owners}, got {self.min_owners}")
+        if self.double_masking and n_owners < FEWEST_MASKED_OWNERS:
+            raise InvalidParameter(f"{NAME}: double_masking needs at least 3 owners, got {n_owners}")
+        if self.double_masking and self.boosting.max_depth is None:
+            raise InvalidParameter(f"{NAME}: double_masking needs a max_depth, got None")
+        if self.double_masking and self.coordinator in self.owners:
+            raise InvalidParameter(
+                f"{NAME}: double_masking needs a coordinator that is not one of the owners, got {self.coordinator!r}"
+            )
+
+    def _check_choices(self) -> None:
+        choices = [("task", self.task, TASKS), ("quantiles", self.quantiles, QUANTILES)]
+        for name, value, allowed in choices:
+            if value not in allowed:
+                raise InvalidParameter(f"{NAME}: {name} must be one of {', '.join(allowed)}, got {value!r}")
+        whole = isinstance(self.max_bins, int | np.integer) and not isinstance(self.max_bins, bool)
+        if not whole or not 2 <= self.max_bins <= MAX_BINS:
+            raise InvalidParameter(f"{NAME}: max_bins must be between 2 and {MAX_BINS}, got {self.max_bins}")
+        if (self.quantiles == "given") != (self.edges is not None):
+            raise InvalidParameter(f"{NAME}: quantiles='given' and edges={{column: [...]}} go together")
+        if self.boosting.subsample < 1:
+            raise InvalidParameter(
+                f"{NAME} does not draw rows, got subsample={self.boosting.subsample}; use colsample_bytree"
+            )
+        if self.quantiles == "private" and self.schema is None:
+            raise InvalidParameter(
+                f"{NAME}: quantiles='private' needs the columns' public bounds: "
+                "schema=Schema.from_public(bounds={column: (low, high)})"
+            )
+
+    def _check_noise(self) -> None:
+        if self.dp is not None:
+            if len(self.dp) != 2:
+                raise InvalidParameter(f"{NAME}: dp must be (epsilon, delta), got {self.dp!r}")
+            _check_budget("dp", *self.dp)
+            self._check_recipe_decides()
+            if self.schema is None:
+                raise InvalidParameter(
+                    f"{NAME}: dp needs the public bounds and levels of the columns: schema=Schema.from_public(...); "
+                    "bounds taken from the data would not be private"
+                )
+            if self.double_masking:
+                raise InvalidParameter(f"{NAME}: double_masking is not offered together with dp")
+        if self.quantiles == "private":
+            _check_budget("quantile_epsilon and quantile_delta", self.quantile_epsilon, self.quantile_delta)
+        if self.honest_owners is not None and not 1 <= self.honest_owners <= len(self.owners):
+            raise InvalidParameter(
+                f"{NAME}: honest_owners must be between 1 and {len(self.owners)}, got {self.honest_owners}"
+            )
+
+    def _check_recipe_decides(self) -> None:
+        """With dp the number of trees and all else follows from the budget: a wish that would be ignored is refused."""
+        default = BoostingParams()
+        for name, outside in NOT_WITH_DP.items():
+            value = getattr(self.boosting, name)
+            if value != getattr(default, name):
+                raise InvalidParameter(
+                    f"{NAME}: with dp the recipe decides on trees and rates by the budget; leave out {outside}, which "
+                    f"was given as {value}"
+                )
+        if self.quantiles != "search" or self.max_bins != MAX_BINS:
+            raise InvalidParameter(f"{NAME}: with dp the recipe decides on the bins; leave out quantiles and max_bins")
+
+    @property
+    def fewest_owners(self) -> int:
+        """The run stops when fewer owners than this are left."""
+        if self.min_owners is not None:
+            return self.min_owners
+        return min(len(self.owners), max(FEWEST_MASKED_OWNERS, math.ceil(2 * len(self.owners) / 3)))
+
+    @property
+    def assumed_honest(self) -> int:
+        """Owners whose noise is counted on: by default all but one; the noise of that many gives the guarantee."""
+        return self.honest_owners or max(1, len(self.owners) - 1)
+
+    @property
+    def masked_owners(self) -> tuple[str, ...]:
+        """Owners whose sums leave them; the coordinator's own never do."""
+        return tuple(sorted(name for name in self.owners if name != self.coordinator))
+
+    def for_labels(self, n_classes: int, label_range: tuple[float, float]) -> BoostingParams:
+        """The boosting parameters, now that classes and label range are agreed on."""
+        if self.task == "regression":
+            return replace(self.boosting, label_range=label_range)
+        return replace(self.boosting, loss="logistic" if n_classes == 2 else "softmax", n_classes=n_classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        data = {f.name: getattr(self, f.name) for f in fields(self)}
+        data["boosting"] = asdict(self.boosting)
+        data["schema"] = None if self.schema is None else self.schema.to_dict()
+        data["edges"] = None if self.edges is None else {name: list(map(float, e)) for name, e in self.edges.items()}
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Job:
+        """The inverse of `to_dict`, also after a way through JSON."""
+        values = dict(data)
+        boosting = dict(values["boosting"])
+        for name in ("monotone", "label_range"):
+            boosting[name] = None if boosting[name] is None else tuple(boosting[name])
+        values["boosting"] = BoostingParams(**boosting)
+        values["schema"] = None if values["schema"] is None else Schema.from_dict(values["schema"])
+        for name in ("owners", "classes", "dp"):
+            values[name] = None if values[name] is None else tuple(values[name])
+        return cls(**values)
+
+
+def _check_budget(name: str, epsilon: Any, delta: Any) -> None:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (epsilon, delta))
+    if not numbers or not epsilon > 0 or not 0 < delta < 1:
+        raise InvalidParameter(
+            f"{NAME}: {name} must be an epsilon above 0 and a delta between 0 and 1, got {epsilon!r} and {delta!r}"
+        )

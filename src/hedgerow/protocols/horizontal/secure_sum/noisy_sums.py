@@ -1,0 +1,100 @@
+"""Sums with every owner's noise inside, and edges of bins from one of them (quantiles="private")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.table import Column
+from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.party import Party
+from hedgerow.privacy.accountants import GaussianDP
+from hedgerow.privacy.calibrate import mu_for, share_of_sigma, sigma_for_mu
+from hedgerow.privacy.events import DiscreteGaussian, Event
+from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum
+from hedgerow.protocols.private_boosting.grid import grid_of
+from hedgerow.protocols.private_boosting.tables import merged
+from hedgerow.protocols.private_boosting.trees import merged_feature
+
+COUNT_UNIT = 2**12
+"""Fixed point of counts: noise that several owners draw must be wide in whole-number units (privacy/smoothing.py)."""
+
+TARGET_NOISE = 4.0
+"""A bin should hold at least this many standard deviations of one cell's noise."""
+
+
+def add_up(parts: Mapping[str, NoisySum | NoisyCells], n_sums: int, honest: int) -> Released:
+    """The owners' parts, whose masks cancel, and what the noise is worth that they say they added: the least counts."""
+    total = np.zeros(n_sums, np.uint64)
+    for owner, part in parts.items():
+        if part.values.shape != (n_sums,):
+            raise ProtocolError(f"{owner} sent {part.values.shape} sums, but {n_sums} were asked for")
+        total += part.values
+    sigma = min(part.sigma for part in parts.values())
+    sensitivity = max(part.sensitivity for part in parts.values())
+    return Released(total.view(np.int64), DiscreteGaussian(sensitivity, sigma, n_sums, honest))
+
+
+class NoisyGrid:
+    """quantiles="private": rows per cell of the public grid, one noisy sum for all numeric columns together."""
+
+    def __init__(self, job: Job, numeric: Sequence[str]) -> None:
+        if job.schema is None:
+            raise ProtocolError("private edges need a public schema")
+        by_name = {feature.name: feature for feature in grid_of(job.schema).features}
+        for name in numeric:
+            if name not in by_name or by_name[name].edges is None:
+                raise InvalidInput(f"the schema has no bounds for the numeric column {name!r}")
+        self.features: list[FeatureBins] = [by_name[name] for name in numeric]
+        self.first = np.concatenate([[0], np.cumsum([f.n_value_bins for f in self.features])]).astype(np.int64)
+        self.n_cells = int(self.first[-1])
+        # One row is in one cell of every column: the exact answer moves by the square root of their number.
+        self.sensitivity = float(np.sqrt(len(numeric))) * COUNT_UNIT * (1 + 2.0**-48)
+        epsilon, delta = cast("float", job.quantile_epsilon), cast("float", job.quantile_delta)
+        self._epsilon, self._delta, self._job = epsilon, delta, job
+        self.sigma = sigma_for_mu(self.sensitivity, mu_for(epsilon, delta) ** 2)
+
+    def cells(self, me: Party, columns: Sequence[Column]) -> tuple[NoisyCells, Event]:
+        """One owner's cells with its share of the noise."""
+        counts = np.empty(self.n_cells, np.int64)
+        for k, (feature, column) in enumerate(zip(self.features, columns, strict=True)):
+            present = column.values[~np.isnan(column.values)]
+            codes = np.searchsorted(np.asarray(feature.edges), present, side="right")
+            counts[self.first[k] : self.first[k + 1]] = np.bincount(codes, minlength=feature.n_value_bins)
+        honest = self._job.assumed_honest
+        sigma = share_of_sigma(self.sigma, honest)
+        values, event = discrete_gaussian(
+            counts * COUNT_UNIT, sensitivity=self.sensitivity, sigma=sigma, random=me.rng, parties=honest
+        )
+        return NoisyCells(values.view(np.uint64), self.sensitivity, sigma), event
+
+    def spent(self, event: Event) -> dict[str, float]:
+        """What the edges cost, by the event that really happened; ProtocolError if that is more than was allowed."""
+        accountant = GaussianDP()
+        accountant.compose(event)
+        epsilon = accountant.epsilon(self._delta)
+        if not epsilon <= self._epsilon:
+            raise ProtocolError(f"the edges cost epsilon {epsilon}, more than quantile_epsilon={self._epsilon}")
+        return {"epsilon": epsilon, "delta": self._delta}
+
+    def edges(self, totals: Ints) -> list[Floats]:
+        """Equal-frequency edges from the noisy cells, at most as many as the job has bins."""
+        found = []
+        n_bins = self._job.max_bins - 1
+        noise = TARGET_NOISE * self.sigma / COUNT_UNIT
+        for k, feature in enumerate(self.features):
+            counts = np.maximum(totals[self.first[k] : self.first[k + 1]] / COUNT_UNIT, 0.0)
+            target = max(counts.sum() / n_bins, noise)
+            bins = merged(counts, n_ordered=len(counts), target=target)
+            while bins.n_bins > n_bins:
+                target *= 1.05
+                bins = merged(counts, n_ordered=len(counts), target=target)
+            edges = merged_feature(feature, bins).edges
+            found.append(np.empty(0) if edges is None else edges)
+        return found

@@ -1,0 +1,246 @@
+"""The owner's side: rows stay here, sums leave under masks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hedgerow.crypto.masking import Position
+from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.dtypes import Floats, Ints, Words
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.exchange import ExchangedCells
+from hedgerow.engine.growth import split_rules
+from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.rows import Rows
+from hedgerow.engine.sorted_columns import SortedColumns
+from hedgerow.engine.table import Column, Level, Table, read_table
+from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.party import Party
+from hedgerow.privacy.events import Event
+from hedgerow.protocols.horizontal.secure_sum.double import OwnMasks
+from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.keys import COUNTS, TOTALS, TREES, Masks, agree_on_secrets, make_masks
+from hedgerow.protocols.horizontal.secure_sum.messages import (
+    Agreement,
+    FinishedModel,
+    MaskedCounts,
+    MaskedHistogram,
+    MaskedTotals,
+    NextStep,
+    NoisyCells,
+    Probes,
+    Start,
+    TableDescription,
+)
+from hedgerow.protocols.horizontal.secure_sum.model import read_model
+from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
+from hedgerow.protocols.memory import check_memory
+from hedgerow.protocols.protocol import PartyData
+
+LEVELS = "levels"
+
+
+def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
+    """One owner, from its table to the model that all owners get."""
+    owner = Owner(me.name, data, job)
+    to = job.coordinator
+    me.send(to, owner.description())
+    owner.agree(me.recv(to, Agreement))
+    round_id, secrets = agree_on_secrets(me, job, round_id=1)
+    masks = make_masks(me, secrets)
+    me.send(to, MaskedTotals(masks.hide(owner.totals(), Position(TOTALS))))
+    if job.quantiles == "private":
+        cells, event = owner.noisy_cells(me)
+        hidden = masks.hide(cells.values, Position(COUNTS))
+        me.send(to, NoisyCells(hidden, cells.sensitivity, cells.sigma), event=event.to_dict())
+    elif job.quantiles == "search":
+        _count_at_probes(me, owner, masks, to)
+    owner.start(me.recv(to, Start))
+    _train(me, owner, job, round_id, secrets, masks)
+    return owner.finish(me.recv(to, FinishedModel))
+
+
+def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, bytes], masks: Masks) -> None:
+    """Step by step until the coordinator has no more wishes."""
+    to, last = job.coordinator, Position(TOTALS)
+    own_masks = OwnMasks(me, job, secrets) if job.double_masking else None
+    while True:
+        step = me.recv(to, NextStep)
+        if step.new_round:
+            if step.new_round <= round_id:
+                raise ProtocolError(f"{me.name} was asked to go back from key round {round_id} to {step.new_round}")
+            round_id, secrets = agree_on_secrets(me, job, step.new_round)
+            masks = make_masks(me, secrets)
+            own_masks = OwnMasks(me, job, secrets) if job.double_masking else None
+        position = Position(TREES, step.tree, step.level, step.part)
+        if position <= last and not (step.new_round and step.level == 0 and position == last):
+            # With new keys a sum could be asked for that was already given with the old ones; only a first sum of a
+            # tree, which nobody can have finished, may be repeated among those who are left.
+            raise ProtocolError(f"{me.name} was asked for the sums of {position} after those of {last}")
+        last = position
+        sums = owner.take(step)
+        if sums is None:
+            return
+        if own_masks is None:
+            me.send(to, MaskedHistogram(masks.hide(sums, position, out=sums)))
+        elif step.start < 0 or own_masks.begin_tree(step.tree):
+            me.send(to, MaskedHistogram(own_masks.hide(sums, position)))
+            own_masks.help_to_open(position)
+
+
+def _count_at_probes(me: Party, owner: Owner, masks: Masks, to: str) -> None:
+    round_number = 0
+    while len((probes := me.recv(to, Probes)).points):
+        me.send(to, MaskedCounts(masks.hide(owner.counts(probes), Position(COUNTS, round_number))))
+        round_number += 1
+
+
+class Owner:
+    """One owner's rows and what it computes on them. What it returns is exact: masking is the caller's duty."""
+
+    def __init__(self, name: str, data: PartyData, job: Job) -> None:
+        if data.labels is None:
+            raise InvalidInput(f"{name}: an owner needs labels")
+        self._name, self._data, self._job, self._labels = name, data, job, data.labels
+        check_memory(name, data.table.n_rows, len(data.table.columns), job.max_bins, job.boosting.max_depth)
+
+    def description(self) -> TableDescription:
+        """What must fit together with the other owners'."""
+        columns = self._data.table.columns
+        labels, classes = self._labels, self._data.classes
+        return TableDescription(
+            columns=tuple(column.name for column in columns),
+            kinds=tuple(_kind(column) for column in columns),
+            levels=tuple("" if column.levels is None else json.dumps(list(column.levels)) for column in columns),
+            classes="" if classes is None else json.dumps(list(classes)),
+            label_low=float(labels.min()) if classes is None else 0.0,
+            label_high=float(labels.max()) if classes is None else 1.0,
+        )
+
+    def agree(self, agreement: Agreement) -> None:
+        """Go by the common levels, classes and label range."""
+        self._kinds = agreement.kinds
+        self._levels = [None if not levels else tuple(json.loads(levels)) for levels in agreement.levels]
+        labels = self._labels
+        self.classes: tuple[Any, ...] | None = None
+        if self._data.classes is not None:
+            self.classes = tuple(json.loads(agreement.classes))
+            place = np.array([self.classes.index(label) for label in self._data.classes], np.float64)
+            labels = place[labels.astype(np.intp)]
+        low, high = agreement.label_low, agreement.label_high
+        if self._data.classes is None and (labels.min() < low or labels.max() > high):
+            raise InvalidInput(
+                f"{self._name}: labels lie in [{labels.min():g}, {labels.max():g}], outside the declared label_range "
+                f"({low:g}, {high:g})"
+            )
+        self._labels = labels
+        self.params = self._job.for_labels(len(self.classes or ()), (low, high))
+        self.loss: Loss = self.params.loss_for(np.array([low, high]))
+
+    def totals(self) -> Words:
+        """Number of rows, label totals, values present in each numeric column."""
+        table = self._data.table
+        numeric = [column for column, kind in zip(table.columns, self._kinds, strict=True) if kind != LEVELS]
+        self._sorted = SortedColumns(
+            Table(tuple(numeric), table.n_rows, tuple(c.name for c in numeric), has_names=True)
+        )
+        totals = [table.n_rows, *self.loss.label_totals(self._labels).tolist(), *self._sorted.n_present.tolist()]
+        return np.array(totals, np.int64).view(np.uint64)
+
+    def _numeric_columns(self) -> tuple[Column, ...]:
+        columns = zip(self._data.table.columns, self._kinds, strict=True)
+        return tuple(column for column, kind in columns if kind != LEVELS)
+
+    def noisy_cells(self, me: Party) -> tuple[NoisyCells, Event]:
+        """Rows per cell of the public grid with this owner's noise, and the event of that noise."""
+        numeric = self._numeric_columns()
+        return NoisyGrid(self._job, [column.name for column in numeric]).cells(me, numeric)
+
+    def counts(self, probes: Probes) -> Words:
+        """Rows below each probe."""
+        offsets = np.concatenate([[0], probes.ends]).astype(np.int64)
+        return self._sorted.counts_below(probes.points, offsets).view(np.uint64)
+
+    def start(self, start: Start) -> None:
+        """Bin the rows with the common edges."""
+        del self._sorted
+        table, job = self._data.table, self._job
+        self.mapper = common_bins([c.name for c in table.columns], self._levels, start.edges, start.ends)
+        quantiser = Quantiser.for_job(
+            self.loss, float(start.n_rows), n_rows=start.n_rows, gradient_bits=job.boosting.gradient_bits
+        )
+        self._base_scores = start.base_scores.copy()
+        self._rows = Rows.bin(
+            self.mapper,
+            read_table(table, like=self.mapper.features, where=self._name),
+            self._labels,
+            None,
+            loss=self.loss,
+            base_scores=self._base_scores,
+            quantiser=quantiser,
+            n_threads=self._data.n_threads,
+        )
+        self._exchanged = ExchangedCells(self.mapper)
+        rules = split_rules(job.boosting.growth_rules(), self.loss, quantiser, weighted=False)
+        self._with_counts = rules.min_samples_leaf > 0
+        self._cells = np.empty((0, self._rows.layout.n_cells), np.int64)
+        self._slots = np.empty(0, np.int64)
+
+    def take(self, step: NextStep) -> Words | None:
+        """Do what the coordinator asks for; the sums of the nodes it wants, or None when training is over."""
+        rows = self._rows
+        # Received arrays are read-only, for which kernels would be compiled once more; copies of a few numbers are not.
+        if len(step.feature):
+            rows.descend(step.feature.copy(), np.unpackbits(step.goes_left, axis=1), last=step.last)
+        if len(step.leaf_values):
+            rows.finish_tree(step.leaf_values.copy())
+        if step.start >= 0:
+            if step.start == 0:
+                rows.gradients()
+            rows.start_tree(step.start)
+        if not len(step.build):
+            return None
+        return self._sums(step.build.copy())
+
+    def _sums(self, nodes: Ints) -> Words:
+        n_nodes = len(nodes)
+        if len(self._cells) < n_nodes:
+            self._cells = np.empty((n_nodes, self._rows.layout.n_cells), np.int64)
+            self._slots = np.arange(n_nodes)
+        sums = np.empty(((1 + self._with_counts) * n_nodes, self._exchanged.n_cells), np.uint64)
+        for counts in range(1 + self._with_counts):
+            self._rows.histograms(nodes, self._slots[:n_nodes], self._cells, counts=bool(counts))
+            self._exchanged.gather(self._cells, n_nodes, self._rows.layout, sums[counts * n_nodes :])
+        return sums
+
+    def finish(self, message: FinishedModel) -> Ensemble:
+        """The whole model."""
+        ensemble = Ensemble(self.mapper, self.loss.name, self._base_scores, classes=self.classes)
+        for tree in read_model(message):
+            ensemble.append(tree)
+        return ensemble
+
+
+def common_bins(
+    names: Sequence[str], levels: Sequence[tuple[Level, ...] | None], edges: Floats, ends: Ints
+) -> BinMapper:
+    """The bins that all parties use: given edges for numeric columns, agreed levels for the others."""
+    numeric_edges = iter(np.split(edges, ends[:-1]) if len(ends) else [])
+    features = [
+        FeatureBins(name, None, these) if these is not None else FeatureBins(name, next(numeric_edges))
+        for name, these in zip(names, levels, strict=True)
+    ]
+    return BinMapper(tuple(features))
+
+
+def _kind(column: Column) -> str:
+    if column.levels is not None:
+        return LEVELS
+    present = column.values[~np.isnan(column.values)]
+    if bool((present == np.rint(present)).all()):
+        return "integer"
+    return str(column.values.dtype)

@@ -1,0 +1,87 @@
+"""What a finished run of horizontal.secure_sum guarantees, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, Job
+from hedgerow.protocols.protocol import Statement
+
+NOT_COVERED = (
+    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies, owners who work "
+    "together with the coordinator (all but one of them together learn the last one's sums), what owners tell in the "
+    "clear (column names, types, levels, classes or label range), the choice of parameters, and who took part."
+)
+
+
+def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
+    """In words and as facts, from the job and from what the model says about its training."""
+    n_owners = len(job.owners)
+    lost = dict(meta.get("lost_owners", {}))
+    masked = len(job.masked_owners) >= 2 and n_owners >= FEWEST_MASKED_OWNERS
+    sentences = [
+        f"Trained with {NAME} by {n_owners} owners of rows"
+        + (f", of which {len(lost)} were lost on the way." if lost else "."),
+        _about_sums(job, masked=masked),
+        _about_edges(job, meta),
+        _about_model(job, meta),
+        NOT_COVERED,
+    ]
+    facts = {
+        "protocol": NAME,
+        "owners": list(job.owners),
+        "lost_owners": lost,
+        "coordinator": job.coordinator,
+        "masked": masked,
+        "adversary": "honest but curious; the coordinator alone, or one owner alone",
+        "model_is_private": "privacy" in meta,
+        "privacy": meta.get("privacy"),
+        "edges": job.quantiles if job.dp is None else "public grid",
+        "edges_privacy": meta.get("edges_privacy"),
+        "rounds": meta.get("rounds"),
+        "stamp": None if masked or job.dp is not None else "NO MASKING",
+    }
+    return Statement("\n".join(sentences), facts)
+
+
+def _about_sums(job: Job, *, masked: bool) -> str:
+    if not masked and job.dp is None:
+        return (
+            f"NO MASKING: with {len(job.owners)} owners the sums hide nobody. The coordinator could compute each "
+            "owner's part; the job was run with accept_no_masking=True."
+        )
+    who, whose = "The coordinator", "all owners"
+    if job.coordinator in job.owners:
+        who, whose = f"{job.coordinator}, which coordinated,", "all other owners"
+    text = f"{who} learned sums over {whose}, per node, feature and bin, and nothing of a single owner's part."
+    if job.dp is not None:
+        return text
+    return f"{text} Sums are not anonymous: where one row is alone in a cell, they show its gradient and so its label."
+
+
+def _about_edges(job: Job, meta: Mapping[str, Any]) -> str:
+    if job.dp is not None:
+        return "Bins come from a public grid and from released, noisy counts."
+    if job.quantiles == "search":
+        return (
+            "The edges of the bins were found by exact counts over all owners' rows, which the coordinator knows now."
+        )
+    if job.quantiles == "given":
+        return "The edges of the bins were given and say nothing about the data."
+    spent = meta["edges_privacy"]
+    return (
+        "The edges of the bins come from one noisy histogram per column over public bounds: "
+        f"({spent['epsilon']:.4g}, {spent['delta']:.3g})-differentially private for adding or removing one row."
+    )
+
+
+def _about_model(job: Job, meta: Mapping[str, Any]) -> str:
+    spent = meta.get("privacy")
+    if job.dp is None or spent is None:
+        return "The model is not differentially private: it may remember single rows, and every owner has it."
+    return (
+        f"The model, and every sum that the coordinator saw, is ({spent['epsilon']:.4g}, {spent['delta']:.3g})-"
+        f"differentially private for adding or removing one row of any owner, as long as {job.assumed_honest} or "
+        f"more of {len(job.owners)} owners added their noise."
+    )

@@ -1,0 +1,14 @@
+"""(epsilon, delta)-private boosting from noisy sums: smoothed one-feature tables first, random oblivious trees second.
+
+    Recipe                                         PrivateRows (one per owner of rows)
+    decides from public and released values  ---   SumRequest    --->   updates its scores, adds up its rows
+    the next question, in the end the model  <---  noisy sums    ---    exact whole numbers + discrete Gaussian noise
+
+Who adds the noise, and whether sums of several owners are masked on their way, is not the recipe's concern: with one
+owner this is central differential privacy, with several it runs inside a secure sum. Everything the recipe does is a
+function of released sums, of the public schema and of a public seed; no row, count or score reaches it otherwise.
+
+Order of the modules: `grid` (public cells), `requests` (the question as data, and the fixed point), `rows` with
+`kernels` (exact sums), `tables` (bins and smoothing), `trees` (the result as trees), `recipe`, `local` (all in one
+process, for tests and for central training).
+"""

@@ -1,0 +1,105 @@
+"""One question to the rows: which sums are wanted, after which update, and how much noise they must carry.
+
+All sums are of whole numbers. A real value v becomes round(v * 2^16), clipped afterwards as a whole number, so that
+the sensitivity stated with a request is exactly true. Class counts are in units of 2^12, because noise that several
+owners draw must be wide in whole-number units (privacy/smoothing.py). With 2^40 rows a sum still fits 62 bits.
+
+    kind         the answer, pairs interleaved                                how far one record moves it (L2, squared)
+    histograms   per column and cell: positives, negatives                    columns * 2^24
+                 regression: sum of z, half the count; z is the label         columns * (2^30 + 2^30)
+                 scaled to -.5 to .5
+    squares      sum of z^2                                                   2^28
+    bin_sums     per bin of one column: sum of -gradients, sum of hessians    clip^2 + largest hessian^2
+    leaf_sums    the same per leaf of an oblivious tree                       clip^2 + largest hessian^2
+
+    update       what happens to the rows' scores before that
+    none         nothing
+    start        bins are set from cells; scores become 0 (kept apart from the base score)
+    table        `update_values[bin of update_feature]` is added
+    tables       scores become the sum of `update_values[feature, bin]`
+    leaves       `update_values[leaf in the tree of the last request]` is added
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Bytes, Floats, Int32s
+from hedgerow.privacy.calibrate import share_of_sigma
+from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
+
+Kind = Literal["histograms", "squares", "bin_sums", "leaf_sums"]
+Update = Literal["none", "start", "table", "tables", "leaves"]
+LossName = Literal["logistic", "squared"]
+
+UNIT = 2**16
+"""Fixed point of gradients, hessians and scaled labels."""
+
+COUNT_UNIT = 2**12
+"""Fixed point of class counts."""
+
+HESSIAN_WEIGHT = {"logistic": 1.0, "squared": 0.5}
+"""The factor c on hessians: it balances their noise against that of the gradients."""
+
+LARGEST_HESSIAN = {"logistic": UNIT // 4, "squared": UNIT // 2}
+"""Of one record, in fixed point, the factor included: c * 1/4 for the logistic loss, c * 1 for the squared one."""
+
+MAX_DEPTH = 8
+"""Levels of an oblivious tree: the number of a leaf fits a byte."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SumRequest:
+    """What the recipe asks next. Plain numbers, text and arrays only, so that it can be sent as a message."""
+
+    number: int
+    kind: Kind
+    n_sums: int
+    sensitivity_squared: int
+    sigma: float
+    """Scale that the noise in the sum must have, in whole-number units; 0 for none at all."""
+    clip: int = 0
+    """Largest absolute gradient of one record, in fixed point."""
+    features: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
+    """bin_sums: the column; leaf_sums: one column per level of the tree."""
+    goes_right: Bytes = field(default_factory=lambda: np.empty((0, 256), np.uint8))
+    """leaf_sums, [levels, 256]: 1 where rows of this bin go right."""
+    update: Update = "none"
+    update_feature: int = -1
+    update_values: Floats = field(default_factory=lambda: np.empty(0))
+    bins: Bytes = field(default_factory=lambda: np.empty((0, 256), np.uint8))
+    """start, [columns, 256]: the bin of each cell."""
+    base_score: float = 0.0
+    """start: the score of every row before any table."""
+    centre: float = 0.0
+    spread: float = 1.0
+    """start, regression: the scaled label is standardised as (z - centre) / spread."""
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record can move the answer, rounded up."""
+        return math.sqrt(self.sensitivity_squared) * (1.0 + 2.0**-48)
+
+    def sigma_per_owner(self, honest: int = 1) -> float:
+        """The noise that each owner draws when `honest` of them are trusted not to tell theirs."""
+        return share_of_sigma(self.sigma, honest)
+
+    def event(self, honest: int = 1) -> Event:
+        """What the noisy answer is worth when every owner draws `sigma_per_owner(honest)`."""
+        if self.sigma == 0.0:
+            return NonPrivate("no noise was asked for")
+        return DiscreteGaussian(self.sensitivity, self.sigma_per_owner(honest), self.n_sums, honest)
+
+
+def record_sensitivity_squared(kind: Kind, loss: LossName, n_columns: int, clip: int) -> int:
+    """How far one record can move the exact answer, L2 and squared, in whole-number units."""
+    if kind == "histograms":
+        # In every column the record is in one cell: one count, or (z, half a count) with |z| <= 1/2.
+        return n_columns * (COUNT_UNIT**2 if loss == "logistic" else 2 * (UNIT // 2) ** 2)
+    if kind == "squares":
+        return (UNIT // 4) ** 2
+    return clip**2 + LARGEST_HESSIAN[loss] ** 2

@@ -1,0 +1,315 @@
+"""One owner's rows behind one verb: `answer` a request with exact whole-number sums.
+
+The answers are NOT private: whoever calls `answer` adds noise (and masks) before anything leaves. Requests are
+checked, also against the sensitivity that they claim: a wrong one raises before a row is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, get_args
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.losses import logistic_gradients, squared_gradients
+from hedgerow.engine.table import read_table
+from hedgerow.engine.threads import Team
+from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
+from hedgerow.protocols.private_boosting.kernels import (
+    add_gradients,
+    add_pairs,
+    add_scores,
+    add_tables,
+    find_leaves,
+)
+from hedgerow.protocols.private_boosting.requests import (
+    COUNT_UNIT,
+    LARGEST_HESSIAN,
+    MAX_DEPTH,
+    UNIT,
+    Kind,
+    LossName,
+    SumRequest,
+    record_sensitivity_squared,
+)
+from hedgerow.schema import Schema
+
+MAX_ROWS = 2**40
+"""So many rows of the largest fixed-point value, 1.5 * 2^16, still sum to less than 2^62."""
+
+ROWS_WORTH_A_THREAD = 1 << 15
+
+_BEYOND_CLIP = np.float32(4.0)
+"""Bound on real gradients before they are rounded: above every clip, so that the clip in whole numbers decides."""
+
+_LARGEST_VALUE = 1e6
+"""Of a table or leaf: scores stay finite in float32 through all updates."""
+
+
+class PrivateRows:
+    """Cell codes, labels and current scores of one owner's rows."""
+
+    def __init__(
+        self, codes: Bytes, labels: Floats, cells: tuple[int, ...], loss: LossName, n_threads: int = 1
+    ) -> None:
+        """`codes` [columns, rows] on the public grid; `labels` 0 or 1, or (squared loss) scaled to -.5 to .5."""
+        self.loss = loss
+        self.n_rows = codes.shape[1]
+        self._cells = cells
+        self._codes = np.ascontiguousarray(codes, np.uint8)
+        self._binned = self._codes
+        self._labels = np.ascontiguousarray(labels, np.float64)
+        self._check_rows()
+        self._targets: Scores = self._labels.astype(np.float32)
+        self._scores: Scores = np.zeros(self.n_rows, np.float32)
+        self._packed: Ints = np.zeros(self.n_rows, np.int64)
+        self._leaves: Bytes = np.zeros(self.n_rows, np.uint8)
+        self._n_leaves = 0
+        self._base = 0.0
+        self._n_bins: tuple[int, ...] = ()
+        self._last_number = -1
+        self._team = Team(n_threads)
+        n_ranges = max(1, min(n_threads, self.n_rows // ROWS_WORTH_A_THREAD))
+        bounds = np.linspace(0, self.n_rows, n_ranges + 1).astype(int).tolist()
+        self._ranges = list(pairwise(bounds))
+
+    @classmethod
+    def read(cls, X: Any, y: Any, schema: Schema, *, n_threads: int = 1, where: str = "X") -> PrivateRows:
+        """Read a table and its labels as the schema describes them; `where` names the table in error messages."""
+        grid = grid_of(schema)
+        table = read_table(X, like=grid.features, where=where)
+        codes = grid.transform(table, n_threads)
+        for column, feature, own in zip(schema.columns, grid.features, codes, strict=True):
+            if not column.may_be_missing and (own == feature.missing_code).any():
+                raise InvalidInput(
+                    f"{where}: column {column.name!r} has missing values or levels that the schema does not list; "
+                    "name it in may_be_missing, or list all levels"
+                )
+        labels = encoded_labels(y, schema, where)
+        if len(labels) != table.n_rows:
+            raise InvalidInput(f"{where} has {table.n_rows} rows, but there are {len(labels)} labels")
+        return cls(codes, labels, cells_of(schema, grid), loss_of(schema), n_threads)
+
+    def answer(self, request: SumRequest, *, again: bool = False) -> Ints:
+        """The exact sums that were asked for, int64 [n_sums], after the request's update.
+
+        A request is answered once. `again` repeats the last answer, without a second update, for a round that could not
+        be finished; the caller sees to it that at most one of the two sums is ever opened, or pays for both.
+        """
+        if again and request.number != self._last_number:
+            raise ProtocolError(f"request {request.number} cannot be repeated: the last was {self._last_number}")
+        if not again:
+            self._check(request)
+            self._last_number = request.number
+            self._update(request)
+        if request.kind == "histograms":
+            return self._histograms()
+        if request.kind == "squares":
+            return np.array([int(self._rounded(self._labels**2, UNIT).sum(dtype=np.int64))])
+        if request.kind == "bin_sums":
+            return self._gradient_sums(self._binned[request.features[0]], request)
+        self._each_range(
+            lambda start, stop: find_leaves(
+                self._binned, request.features, request.goes_right, start, stop, self._leaves
+            )
+        )
+        self._n_leaves = 1 << len(request.features)
+        return self._gradient_sums(self._leaves, request)
+
+    # --- sums --------------------------------------------------------------------------------------------------------
+
+    def _histograms(self) -> Ints:
+        if self.loss == "logistic":
+            first = np.where(self._labels > 0.5, COUNT_UNIT, 0).astype(np.int32)
+            second = (COUNT_UNIT - first).astype(np.int32)
+        else:
+            first = self._rounded(self._labels, UNIT)
+            second = np.full(self.n_rows, UNIT // 2, np.int32)
+
+        def of_column(cells: int, codes: Bytes) -> Ints:
+            return self._summed(2 * cells, lambda start, stop, out: add_pairs(codes, first, second, start, stop, out))
+
+        return np.concatenate([of_column(cells, codes) for cells, codes in zip(self._cells, self._codes, strict=True)])
+
+    def _gradient_sums(self, positions: Bytes, request: SumRequest) -> Ints:
+        unit, clip, largest = np.float32(UNIT), request.clip, LARGEST_HESSIAN[self.loss]
+
+        def add(start: int, stop: int, out: Ints) -> None:
+            scores, targets, packed = self._scores[start:stop], self._targets[start:stop], self._packed[start:stop]
+            if self.loss == "logistic":
+                logistic_gradients(scores, targets, np.float32(self._base), unit, unit, packed)
+            else:
+                squared_gradients(scores, targets, _BEYOND_CLIP, unit, np.float32(largest), packed)
+            add_gradients(positions, self._packed, clip, largest, start, stop, out)
+
+        return self._summed(request.n_sums, add)
+
+    @staticmethod
+    def _rounded(values: Floats, unit: int) -> Int32s:
+        return np.rint(values * unit).astype(np.int32)
+
+    def _summed(self, n_sums: int, add: Callable[[int, int, Ints], None]) -> Ints:
+        outs = [np.zeros(n_sums, np.int64) for _ in self._ranges]
+        self._team.run(add, [(*limits, out) for limits, out in zip(self._ranges, outs, strict=True)])
+        total: Ints = outs[0] if len(outs) == 1 else np.sum(outs, axis=0)
+        return total
+
+    def _each_range(self, do: Callable[[int, int], None]) -> None:
+        self._team.run(do, self._ranges)
+
+    # --- updates -----------------------------------------------------------------------------------------------------
+
+    def _update(self, request: SumRequest) -> None:
+        values = request.update_values.astype(np.float32)
+        if request.update == "start":
+            # Codes without a cell cannot occur (checked when the rows were read), so their bins do not matter.
+            self._binned = np.stack([bins[own] for bins, own in zip(request.bins, self._codes, strict=True)])
+            self._n_bins = _bin_counts(request, self._cells)
+            self._base = request.base_score
+            self._scores[:] = 0.0
+            self._n_leaves = 0
+            if self.loss == "squared":
+                self._targets = ((self._labels - request.centre) / request.spread).astype(np.float32)
+        elif request.update == "tables":
+            self._each_range(lambda start, stop: add_tables(self._binned, values, start, stop, self._scores))
+        elif request.update == "table":
+            own = self._binned[request.update_feature]
+            self._each_range(lambda start, stop: add_scores(own, values, start, stop, self._scores))
+        elif request.update == "leaves":
+            self._each_range(lambda start, stop: add_scores(self._leaves, values, start, stop, self._scores))
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    def _check_rows(self) -> None:
+        if self.n_rows > MAX_ROWS:
+            raise InvalidInput(f"at most 2^40 rows per owner can be summed without overflow, got {self.n_rows}")
+        if len(self._codes) != len(self._cells) or self._labels.shape != (self.n_rows,):
+            raise InvalidInput(
+                f"codes {self._codes.shape}, labels {self._labels.shape} and {len(self._cells)} columns do not match"
+            )
+        too_large = [j for j, cells in enumerate(self._cells) if self.n_rows and int(self._codes[j].max()) >= cells]
+        if too_large:
+            raise InvalidInput(f"column {too_large[0]} has codes beyond its {self._cells[too_large[0]]} cells")
+        low, high = (0.0, 1.0) if self.loss == "logistic" else (-0.5, 0.5)
+        if not ((self._labels >= low) & (self._labels <= high)).all():
+            raise InvalidInput(f"labels must lie between {low} and {high} for the {self.loss} loss")
+
+    def _check(self, request: SumRequest) -> None:
+        """What the kernels rely on, and what the guarantee rests on."""
+        n_columns = len(self._cells)
+        if request.kind not in get_args(Kind):
+            raise ProtocolError(f"request {request.number} is of an unknown kind, {request.kind!r}")
+        if request.number <= self._last_number:
+            raise ProtocolError(f"request {request.number} came after request {self._last_number}")
+        true = record_sensitivity_squared(request.kind, self.loss, n_columns, request.clip)
+        if request.sensitivity_squared < true:
+            raise ProtocolError(
+                f"request {request.number} claims a squared sensitivity of {request.sensitivity_squared}, "
+                f"but one record can move its answer by {true}"
+            )
+        self._check_update(request)
+        n_bins = _bin_counts(request, self._cells) if request.update == "start" else self._n_bins
+        if request.kind == "histograms":
+            wanted = 2 * sum(self._cells)
+        elif request.kind == "squares":
+            wanted = 1
+        elif not n_bins:
+            raise ProtocolError(f"request {request.number} asks for {request.kind} before the start of training")
+        else:
+            if not 1 <= request.clip <= 2 * UNIT:
+                raise ProtocolError(f"request {request.number} has a clip of {request.clip}")
+            features = request.features
+            if features.ndim != 1 or not all(0 <= f < n_columns for f in features.tolist()):
+                raise ProtocolError(f"request {request.number} names columns that do not exist: {features.tolist()}")
+            if request.kind == "bin_sums":
+                wanted = 2 * n_bins[features[0]] if len(features) == 1 else -1
+            else:
+                wanted = 2 << len(features) if 1 <= len(features) <= MAX_DEPTH else -1
+                _check_array(request, "goes_right", request.goes_right, np.uint8, (len(features), 256), 1)
+        if request.n_sums != wanted:
+            raise ProtocolError(f"request {request.number} ({request.kind}) asks for {request.n_sums} sums")
+
+    def _check_update(self, request: SumRequest) -> None:
+        n_columns, values = len(self._cells), request.update_values
+        if request.update == "start":
+            _check_array(request, "bins", request.bins, np.uint8, (n_columns, 256), 255)
+            usable = math.isfinite(request.base_score) and math.isfinite(request.centre) and request.spread > 0.0
+            if not usable or not math.isfinite(request.spread):
+                raise ProtocolError(f"request {request.number} starts from numbers that are not finite")
+            return
+        if request.update != "none" and not self._n_bins:
+            raise ProtocolError(f"request {request.number} updates scores before the start of training")
+        if request.update == "table":
+            _check_array(request, "update_values", values, np.float64, (256,), _LARGEST_VALUE)
+            if not 0 <= request.update_feature < n_columns:
+                raise ProtocolError(f"request {request.number} updates column {request.update_feature}")
+        elif request.update == "tables":
+            _check_array(request, "update_values", values, np.float64, (n_columns, 256), _LARGEST_VALUE)
+        elif request.update == "leaves":
+            if not self._n_leaves:
+                raise ProtocolError(f"request {request.number} updates leaves before there was a tree")
+            _check_array(request, "update_values", values, np.float64, (self._n_leaves,), _LARGEST_VALUE)
+        elif request.update != "none":
+            raise ProtocolError(f"request {request.number} has an unknown update, {request.update!r}")
+
+
+def _bin_counts(request: SumRequest, cells: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(bins[:n].max()) + 1 for bins, n in zip(request.bins, cells, strict=True))
+
+
+def _check_array(
+    request: SumRequest, name: str, array: Any, dtype: Any, shape: tuple[int, ...], largest: float
+) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise ProtocolError(
+            f"request {request.number}: {name} must be {np.dtype(dtype)}{list(shape)}, "
+            f"got {array.dtype}{list(array.shape)}"
+        )
+    if array.size and not float(np.abs(array).max()) <= largest:  # NaN fails it too
+        raise ProtocolError(f"request {request.number}: {name} holds a value that is not within -+{largest:g}")
+
+
+# --- labels --------------------------------------------------------------------------------------------------------
+
+
+def loss_of(schema: Schema) -> LossName:
+    """Classification where the schema lists two classes, regression where it bounds the labels."""
+    if (schema.classes is None) == (schema.label_bounds is None):
+        raise InvalidParameter("the schema must state either classes (classification) or label_bounds (regression)")
+    if schema.classes is None:
+        return "squared"
+    if len(schema.classes) != 2:
+        raise InvalidParameter(f"private boosting is for two classes, but the schema lists {len(schema.classes)}")
+    return "logistic"
+
+
+def encoded_labels(y: Any, schema: Schema, where: str = "y") -> Floats:
+    """0 and 1 in the order of the schema's classes; numbers scaled by the label bounds to -.5 to .5, clipped."""
+    values = np.asarray(y)
+    if values.ndim != 1:
+        raise InvalidInput(f"{where}: labels must be one per row, got shape {values.shape}")
+    if loss_of(schema) == "logistic":
+        return _encoded_classes(values, schema, where)
+    low, high = schema.label_bounds or (0.0, 1.0)
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{where}: labels of a regression must be numbers, got {values.dtype}") from None
+    if np.isnan(numbers).any():
+        raise InvalidInput(f"{where}: a label is missing")
+    scaled: Floats = (np.clip(numbers, low, high) - low) / (high - low) - 0.5
+    return scaled
+
+
+def _encoded_classes(values: np.ndarray, schema: Schema, where: str) -> Floats:
+    code = {label: float(k) for k, label in enumerate(schema.classes or ())}
+    distinct, places = np.unique(values, return_inverse=True)
+    plain = [int(v) if isinstance(v, float) and v.is_integer() else v for v in distinct.tolist()]
+    unknown = [value for value in plain if value not in code]
+    if unknown:
+        raise InvalidInput(f"{where}: label {unknown[0]!r} is none of the schema's classes {list(code)}")
+    return np.array([code[value] for value in plain])[places]

@@ -1,0 +1,33 @@
+"""A protocol on a few made-up rows, all parties as threads: afterwards every kernel of the real run is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hedgerow.party import Party, root_cause
+from hedgerow.protocols.protocol import PartyData, Protocol
+from hedgerow.transport.memory import MemoryNetwork
+from hedgerow.transport.mtls import Identity, TrustStore
+
+
+def rehearse(protocol: Protocol, job: Any, data: Mapping[str, PartyData]) -> None:
+    """Run the job in memory and forget the result."""
+    names = protocol.parties(job)
+    network = MemoryNetwork(names)
+    parties = in_memory(network, names)
+    outcomes = network.run(
+        {name: lambda name=name: protocol.play(parties[name], job, data.get(name)) for name in names}  # type: ignore[misc]
+    )
+    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
+    if errors:
+        raise root_cause(errors)[1]
+
+
+def in_memory(network: MemoryNetwork, names: tuple[str, ...], **how: Any) -> dict[str, Party]:
+    """Parties on a memory network, each with an identity of its own that all others have pinned."""
+    identities = {name: Identity.create(name, days=1) for name in names}
+    trust = TrustStore()
+    for name, identity in identities.items():
+        trust.pin(name, identity.certificate.pem)
+    return {name: Party(network.endpoint(name), identities[name], trust, **how) for name in names}

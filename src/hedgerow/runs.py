@@ -1,0 +1,101 @@
+"""What a federated training leaves behind: model, ledgers, traffic, time, a statement - and how they are saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hedgerow._version import __version__
+from hedgerow.errors import InvalidInput
+from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor, load_model
+from hedgerow.ledger import Ledger, reconcile
+from hedgerow.protocols.protocol import Statement, find
+from hedgerow.transport.meter import Meter
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished training. `seconds` is from the first protocol message to the model, without starting processes."""
+
+    protocol: str
+    transport: str
+    job: Any
+    model: BoostedTreesClassifier | BoostedTreesRegressor
+    ledgers: Mapping[str, Ledger]
+    meters: Mapping[str, Meter]
+    seconds: float
+
+    @property
+    def traffic(self) -> dict[str, Any]:
+        """Bytes and messages of each party: in all, by peer and by kind of message, sent and received."""
+        return {party: meter.to_dict() for party, meter in self.meters.items()}
+
+    @property
+    def rounds(self) -> dict[str, int]:
+        """Rounds of messages to the coordinator and back: before the first tree, and for the trees."""
+        return dict(self.model.ensemble_.meta.get("rounds", {}))
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """Parties that were lost on the way, and the number of the tree in which that was noticed."""
+        return dict(self.model.ensemble_.meta.get("lost_owners", {}))
+
+    def statement(self) -> Statement:
+        """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`)."""
+        return find(self.protocol).statement(self.job, self.model.ensemble_.meta)
+
+    def reconcile(self) -> None:
+        """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
+        reconcile({party: ledger for party, ledger in self.ledgers.items() if party not in self.lost})
+
+    def save(self, folder: str | Path) -> None:
+        """Write the run into a folder: model.json, run.json, and one ledger per party as JSON lines."""
+        place = Path(folder)
+        (place / "ledgers").mkdir(parents=True, exist_ok=True)
+        self.model.save_model(place / "model.json")
+        for party, ledger in self.ledgers.items():
+            (place / "ledgers" / f"{party}.jsonl").write_text(ledger.to_json_lines())
+        about = {
+            "format": FORMAT,
+            "version": __version__,
+            "protocol": self.protocol,
+            "transport": self.transport,
+            "job": self.job.to_dict(),
+            "parties": list(self.ledgers),
+            "seconds": self.seconds,
+            "traffic": self.traffic,
+            "statement": self.statement().to_dict(),
+        }
+        (place / "run.json").write_text(json.dumps(about, indent=1))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """The run that was saved in a folder."""
+        place = Path(folder)
+        try:
+            about = json.loads((place / "run.json").read_text())
+        except (OSError, ValueError) as problem:
+            raise InvalidInput(f"{place} holds no saved run: {problem}") from problem
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise InvalidInput(f"{place / 'run.json'} is not a run of a kind that this version can read")
+        protocol = find(about["protocol"])
+        return cls(
+            protocol=about["protocol"],
+            transport=about["transport"],
+            job=protocol.job_from_dict(about["job"]),
+            model=load_model(place / "model.json"),
+            ledgers={
+                party: Ledger.from_json_lines(party, (place / "ledgers" / f"{party}.jsonl").read_text())
+                for party in about["parties"]
+            },
+            meters={party: Meter.from_dict(meter) for party, meter in about["traffic"].items()},
+            seconds=float(about["seconds"]),
+        )
+
+    def __repr__(self) -> str:
+        return f"Run({self.protocol!r}, {len(self.ledgers)} parties, {self.transport}, {self.seconds:.2f} s)"

@@ -1,0 +1,279 @@
+"""Frames: how a message is written down as bytes, and read back without trusting a single one of them.
+
+A message is a frozen dataclass; its fields are its schema:
+
+    @dataclass(frozen=True, slots=True)
+    class LevelSums(Message, name="horizontal.level_sums", version=1):
+        discloses = ...
+        tree: int
+        values: UInt64s
+
+A frame (all numbers little-endian) is
+
+    schema   "HDGR", format version, message version, lengths; message name; per field: name, kind, dtype; zeros
+    head     8 bytes per bool, int or float; length of each text and bytes; count and length of each tuple of texts;
+             number of dimensions, four dimensions and length of each array
+    bodies   of the texts, bytes and arrays, in the order of the fields, each padded with zeros to a multiple of 8
+
+The schema comes first and is the same for every message of a class, so checking it is one comparison, and the head is
+one `struct`. Schema and head together are a multiple of 8 bytes long, so that every array is aligned within its frame
+and is used where it lies: a kernel compiled for aligned arrays is not compiled again for a received one.
+
+There is exactly one frame for a message: padding is zero, nothing follows the last body. Two messages are equal if
+their frames are. What the bytes mean to a protocol is not known here; a class may check that in `__post_init__`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import re
+import struct
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from hedgerow.errors import FrameError, HedgerowError, InvalidInput, InvalidType, TransportError, VersionMismatch
+from hedgerow.transport.fields import (
+    MAX_NAME_BYTES,
+    ArrayOf,
+    Bools,
+    Field,
+    Float32s,
+    Float64s,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    field_for,
+)
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MAX_FRAME_BYTES",
+    "ArrayOf",
+    "Bools",
+    "Float32s",
+    "Float64s",
+    "Int32s",
+    "Int64s",
+    "Message",
+    "UInt8s",
+    "UInt64s",
+    "decode",
+    "encode",
+    "peek",
+    "registered",
+    "schema",
+]
+
+FORMAT_VERSION = 1
+MAX_FRAME_BYTES = 256 << 20
+MAX_FIELDS = 64
+
+_MAGIC = b"HDGR"
+_OPENING = struct.Struct("<4sHHBB")  # magic, format version, message version, length of the name, number of fields
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+class Message:
+    """Base of all messages. A subclass gives its name and version: `class X(Message, name="horizontal.x", version=1)`.
+
+    Field types: bool, int (64 bits, signed), float, str, bytes, tuple[str, ...] and the arrays UInt64s to Float64s.
+    """
+
+    __slots__ = ()
+
+    NAME: ClassVar[str]
+    VERSION: ClassVar[int]
+    discloses: ClassVar[Any]  # what the receiver learns; read by the party, of no meaning here
+    _ORIGIN: ClassVar[str]
+
+    def __init_subclass__(cls, *, name: str | None = None, version: int | None = None) -> None:
+        super().__init_subclass__()
+        # dataclass(slots=True) makes the class a second time, from its attributes, without the keywords of the first.
+        if name is not None or version is not None or "NAME" not in cls.__dict__:
+            cls.NAME, cls.VERSION = _checked_identity(cls, name, version)
+            cls._ORIGIN = f"{cls.__module__}.{cls.__qualname__}"
+        # The same place in the same module is the same class, made a second time or loaded again.
+        origin = _origins.setdefault(cls.NAME, cls._ORIGIN)
+        if origin != cls._ORIGIN:
+            raise InvalidInput(f"{cls._ORIGIN} and {origin} are both called {cls.NAME!r}")
+        _registry[cls.NAME] = cls
+
+
+M = TypeVar("M", bound=Message)
+_registry: dict[str, type[Message]] = {}
+_origins: dict[str, str] = {}
+
+
+def registered() -> Mapping[str, type[Message]]:
+    """All message classes loaded so far, by name."""
+    return MappingProxyType(_registry)
+
+
+def schema(cls: type[Message]) -> dict[str, str]:
+    """Field names of a message class with their kinds in words, for documentation."""
+    return {field.name: field.words for field in _plan_of(cls).fields}
+
+
+def _checked_identity(cls: type, name: str | None, version: int | None) -> tuple[str, int]:
+    where = f"{cls.__module__}.{cls.__qualname__}"
+    if name is None or version is None:
+        raise InvalidType(f"{where} needs a name and a version: class {cls.__name__}(Message, name=..., version=...)")
+    if len(name) > MAX_NAME_BYTES or not _NAME.fullmatch(name):
+        raise InvalidInput(f"{where}: a message's name is words in lower case joined by dots, got {name!r}")
+    if not 1 <= version <= 0xFFFF:
+        raise InvalidInput(f"{where}: a message's version is between 1 and 65535, got {version}")
+    return name, version
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """All that is known about the frames of one class before any message is there."""
+
+    __slots__ = ("cls", "fields", "head", "opening", "start", "values")
+
+    def __init__(self, cls: type[Message]) -> None:
+        self.cls = cls
+        self.fields = _fields_of(cls)
+        self.values = _values_getter([field.name for field in self.fields])
+        self.head = struct.Struct("<" + "".join(field.layout for field in self.fields))
+        name = cls.NAME.encode("ascii")
+        opening = _OPENING.pack(_MAGIC, FORMAT_VERSION, cls.VERSION, len(name), len(self.fields)) + name
+        for field in self.fields:
+            opening += bytes([len(field.name)]) + field.name.encode("ascii") + bytes(field.code)
+        opening += bytes(-(len(opening) + self.head.size) % 8)
+        self.opening = opening
+        self.start = len(opening) + self.head.size  # of the first body
+
+
+_plans: dict[type[Message], _Plan] = {}
+
+
+def _plan_of(cls: type[Message]) -> _Plan:
+    plan = _plans.get(cls)
+    if plan is None:
+        plan = _plans[cls] = _Plan(cls)
+    return plan
+
+
+def _fields_of(cls: type[Message]) -> tuple[Field, ...]:
+    if "__dataclass_fields__" not in cls.__dict__:  # in a base class would not do
+        raise InvalidType(f"{cls.__module__}.{cls.__qualname__} must be a dataclass to be written as a frame")
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]  # checked just now
+    if len(fields) > MAX_FIELDS:
+        raise InvalidType(f"{cls.NAME} has {len(fields)} fields, at most {MAX_FIELDS} fit into a frame")
+    for field in fields:
+        if not field.init or field.kw_only or not field.name.isascii() or len(field.name) > MAX_NAME_BYTES:
+            raise InvalidType(f"{cls.NAME}.{field.name} must be a positional field with a short ASCII name")
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(field_for(cls.NAME, field.name, hints[field.name]) for field in fields)
+
+
+def _values_getter(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda message: tuple(getattr(message, name) for name in names)
+
+
+# --- writing and reading ---------------------------------------------------------------------------------------------
+
+
+def encode(message: Message, *, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
+    """The frame of a message. InvalidType or InvalidInput if a field's value is not what its class says."""
+    plan = _plans.get(type(message)) or _plan_of(type(message))
+    head: list[Any] = []
+    parts: list[Any] = [plan.opening, b""]
+    n_bytes = plan.start
+    for field, value in zip(plan.fields, plan.values(message), strict=True):
+        n_bytes += field.write(value, head, parts)
+    if n_bytes > max_bytes:
+        raise InvalidInput(f"{plan.cls.NAME}: the frame would have {n_bytes} bytes, the limit is {max_bytes}")
+    try:
+        parts[1] = plan.head.pack(*head)
+    except struct.error:  # the only numbers that are not checked yet
+        raise InvalidInput(f"{plan.cls.NAME}: a length or dimension does not fit into 32 bits") from None
+    return b"".join(parts)
+
+
+def decode(frame: bytes | memoryview, expected: type[M], *, max_bytes: int = MAX_FRAME_BYTES) -> M:
+    """The message of a frame. Arrays are read-only and lie within the frame's bytes.
+
+    VersionMismatch if it is another version of the expected message, FrameError for whatever else is not exactly it.
+    """
+    plan = _plans.get(expected) or _plan_of(expected)
+    if type(frame) is not bytes:
+        frame = _lasting(frame)
+    n_bytes = len(frame)
+    if n_bytes > max_bytes:
+        raise FrameError(f"{plan.cls.NAME}: a frame of {n_bytes} bytes, the limit is {max_bytes}")
+    opening = plan.opening
+    if frame[: len(opening)] != opening:
+        raise _unexpected(frame, plan)
+    start = plan.start
+    if n_bytes < start:
+        raise FrameError(f"{plan.cls.NAME}: the frame ends after {n_bytes} bytes")
+    head = iter(plan.head.unpack_from(frame, len(opening)))
+    values = []
+    for field in plan.fields:
+        value, start = field.read(frame, head, start)
+        values.append(value)
+    if start != n_bytes:
+        raise FrameError(f"{plan.cls.NAME}: {n_bytes - start} bytes after the last field")
+    try:
+        return expected(*values)
+    except TransportError:
+        raise
+    except (HedgerowError, ArithmeticError, LookupError, TypeError, ValueError) as failure:  # of __post_init__
+        raise FrameError(f"{plan.cls.NAME}: {failure}") from failure
+
+
+def peek(frame: bytes | memoryview) -> tuple[str, int]:
+    """Name and version of the message in a frame, whatever else is in it."""
+    if len(frame) < _OPENING.size:
+        raise FrameError(f"a frame of {len(frame)} bytes is too short to be one")
+    magic, format_version, version, length, _ = _OPENING.unpack_from(frame)
+    if magic != _MAGIC:
+        raise FrameError(f"not a frame: it begins with {magic!r}")
+    if format_version != FORMAT_VERSION:
+        raise VersionMismatch(f"the peer writes frames of version {format_version}, this is version {FORMAT_VERSION}")
+    try:
+        name = str(frame[_OPENING.size : _OPENING.size + length], "ascii")
+    except UnicodeDecodeError:
+        name = ""
+    if len(name) != length or length > MAX_NAME_BYTES or not _NAME.fullmatch(name) or version == 0:
+        raise FrameError("a frame without the name and version of a message")
+    return name, version
+
+
+def _unexpected(frame: bytes | memoryview, plan: _Plan) -> FrameError | VersionMismatch:
+    name, version = peek(frame)
+    if name != plan.cls.NAME:
+        return FrameError(f"expected {plan.cls.NAME}, got {name}")
+    if version != plan.cls.VERSION:
+        return VersionMismatch(f"{name}: the peer speaks version {version}, this is version {plan.cls.VERSION}")
+    return FrameError(f"{name}: fields are not those of version {version}")
+
+
+def _lasting(frame: bytes | memoryview) -> bytes | memoryview:
+    """The same bytes, copied unless they are aligned and nobody can change them."""
+    # A read-only view is not enough: the bytearray under it can still change, so the memory has to be that of bytes.
+    if isinstance(frame, memoryview) and isinstance(frame.obj, bytes) and frame.c_contiguous and frame.nbytes >= 8:
+        frame = frame.cast("B")
+        if np.ndarray((1,), np.uint64, frame).flags.aligned:
+            return frame
+    return bytes(frame)
+
+
+if sys.byteorder != "little":  # pragma: no cover - no such machine is supported by numba either
+    raise ImportError("hedgerow's frames are read and written on little-endian machines only")

@@ -1,0 +1,393 @@
+"""Parties in different processes or organisations, over gRPC with mutual TLS.
+
+One side listens on one port, the others dial it, so only one organisation needs to let connections in. Each pair has
+one two-way stream of envelopes (envelope.py). A broken connection is dialled again; within the grace period nothing is
+lost or repeated (peer_channel.py). Who waits for a frame watches the sockets itself (grpc_calls.py).
+
+Both sides must show a certificate (mtls.py): TLS checks it against the pinned ones, and before the first message the
+listening side compares it with the one pinned for the name that is claimed.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+from cryptography import x509
+
+from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, PeerRefused, VersionMismatch
+from hedgerow.transport import envelope
+from hedgerow.transport.envelope import MAX_FRAME_BYTES, WIRE_VERSION
+from hedgerow.transport.grpc_calls import ClientPump, ServerPump, Stream, StreamOwner, load_grpc
+from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_party_name
+from hedgerow.transport.peer_channel import PeerChannel, Terms, check_version
+from hedgerow.transport.pump import Pump
+
+_log = logging.getLogger("hedgerow")
+
+_TICK_SECONDS = 0.02
+_LINGER_SECONDS = 5.0  # how long close() waits for peers to take what was sent
+_ABORT_SECONDS = 1.0  # the same for abort()
+_HANG_UP_SECONDS = 0.5
+_PROBE_SECONDS = 1.0
+_DIALS_BEFORE_PROBE = 2
+_REFUSALS_KEPT = 10
+_NOBODY: Mapping[str, str] = MappingProxyType({})
+
+
+class GrpcEndpoint:
+    """A party's end of its channels. Made by `open`; `close` it, or use it in a `with` statement."""
+
+    def __init__(self, name: str, identity: Identity, trust: TrustStore, terms: Terms) -> None:
+        self._name = name
+        self._identity = identity
+        self._trust = trust
+        self._terms = terms
+        self._channels: dict[str, PeerChannel] = {}
+        self._pumps: list[Pump] = []
+        self._dialled: dict[str, tuple[ClientPump, str]] = {}
+        self._server: ServerPump | None = None
+        self._refused: list[str] = []
+        self._stopping = threading.Event()
+        self._closed = False
+        self._clock = threading.Thread(target=self._tick, daemon=True, name=f"hedgerow-clock-{name}")
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        identity: Identity,
+        trust: TrustStore,
+        *,
+        run_id: str,
+        peers: Sequence[str],
+        listen: str | None = None,
+        dial: Mapping[str, str] = _NOBODY,
+        grace: float = 10.0,
+        connect_timeout: float = 60.0,
+        max_unacked_bytes: int = 64 << 20,
+        wire_version: int = WIRE_VERSION,
+    ) -> GrpcEndpoint:
+        """Listen and dial; returns at once (`wait_connected` waits). Peers that are not dialled are expected to dial.
+
+        `listen` is "host:port", with port 0 for any free one (see `port`). `grace` is how many seconds a peer may be
+        away, `connect_timeout` how long the first connection may take. `max_unacked_bytes`, per peer and direction,
+        bounds what is kept: `send` waits beyond it.
+        """
+        _check_arguments(name, identity, peers, listen, dial, grace, connect_timeout, max_unacked_bytes)
+        terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version)
+        endpoint = cls(name, identity, trust, terms)
+        if listen is not None:
+            endpoint._listen(listen, [peer for peer in peers if peer not in dial])
+        for peer in peers:
+            endpoint._add_peer(peer, dial.get(peer))
+        for pump in endpoint._pumps:
+            pump.start()
+        endpoint._clock.start()
+        return endpoint
+
+    @property
+    def name(self) -> str:
+        """The party whose end this is."""
+        return self._name
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Everybody it can talk to."""
+        return tuple(self._channels)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        if self._server is None:
+            raise InvalidParameter(f"{self._name} does not listen, so it has no port")
+        return self._server.port
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Wait until every peer is there; its error if one cannot come, DeadlineExceeded naming those missing."""
+        until = time.monotonic() + (self._terms.connect_timeout if timeout is None else timeout)
+        for channel in self._channels.values():
+            channel.pump.wait(channel.is_decided, until)
+            if channel.error is not None and not channel.has_talked:
+                raise channel.error()
+        missing = [peer for peer, channel in self._channels.items() if not channel.has_talked]
+        if missing:
+            refused = f"; refused meanwhile: {'; '.join(self._refused)}" if self._refused else ""
+            raise DeadlineExceeded(f"{self._name} is still waiting for {', '.join(missing)} to connect{refused}")
+
+    def send(self, to: str, frame: bytes) -> None:
+        """Hand over a frame; waits while the peer is slow. PeerLost or PeerFailed if there is nobody to take it."""
+        if len(frame) > MAX_FRAME_BYTES:
+            raise FrameError(f"a frame for {to} is {len(frame)} bytes long, the limit is {MAX_FRAME_BYTES}")
+        self._channel(to).send(frame)
+
+    def recv(self, sender: str, timeout: float) -> bytes:
+        """The sender's next frame. What had arrived before it failed is still given out first."""
+        return self._channel(sender).recv(timeout)
+
+    def drop(self, peer: str) -> None:
+        """Close the channel to a peer for good: no later frame of it is ever read."""
+        self._channel(peer).drop()
+
+    def abort(self, reason: str) -> None:
+        """Tell every peer that this party failed, and why. Never raises."""
+        try:
+            self._end(envelope.ABORT, envelope.encode_reason(reason), _ABORT_SECONDS)
+        except Exception:  # noqa: BLE001 - the failure that is being told of must not be hidden by this one
+            _log.exception("%s: telling the peers of a failure failed", self._name)
+
+    def close(self) -> None:
+        """Orderly end: what was sent is delivered first, within a bounded wait."""
+        self._end(envelope.BYE, b"", _LINGER_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abort(str(error) or type(error).__name__)
+
+    # Setting up
+
+    def _listen(self, address: str, expected: Sequence[str]) -> None:
+        grpc, cygrpc = load_grpc()
+        credentials = grpc.ssl_server_credentials(
+            [(self._identity.key_pem, self._identity.certificate.pem)],
+            root_certificates=self._trust.roots(expected),
+            require_client_auth=True,
+        )
+        options = (*_options(self._terms), ("grpc.so_reuseport", 0))
+        self._server = ServerPump(address, credentials._credentials, options, self._doorkeeper, cygrpc)  # noqa: SLF001 - what cygrpc takes
+        self._pumps.append(self._server)
+
+    def _add_peer(self, peer: str, address: str | None) -> None:
+        if address is None:
+            assert self._server is not None  # noqa: S101 - checked with the arguments
+            self._channels[peer] = PeerChannel(peer, self._terms, self._server)
+            return
+        grpc, cygrpc = load_grpc()
+        credentials = grpc.ssl_channel_credentials(
+            self._trust.roots([peer]), self._identity.key_pem, self._identity.certificate.pem
+        )
+        # The name in the certificate is the party's, whatever the host is called.
+        options = (*_options(self._terms), ("grpc.ssl_target_name_override", peer))
+        pump = ClientPump(address, credentials._credentials, options, cygrpc)  # noqa: SLF001 - what cygrpc takes
+        self._pumps.append(pump)
+        self._dialled[peer] = (pump, address)
+        self._channels[peer] = PeerChannel(peer, self._terms, pump)
+
+    def _channel(self, peer: str) -> PeerChannel:
+        try:
+            return self._channels[peer]
+        except KeyError:
+            raise InvalidParameter(f"{peer!r} is no peer of {self._name}; its peers are {self.peers}") from None
+
+    def _doorkeeper(self) -> StreamOwner:
+        dialling_in = {peer: channel for peer, channel in self._channels.items() if peer not in self._dialled}
+        return _Doorkeeper(self._terms, self._trust, dialling_in, self._refused)
+
+    # In the background
+
+    def _tick(self) -> None:
+        while not self._stopping.wait(_TICK_SECONDS):
+            now = time.monotonic()
+            for pump in self._pumps:
+                if pump.leader_until is not None and now >= pump.leader_until:
+                    pump.interrupt()
+            for peer, channel in self._channels.items():
+                channel.tick(now)
+                if peer in self._dialled and channel.error is None and not channel.talking:
+                    self._dial(channel, *self._dialled[peer])
+
+    def _dial(self, channel: PeerChannel, pump: ClientPump, address: str) -> None:
+        if channel.failed_dials >= _DIALS_BEFORE_PROBE and not channel.has_talked:
+            refusal = self._why_refused(channel, address)
+            if refusal is not None:
+                channel.fail(lambda: PeerRefused(refusal))
+                return
+        channel.dial(pump, time.monotonic())
+
+    def _why_refused(self, channel: PeerChannel, address: str) -> str | None:
+        """Is it a matter of certificates that attempts failed? grpcio does not say, so look at what the peer shows."""
+        peer = channel.peer
+        try:
+            certificate = _shown_certificate(address, peer)
+        except (OSError, ValueError):
+            channel.failed_dials = 0
+            return None  # nobody there (yet)
+        try:
+            self._trust.check(peer, certificate)
+        except PeerRefused as error:
+            return f"{self._name} refused the connection to {address}: {error}"
+        # It shows the right certificate, yet hangs up on us each time. Once or twice may be a coincidence.
+        if channel.failed_dials < 3 * _DIALS_BEFORE_PROBE:
+            return None
+        return f"{peer} is there, but does not accept the certificate of {self._name} ({self._identity.fingerprint})"
+
+    def _end(self, kind: int, text: bytes, patience: float) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        until = time.monotonic() + patience
+        for channel in self._channels.values():
+            # A peer that was never there will not come for a goodbye.
+            if channel.has_talked:
+                channel.say_last(kind, text)
+        for channel in self._channels.values():
+            if channel.has_talked and not channel.pump.wait(channel.is_settled, until):
+                _log.warning("%s: %s did not take everything that was sent", self._name, channel.peer)
+        until = time.monotonic() + _HANG_UP_SECONDS
+        for channel in self._channels.values():
+            channel.hang_up()
+        for channel in self._channels.values():
+            channel.pump.tell()
+            channel.pump.wait(channel.has_hung_up, until)
+        self._stopping.set()
+        self._clock.join()
+        for pump in self._pumps:
+            pump.stop()
+
+
+class _Doorkeeper:
+    """The owner of a stream that came in, until it has said who it is."""
+
+    def __init__(
+        self, terms: Terms, trust: TrustStore, expected: Mapping[str, PeerChannel], refused: list[str]
+    ) -> None:
+        self._terms = terms
+        self._trust = trust
+        self._expected = expected
+        self._refused = refused
+        self._farewell: tuple[str, str] | None = None
+
+    def on_message(self, stream: Stream, message: bytes) -> bool:
+        """Check HELLO against the certificate that TLS saw; hand the stream to the peer's channel, or end it."""
+        refusal: tuple[str, str] | None
+        try:
+            channel = self._who(stream)
+            check_version(message, self._terms, channel.peer)
+            hello = envelope.decode_hello(message)
+            if (hello.speaker, hello.listener) == (channel.peer, self._terms.me):
+                refusal = channel.accept(stream, hello)
+            else:
+                said = f"said it was {hello.speaker!r}, and looked for {hello.listener!r}"
+                refusal = ("permission_denied", f"a party with the certificate of {channel.peer} {said}")
+        except VersionMismatch as mismatch:
+            self._part(stream, channel, str(mismatch))
+            return False
+        except (PeerRefused, FrameError) as error:
+            refusal = ("permission_denied", str(error))
+        if refusal is not None:
+            self._turn_away(stream, *refusal)
+        return refusal is None
+
+    def wants_more(self) -> bool:
+        """Only one message is expected."""
+        return False
+
+    def on_written(self, stream: Stream) -> None:
+        """Our HELLO to a peer of another version has left: now the stream can end."""
+        if self._farewell is not None:
+            stream.end(*self._farewell)
+
+    def on_end(self, stream: Stream, code: str, details: str) -> None:
+        """Nobody was let in, so there is nothing to do."""
+
+    def _who(self, stream: Stream) -> PeerChannel:
+        if stream.peer_certificate is None:
+            raise PeerRefused("a party without a certificate")
+        certificate = Certificate.from_pem(stream.peer_certificate)
+        for name in certificate.names:
+            if name in self._expected:
+                self._trust.check(name, certificate)
+                return self._expected[name]
+        raise PeerRefused(f"{' or '.join(certificate.names)} is not expected by {self._terms.me}")
+
+    def _part(self, stream: Stream, channel: PeerChannel, sentence: str) -> None:
+        self._farewell = ("failed_precondition", sentence)
+        channel.tell_version(stream)
+        channel.fail(lambda: VersionMismatch(sentence))
+
+    def _turn_away(self, stream: Stream, code: str, sentence: str) -> None:
+        _log.warning("%s: turned away a connection: %s", self._terms.me, sentence)
+        if len(self._refused) < _REFUSALS_KEPT:
+            self._refused.append(sentence)
+        stream.end(code, sentence)
+
+
+def _check_arguments(
+    name: str,
+    identity: Identity,
+    peers: Sequence[str],
+    listen: str | None,
+    dial: Mapping[str, str],
+    grace: float,
+    connect_timeout: float,
+    max_unacked_bytes: int,
+) -> None:
+    for party in (name, *peers):
+        check_party_name(party)
+    if name not in identity.certificate.names:
+        raise InvalidParameter(f"the identity given to {name} is that of {' or '.join(identity.certificate.names)}")
+    if name in peers or len(set(peers)) != len(peers):
+        raise InvalidParameter(f"the peers of {name} must be others, each once, got {tuple(peers)}")
+    if unknown := set(dial) - set(peers):
+        raise InvalidParameter(f"{name} dials {sorted(unknown)}, who are not among its peers {tuple(peers)}")
+    if listen is None and (waiting := set(peers) - set(dial)):
+        raise InvalidParameter(f"{name} neither listens nor dials {sorted(waiting)}")
+    if not grace > 0 or not connect_timeout > 0:
+        raise InvalidParameter(f"grace and connect_timeout must be positive, got {grace} and {connect_timeout}")
+    if max_unacked_bytes < 1:
+        raise InvalidParameter(f"max_unacked_bytes must be positive, got {max_unacked_bytes}")
+
+
+def _options(terms: Terms) -> tuple[tuple[str, Any], ...]:
+    milliseconds = int(terms.grace * 1000)
+    return (
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", MAX_FRAME_BYTES + (64 << 10)),
+        # A peer whose machine or network is silently gone is noticed within the grace period.
+        ("grpc.keepalive_time_ms", max(milliseconds // 3, 200)),
+        ("grpc.keepalive_timeout_ms", max(milliseconds // 3, 200)),
+        ("grpc.http2.ping_timeout_ms", max(milliseconds // 3, 200)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 100),
+        ("grpc.http2.bdp_probe", 0),  # its extra pings cost latency; the window is given instead
+        ("grpc.http2.lookahead_bytes", 4 << 20),
+        ("grpc.optimization_target", "latency"),
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.max_reconnect_backoff_ms", 500),
+        ("grpc.min_reconnect_backoff_ms", max(milliseconds // 3, 1000)),  # how long one attempt to connect may take
+        ("grpc.use_local_subchannel_pool", 1),  # two endpoints in one process do not share a connection
+        ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),
+    )
+
+
+def _shown_certificate(address: str, peer: str) -> Certificate:
+    host, _, port = address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # only to look at it: nothing is sent or believed over this connection
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=peer) as connection,
+    ):
+        der = connection.getpeercert(binary_form=True)
+    if der is None:
+        raise ValueError("no certificate shown")
+    return Certificate(x509.load_der_x509_certificate(der))

@@ -1,0 +1,290 @@
+"""Who is who: a party's key and certificate, and the certificates it accepts from others.
+
+A party makes its key and a self-signed certificate on its own machine. Others pin that certificate under the party's
+name, after comparing its fingerprint over another way (telephone, signed mail). Or all trust one certificate authority
+of their own, and accept what it signed for that name.
+
+The key is ECDSA on P-256: the TLS inside grpcio refuses Ed25519 certificates (no common signature algorithm). The same
+key signs statements, such as "this is my masking key for run 7"; what is signed starts with a text that no TLS handshake
+contains, so neither kind of signature can pass for the other.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_SIGNED = b"hedgerow signed statement, version 1\0"
+_KEY_FILE, _CERTIFICATE_FILE = "key.pem", "certificate.pem"
+# Clocks of two organisations differ; without this, a certificate made a minute ago could be "not yet valid" elsewhere.
+_CLOCK_DIFFERENCE = dt.timedelta(hours=1)
+
+
+def check_party_name(name: str) -> str:
+    """The name itself if it can stand in a certificate and be told apart by TLS."""
+    if not _NAME.fullmatch(name):
+        raise InvalidParameter(
+            f"a party's name is 1 to 63 letters, digits, dots, hyphens or underscores, "
+            f"with a letter or digit at both ends, got {name!r}"
+        )
+    return name
+
+
+def now() -> dt.datetime:
+    """The current time with its zone, as certificates state theirs."""
+    return dt.datetime.now(dt.UTC)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A party's certificate: its name, its public key and how long it is valid."""
+
+    x509: x509.Certificate
+
+    @classmethod
+    def from_pem(cls, pem: bytes) -> Certificate:
+        """The one certificate in a PEM text."""
+        try:
+            found = x509.load_pem_x509_certificates(pem)
+        except ValueError as error:
+            raise PeerRefused(f"this is no certificate in PEM form: {error}") from error
+        if len(found) != 1:
+            raise PeerRefused(f"expected one certificate, got {len(found)}")
+        return cls(found[0])
+
+    @property
+    def pem(self) -> bytes:
+        """As text."""
+        return self.x509.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def der(self) -> bytes:
+        """As bytes; what the fingerprint is taken of."""
+        return self.x509.public_bytes(serialization.Encoding.DER)
+
+    @property
+    def fingerprint(self) -> str:
+        """To be compared by people: "sha256:" and 64 hexadecimal digits."""
+        return "sha256:" + hashlib.sha256(self.der).hexdigest()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names it was made for (its DNS names; the common name counts for nothing)."""
+        try:
+            extension = self.x509.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        except (x509.ExtensionNotFound, ValueError):
+            return ()
+        return tuple(extension.value.get_values_for_type(x509.DNSName))
+
+    @property
+    def is_authority(self) -> bool:
+        """May it sign other certificates?"""
+        try:
+            return bool(self.x509.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
+        except (x509.ExtensionNotFound, ValueError):
+            return False
+
+    def check_validity(self, whose: str, at: dt.datetime | None = None) -> None:
+        """PeerRefused if it has expired or is not valid yet."""
+        at = at or now()
+        if at > self.x509.not_valid_after_utc:
+            raise PeerRefused(f"the certificate of {whose} expired on {_day(self.x509.not_valid_after_utc)}")
+        if at < self.x509.not_valid_before_utc:
+            raise PeerRefused(f"the certificate of {whose} is valid only from {_day(self.x509.not_valid_before_utc)}")
+
+    def verify(self, signature: bytes, data: bytes) -> None:
+        """PeerRefused unless this certificate's key signed the data."""
+        key = self.x509.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise PeerRefused(f"the certificate of {self._owner()} does not hold an elliptic-curve key")
+        try:
+            key.verify(signature, _SIGNED + data, ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            raise PeerRefused(f"a signature that is said to be of {self._owner()} is not") from None
+
+    def _owner(self) -> str:
+        return " or ".join(self.names) or "nobody"
+
+
+@dataclass(frozen=True, repr=False)
+class Identity:
+    """A party's private key together with its certificate. The key is never shown."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: Certificate
+
+    def __post_init__(self) -> None:
+        if self.certificate.x509.public_key() != self.key.public_key():
+            raise InvalidInput("the key does not belong to the certificate")
+
+    def __repr__(self) -> str:
+        return f"Identity({' or '.join(self.certificate.names)}, {self.fingerprint})"
+
+    @classmethod
+    def create(cls, name: str, days: float = 365, *, valid_from: dt.datetime | None = None) -> Identity:
+        """A new key and a self-signed certificate for it."""
+        check_party_name(name)
+        if not days > 0:
+            raise InvalidParameter(f"days must be positive, got {days}")
+        key = ec.generate_private_key(ec.SECP256R1())
+        start = valid_from or now() - _CLOCK_DIFFERENCE
+        end = (valid_from or now()) + dt.timedelta(days=days)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(start)
+            .not_valid_after(end)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            # No authority: whoever pins this certificate accepts it alone, and nothing that its key signs.
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        )
+        return cls(key, Certificate(builder.sign(key, hashes.SHA256())))
+
+    @classmethod
+    def from_pem(cls, key: bytes, certificate: bytes) -> Identity:
+        """From a key and the certificate that an authority made for it."""
+        try:
+            loaded = serialization.load_pem_private_key(key, password=None)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"this is no private key in PEM form without a password: {error}") from error
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey) or not isinstance(loaded.curve, ec.SECP256R1):
+            raise InvalidInput("a party's key must be an elliptic-curve key on P-256")
+        return cls(loaded, Certificate.from_pem(certificate))
+
+    @property
+    def fingerprint(self) -> str:
+        """The certificate's fingerprint."""
+        return self.certificate.fingerprint
+
+    @property
+    def key_pem(self) -> bytes:
+        """The private key as text, for TLS and for the key file."""
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    def sign(self, data: bytes) -> bytes:
+        """A signature that `certificate.verify` accepts for the same data and no other."""
+        return self.key.sign(_SIGNED + data, ec.ECDSA(hashes.SHA256()))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write both into the folder, the key for its owner alone to read. An existing key is never replaced."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / _KEY_FILE
+        try:
+            # The mode is given at creation: there is no moment at which others could open the file.
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise InvalidInput(f"there is a key already in {folder}; it is not replaced") from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(self.key_pem)
+        (folder / _CERTIFICATE_FILE).write_bytes(self.certificate.pem)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Identity:
+        """Read what `save` wrote; a key file that others could read is refused."""
+        path = Path(folder) / _KEY_FILE
+        try:
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode & 0o777
+                key = file.read()
+            certificate = (Path(folder) / _CERTIFICATE_FILE).read_bytes()
+        except OSError as error:
+            raise InvalidInput(f"cannot read the identity in {folder}: {error}") from error
+        if mode & 0o077:
+            raise InvalidInput(f"{path} may be read by others (mode {mode:03o}); make it 600 if nobody has read it")
+        return cls.from_pem(key, certificate)
+
+
+class TrustStore:
+    """The certificates that a party accepts: pinned ones by name, and those of its own authorities."""
+
+    def __init__(self) -> None:
+        self._pinned: dict[str, Certificate] = {}
+        self._authorities: list[Certificate] = []
+
+    def pin(self, name: str, pem: bytes, fingerprint: str | None = None) -> Certificate:
+        """Accept this certificate, and no other, as that party's."""
+        check_party_name(name)
+        certificate = Certificate.from_pem(pem)
+        if fingerprint is not None and fingerprint.strip().lower() != certificate.fingerprint:
+            raise PeerRefused(
+                f"the certificate of {name} has the fingerprint {certificate.fingerprint}, not {fingerprint} as agreed"
+            )
+        if certificate.is_authority:
+            raise PeerRefused(f"the certificate given for {name} is an authority's; it belongs into own_ca()")
+        _check_name(name, certificate)
+        certificate.check_validity(name)
+        self._pinned[name] = certificate
+        return certificate
+
+    def own_ca(self, pem: bytes) -> None:
+        """Accept what this authority itself signed, each certificate for the names in it."""
+        certificate = Certificate.from_pem(pem)
+        if not certificate.is_authority:
+            raise PeerRefused("the certificate given to own_ca() is not an authority's")
+        certificate.check_validity("the certificate authority")
+        self._authorities.append(certificate)
+
+    def check(self, name: str, certificate: Certificate, at: dt.datetime | None = None) -> None:
+        """PeerRefused unless this is that party's certificate, accepted here and valid now."""
+        pinned = self._pinned.get(name)
+        _check_name(name, certificate)
+        if pinned is not None:
+            if pinned.der != certificate.der:
+                raise PeerRefused(
+                    f"{name} showed the certificate {certificate.fingerprint}, "
+                    f"but the one pinned for that name is {pinned.fingerprint}"
+                )
+        elif not any(_signed_by(certificate, authority, at) for authority in self._authorities):
+            raise PeerRefused(f"{name} showed the certificate {certificate.fingerprint}, which is not known here")
+        certificate.check_validity(name, at)
+
+    def roots(self, names: Iterable[str]) -> bytes:
+        """What TLS checks the certificates of these parties against, as PEM. PeerRefused if one is unknown."""
+        chosen: dict[str, Certificate] = {}
+        for name in names:
+            accepted = [self._pinned[name]] if name in self._pinned else self._authorities
+            if not accepted:
+                raise PeerRefused(f"no certificate is pinned for {name}, and there is no certificate authority")
+            chosen.update((certificate.fingerprint, certificate) for certificate in accepted)
+        return b"".join(certificate.pem for certificate in chosen.values())
+
+
+def _check_name(name: str, certificate: Certificate) -> None:
+    if name not in certificate.names:
+        raise PeerRefused(f"the certificate is made for {' or '.join(certificate.names) or 'nobody'}, not for {name}")
+
+
+def _signed_by(certificate: Certificate, authority: Certificate, at: dt.datetime | None) -> bool:
+    try:
+        authority.check_validity("the certificate authority", at)
+        certificate.x509.verify_directly_issued_by(authority.x509)
+    except (PeerRefused, ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _day(moment: dt.datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
