@@ -14,12 +14,18 @@ from hedgerow._version import __version__
 
 if TYPE_CHECKING:
     from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+    from hedgerow.federation import Federation
+    from hedgerow.runs import Run
+    from hedgerow.schema import Schema
 
-__all__ = ["BoostedTreesClassifier", "BoostedTreesRegressor", "__version__"]
+__all__ = ["BoostedTreesClassifier", "BoostedTreesRegressor", "Federation", "Run", "Schema", "__version__"]
 
 _HOME_OF = {
     "BoostedTreesClassifier": "hedgerow.estimators",
     "BoostedTreesRegressor": "hedgerow.estimators",
+    "Federation": "hedgerow.federation",
+    "Run": "hedgerow.runs",
+    "Schema": "hedgerow.schema",
 }
 
 

@@ -25,12 +25,12 @@ from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.labels import encode_classes, read_classes, read_targets
 from hedgerow.ledger import Ledger
-from hedgerow.parameters import check_values, seed_from
+from hedgerow.parameters import UnknownParameter, check_values, seed_from
 from hedgerow.party import DEADLINE, named, root_cause
 from hedgerow.progress import duration, say
 from hedgerow.protocols import protocol as protocols
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
-from hedgerow.protocols.rehearsal import in_memory
+from hedgerow.protocols.rehearsal import in_memory, role
 from hedgerow.runs import Run
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.memory import MemoryNetwork
@@ -58,8 +58,7 @@ class Federation:
     @classmethod
     def horizontal(cls, data: Mapping[str, tuple[Any, Any]], *, task: str = "classification") -> Federation:
         """Owners of rows: name -> (X, y), with the same columns. `task` is "classification" or "regression"."""
-        if task not in ("classification", "regression"):
-            raise InvalidParameter(f"task must be 'classification' or 'regression', got {task!r}")
+        _check_task(task)
         if not isinstance(data, Mapping) or not data:
             raise InvalidInput("Federation.horizontal takes a dict: name of the owner -> (X, y)")
         read = {}
@@ -79,7 +78,11 @@ class Federation:
         task: str = "classification",
     ) -> Federation:
         """Holders of columns of the same rows, in the same order: name -> X; `labels` = (name of their holder, y)."""
-        if not isinstance(labels, tuple) or len(labels) != 2 or labels[0] not in data:
+        _check_task(task)
+        if not isinstance(data, Mapping) or not data:
+            raise InvalidInput("Federation.vertical takes a dict: name of the party -> X")
+        is_pair = isinstance(labels, tuple) and len(labels) == 2 and isinstance(labels[0], str)
+        if not is_pair or labels[0] not in data:
             raise InvalidInput(f"labels must be (name of a party, y), with one of the parties {list(data)}")
         holder, y = labels
         read = {}
@@ -116,13 +119,13 @@ class Federation:
         """
         if transport not in TRANSPORTS:
             raise InvalidParameter(f"transport must be one of {', '.join(TRANSPORTS)}, got {transport!r}")
-        if not deadline > 0:
-            raise InvalidParameter(f"deadline must be a positive number of seconds, got {deadline}")
+        if not isinstance(deadline, int | float) or not deadline > 0:
+            raise InvalidParameter(f"deadline must be a positive number of seconds, got {deadline!r}")
         chosen = protocols.find(protocol)
         if chosen.partition != self.partition:
             raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
         own = {name: params.pop(name) for name in list(params) if name in chosen.options}
-        estimator = self._estimator(params)
+        estimator = self._estimator(params, chosen)
         job = chosen.job(self._request(estimator, own))
         watch = _watcher(verbose, on_progress)
         if transport == "memory":
@@ -143,10 +146,13 @@ class Federation:
         run.reconcile()
         return run
 
-    def _estimator(self, params: dict[str, Any]) -> BoostedTreesClassifier | BoostedTreesRegressor:
+    def _estimator(self, params: dict[str, Any], protocol: Protocol) -> BoostedTreesClassifier | BoostedTreesRegressor:
         """An estimator with these parameters: it knows their names, aliases and ranges, and will hold the model."""
         kind = BoostedTreesClassifier if self.task == "classification" else BoostedTreesRegressor
-        estimator = kind(**params)
+        try:
+            estimator = kind(**params)
+        except UnknownParameter as problem:
+            raise UnknownParameter(f"{problem}; {protocol.name} adds {', '.join(sorted(protocol.options))}") from None
         check_values(estimator.get_params(deep=False))
         default = kind().get_params(deep=False)
         for name in NOT_FEDERATED:
@@ -179,11 +185,16 @@ class Federation:
         return f"Federation({self.partition} split, {rows})"
 
 
+def _check_task(task: str) -> None:
+    if task not in ("classification", "regression"):
+        raise InvalidParameter(f"task must be 'classification' or 'regression', got {task!r}")
+
+
 def _read(name: str, X: Any, y: Any, task: str) -> PartyData:
     table = read_table(X, where=f"{name}: X")
     if task == "regression":
         return PartyData(table, read_targets(y, table.n_rows, f"{name}: y"))
-    found, codes = encode_classes(read_classes(y, table.n_rows, f"{name}: y"))
+    found, codes = encode_classes(read_classes(y, table.n_rows, f"{name}: y"), f"{name}: y")
     return PartyData(table, codes, tuple(_plain_class(label) for label in found.tolist()))
 
 
@@ -223,7 +234,7 @@ def _run_in_memory(
     names = protocol.parties(job)
     network = MemoryNetwork(names, link=link)
     parties = in_memory(network, names, deadline=deadline, on_progress=on_progress)
-    roles = {name: _role(protocol, parties[name], job, data.get(name)) for name in names}
+    roles = {name: role(protocol, parties[name], job, data.get(name)) for name in names}
     started = time.perf_counter()
     outcomes = network.run(roles)
     seconds = time.perf_counter() - started
@@ -231,14 +242,8 @@ def _run_in_memory(
     if names[0] in errors:
         party, error = root_cause(errors)
         raise named(party, error)
-    results = {name: outcome.value for name, outcome in outcomes.items() if outcome.error is None}
+    results: dict[str, Ensemble] = {
+        name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
+    }
     ledgers = {name: party.ledger for name, party in parties.items()}
-    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds  # type: ignore[return-value]
-
-
-def _role(protocol: Protocol, me: Any, job: Any, data: PartyData | None) -> Callable[[], Ensemble]:
-    def play() -> Ensemble:
-        ensemble: Ensemble = protocol.play(me, job, data)
-        return ensemble
-
-    return play
+    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds

@@ -42,7 +42,7 @@ def read_classes(y: Any, n_rows: int, where: str = "y") -> Array:
     return values
 
 
-def encode_classes(values: Array) -> tuple[Array, Floats]:
+def encode_classes(values: Array, where: str = "y") -> tuple[Array, Floats]:
     """The sorted distinct classes, and each row's class as 0.0, 1.0, ..."""
     if values.dtype.kind in "bui" and values.size:
         low = int(values.min())
@@ -57,7 +57,9 @@ def encode_classes(values: Array) -> tuple[Array, Floats]:
         classes, codes = np.unique(values, return_inverse=True)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in values})
-        raise InvalidInput(f"Unknown label type: y mixes {' and '.join(kinds)}; make all labels of one kind") from None
+        raise InvalidInput(
+            f"Unknown label type: {where} mixes {' and '.join(kinds)}; make all labels of one kind"
+        ) from None
     return classes, codes.astype(np.float64)
 
 

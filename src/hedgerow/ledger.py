@@ -7,6 +7,7 @@ of all parties side by side. The sender's line is the privacy record, the receiv
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -67,7 +68,7 @@ class SecureSum(Disclosure):
     @property
     def protection(self) -> str:
         """How it is protected, in words."""
-        return f"only the sum over all owners, against {self.against}"
+        return "only the sum over all owners, against " + self.against
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,20 @@ class Ledger:
 
     def __init__(self, party: str, lines: Iterable[Line] = ()) -> None:
         self.party = party
-        self._lines = list(lines)
-        self._numbers: dict[tuple[str, str], int] = {(line.direction, line.peer): line.number for line in self._lines}
-        self._texts: dict[str, tuple[str, str]] = {}
+        # All of a line but its number, which follows from the order.
+        self._written: list[tuple[str, str, str, int, int, str, str, Mapping[str, Any] | None]] = [
+            (
+                line.direction,
+                line.peer,
+                line.message,
+                line.version,
+                line.n_bytes,
+                line.what,
+                line.protection,
+                line.event,
+            )
+            for line in lines
+        ]
 
     def write(
         self,
@@ -131,17 +143,17 @@ class Ledger:
         event: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a line."""
-        number = self._numbers[direction, peer] = self._numbers.get((direction, peer), 0) + 1
-        texts = self._texts.get(message)
-        if texts is None:  # the same for all messages of a class
-            texts = self._texts[message] = (disclosure.of, disclosure.protection)
-        self._lines.append(Line(direction, peer, number, message, version, n_bytes, *texts, event))
+        what = (disclosure.of, disclosure.protection)
+        self._written.append((direction, peer, message, version, n_bytes, *what, event))
 
     def __iter__(self) -> Iterator[Line]:
-        return iter(self._lines)
+        numbers: Counter[tuple[str, str]] = Counter()
+        for direction, peer, message, version, n_bytes, what, protection, event in self._written:
+            number = numbers[direction, peer] = numbers[direction, peer] + 1
+            yield Line(direction, peer, number, message, version, n_bytes, what, protection, event)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._written)
 
     def __repr__(self) -> str:
         return f"Ledger({self.party!r}, {len(self)} lines)"

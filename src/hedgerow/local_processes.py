@@ -132,14 +132,15 @@ class _Fleet:
             self._say(name, {"go": True})
 
     def _spawn(self, name: str, folder: Path) -> None:
-        process = subprocess.Popen(  # noqa: S603 - our own module, with a path that we made
-            [sys.executable, "-m", "hedgerow.local_party", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(folder / "stderr.txt").open("w"),
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        with (folder / "stderr.txt").open("w") as stderr:
+            process = subprocess.Popen(  # noqa: S603 - our own module, with a path that we made
+                [sys.executable, "-m", "hedgerow.local_party", str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
         self.processes[name] = process
         reader = threading.Thread(target=self._listen, args=(name, process), daemon=True)
         reader.start()

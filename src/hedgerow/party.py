@@ -7,12 +7,21 @@ its code: its arguments plus its `recv` lines. Both doors write the ledger and t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, PeerLost, ProtocolError
+from hedgerow.errors import (
+    DeadlineExceeded,
+    FrameError,
+    HedgerowError,
+    PeerFailed,
+    PeerLost,
+    ProtocolError,
+    VersionMismatch,
+)
 from hedgerow.ledger import Disclosure, Ledger
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import Message, decode, encode
@@ -56,11 +65,12 @@ class Party:
         """Disclose a message to a peer; `event` is that of the mechanism whose noise is in it."""
         self._send(to, message, encode(message), event)
 
-    def send_all(self, peers: Iterable[str], message: Message) -> None:
-        """The same message to several peers, written down once."""
+    def send_all(self, peers: Iterable[str], message: Message, *, even_if_lost: bool = False) -> None:
+        """The same message to several peers, written down once; `even_if_lost` passes over those that are gone."""
         frame = encode(message)
         for to in peers:
-            self._send(to, message, frame, None)
+            with contextlib.suppress(*((PeerLost,) if even_if_lost else ())):
+                self._send(to, message, frame, None)
 
     def _send(self, to: str, message: Message, frame: bytes, event: Mapping[str, Any] | None) -> None:
         # The line is written first: a frame that may have left the house must be in the book, even if sending fails.
@@ -75,7 +85,10 @@ class Party:
             frame = self._endpoint.recv(sender, self._deadline if timeout is None else timeout)
         except DeadlineExceeded as problem:
             raise DeadlineExceeded(f"{self.name} waited in vain for {kind.NAME} from {sender}: {problem}") from problem
-        message = decode(frame, kind)
+        try:
+            message = decode(frame, kind)
+        except (FrameError, VersionMismatch) as problem:
+            raise type(problem)(f"{self.name} cannot take what {sender} sent: {problem}") from problem
         self.ledger.write("learned", sender, kind.NAME, kind.VERSION, len(frame), _disclosure(kind))
         self.meter.received(sender, kind.NAME, len(frame))
         return message
@@ -104,10 +117,17 @@ class Party:
             self._on_progress(done, total)
 
 
+_disclosures: dict[type[Message], Disclosure] = {}
+
+
 def _disclosure(kind: type[Message]) -> Disclosure:
+    known = _disclosures.get(kind)
+    if known is not None:
+        return known
     disclosure = getattr(kind, "discloses", None)
     if not isinstance(disclosure, Disclosure):
         raise ProtocolError(f"{kind.__name__} does not state what it discloses, so it cannot be sent")
+    _disclosures[kind] = disclosure
     return disclosure
 
 
@@ -126,7 +146,8 @@ def root_cause(errors: Mapping[str, BaseException]) -> tuple[str, BaseException]
 
 def named(party: str, error: BaseException) -> BaseException:
     """The error, saying whose it is; an error of ours gets the party's name in front unless it is there already."""
-    if not isinstance(error, HedgerowError) or isinstance(error, PeerFailed) or str(error).startswith(party):
+    is_named = isinstance(error, PeerFailed) or str(error).startswith((f"{party}:", f"{party} "))
+    if is_named or not isinstance(error, HedgerowError):
         error.add_note(f"raised in the role of {party}")
         return error
     said = type(error)(f"{party}: {error}")

@@ -360,7 +360,7 @@ class TestManners:
         ("make", "message"),
         [
             (lambda: QuantileSearch(["int"], np.ones(1), 5), "numeric column 0 must be one of .* got 'int'"),
-            (lambda: QuantileSearch(["float32"], np.ones(2), 5), "count for each of the 1 numeric columns"),
+            (lambda: QuantileSearch(["float32"], np.ones(2), 5), "count of rows for each of the 1 numeric columns"),
             (lambda: QuantileSearch(["float32"], -np.ones(1), 5), "n_present"),
             (lambda: QuantileSearch([], np.ones(0), 0), "n_bins must be at least 1, got 0"),
             (lambda: QuantileSearch([], np.ones(0), 5, tolerance=0.6), "tolerance must be .* got 0.6"),

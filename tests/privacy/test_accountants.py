@@ -137,13 +137,13 @@ def test_coarse_noise_of_one_party_has_zcdp_only():
     """A discrete Gaussian of scale 1 is accounted for by zCDP; Gaussian DP needs some room for rounding."""
     coarse = DiscreteGaussian(1.0, 1.0, 1)
     assert spent(ZeroConcentratedDP, coarse) == spent(ZeroConcentratedDP, Gaussian(1.0, 1.0))
-    with pytest.raises(InvalidParameter, match="scale above 2.25"):
+    with pytest.raises(InvalidParameter, match=r"scale above 2\.25"):
         spent(GaussianDP, coarse)
 
 
 @every_accountant
 def test_shares_of_several_parties_are_worth_one_noise(make):
-    """Nine parties with a third of the scale each: the price of one, up to what the theorem adds, which is next to nil."""
+    """Nine parties with a third of the scale each cost as much as one, up to what the theorem adds: next to nil."""
     one = spent(make, DiscreteGaussian(1.0, 90.0, 100))
     several = spent(make, DiscreteGaussian(1.0, 30.0, 100, parties=9))
     assert one <= several <= one * (1 + 1e-9)

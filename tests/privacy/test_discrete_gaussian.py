@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ class Scripted:
         self.words = list(words)
 
     def bytes(self, length):
+        """The next words."""
         taken, self.words = self.words[: length // 8], self.words[length // 8 :]
         return b"".join(word.to_bytes(8, "little") for word in taken)
 
@@ -57,7 +59,7 @@ def test_parts_make_up_the_variance_exactly(sigma):
     assert sum(step**2 * variance for step, variance in parts) == Fraction(sigma) ** 2
     assert all(variance <= 1024**2 for _, variance in parts)
     assert len(parts) <= 7
-    for (step, fine), (next_step, _) in zip(parts[:-1], parts[1:], strict=True):
+    for (step, fine), (next_step, _) in pairwise(parts):
         whole = sum((s // step) ** 2 * v for s, v in parts if s >= step)
         coarse = (whole - fine) / (next_step // step) ** 2
         assert 4 * theta(float(fine * coarse / whole)) < 2.0**-148

@@ -367,10 +367,21 @@ def test_a_slow_peer_makes_the_sender_wait(star):
         time.sleep(0.2)
         assert stuck == len(sent) < n
         assert endpoints[sender]._channels[reader]._held_bytes <= limit
-        assert endpoints[reader]._channels[sender]._inbox_bytes <= limit + size
+        assert endpoints[reader]._channels[sender]._inbox_bytes <= limit + size + 100
         assert [endpoints[reader].recv(sender, 10) for _ in frames] == frames
         thread.join(10)
         assert sum(sent) == n * size
+
+
+def test_empty_frames_count_too(star):
+    """A peer that does not read cannot be sent any number of empty frames, nor can it be made to keep them."""
+    endpoints = star(max_unacked_bytes=10_000)
+    thread = _in_background(lambda: [endpoints["hub"].send("bank", b"") for _ in range(3000)])
+    time.sleep(0.4)
+    assert thread.is_alive()
+    assert len(endpoints["bank"]._channels["hub"]._inbox) < 1000
+    assert [endpoints["bank"].recv("hub", 10) for _ in range(3000)] == [b""] * 3000
+    thread.join(10)
 
 
 def test_a_waiting_sender_hears_of_the_peers_end(star):

@@ -92,3 +92,28 @@ def print_dry_run(result: dict[str, Any]) -> None:
     )
     for name, path in result["output"].items():
         out.print(Text(f"would write {name}: {path}"))
+
+
+def protocol_table(result: dict[str, Any], duration: Any) -> Table:
+    """One row per way of training: how good, how long, how much was sent, what it is worth."""
+    table = Table(box=None, pad_edge=False)
+    for name, justify in [("how", "left"), ("AUC", "right"), ("time", "right"), ("sent", "right"), ("rounds", "right")]:
+        table.add_column(name, justify=justify, no_wrap=name != "how")  # type: ignore[arg-type]  # one of rich's words
+    table.add_column("result")
+    auc = result["scores"]["test"]["auc"]
+    table.add_row("one table", f"{auc:.4f}", duration(result["seconds"]["fit"]), "", "", "not protected")
+    for entry in result["protocols"]:
+        facts = entry["statement"]
+        privacy = facts["privacy"]
+        worth = "same trees as in one table" if entry["same_trees_as_pooled"] else "trees differ"
+        if privacy is not None:
+            worth = f"({privacy['epsilon']:.3g}, {privacy['delta']:.0e})-private model"
+        table.add_row(
+            entry["title"],
+            f"{entry['scores']['test']['auc']:.4f}",
+            duration(entry["seconds"]),
+            f"{sum(entry['bytes_sent'].values()) / 2**20:.1f} MiB",
+            f"{sum(entry['rounds'].values())}",
+            worth,
+        )
+    return table

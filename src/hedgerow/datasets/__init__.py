@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hedgerow.datasets.adult import Adult, load_adult
+from hedgerow.datasets.adult import Adult, adult_schema, load_adult
 from hedgerow.datasets.folder import DatasetNotFound, find_dataset
 
-__all__ = ["Adult", "DatasetNotFound", "find_dataset", "load_adult"]
+__all__ = ["Adult", "DatasetNotFound", "adult_schema", "find_dataset", "load_adult"]

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hedgerow.errors import InvalidParameter
+from hedgerow.schema import Schema
 
 Split = Literal["train", "test", "all"]
 Frame = Literal["arrow", "pandas", "polars"]
@@ -25,6 +26,16 @@ N_TRAIN = 32_561
 """The official split: the first rows are the original file adult.data, the rest adult.test."""
 
 LABEL = "label"
+
+BOUNDS = {
+    "age": (0, 100),
+    "fnlwgt": (0, 1_500_000),
+    "education-num": (1, 16),
+    "capital-gain": (0, 100_000),
+    "capital-loss": (0, 5_000),
+    "hours-per-week": (0, 100),
+}
+"""Of the numeric columns, all of them whole numbers."""
 
 
 class Adult(NamedTuple):
@@ -50,6 +61,28 @@ def load_adult(split: Split = "train", as_frame: Frame = "arrow") -> Adult:
     people = {"train": people.slice(0, N_TRAIN), "test": people.slice(N_TRAIN), "all": people}[split]
     labels = people.column(LABEL).to_numpy().astype(np.int64)
     return Adult(_as_frame(people.drop_columns([LABEL]), as_frame), labels)
+
+
+def adult_schema() -> Schema:
+    """What is public about the columns: bounds and levels as the dataset's own documentation has them.
+
+    The levels are read from the file, where they are the documented ones; the bounds are round numbers around the
+    documented meaning of each column, not the smallest and largest values that occur.
+    """
+    people = _with_levels(_read()).drop_columns([LABEL])
+    levels = {
+        name: people.column(name).chunk(0).dictionary.to_pylist()
+        for name in people.column_names
+        if pa.types.is_dictionary(people.schema.field(name).type)
+    }
+    return Schema.from_public(
+        bounds=BOUNDS,
+        levels=levels,
+        integers=list(BOUNDS),
+        may_be_missing=["workclass", "occupation", "native-country"],
+        classes=[0, 1],
+        columns=people.column_names,
+    )
 
 
 def _check(name: str, value: str, allowed: Any) -> None:

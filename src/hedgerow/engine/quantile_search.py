@@ -76,8 +76,9 @@ class QuantileSearch:
             raise InvalidParameter(
                 f"probes_per_column must be at least 64 and 12 for each of the {n_bins} bins, got {probes_per_column}"
             )
-        if len(kinds) != len(n_present) or (np.asarray(n_present) < 0).any():
-            raise InvalidInput(f"n_present must have a count for each of the {len(kinds)} numeric columns")
+        usable = (np.asarray(n_present) >= 0) & (np.asarray(n_present) < 2**52)  # so that no product overflows
+        if len(kinds) != len(n_present) or not usable.all():
+            raise InvalidInput(f"n_present must have a count of rows for each of the {len(kinds)} numeric columns")
         self._columns = [
             _Column(j, NumberLine(checked_kind(kind, j)), int(n), n_bins - 1, tolerance)
             for j, (kind, n) in enumerate(zip(kinds, n_present, strict=True))
@@ -129,8 +130,8 @@ class _Column:
 
     Boundary i: `below[i]` rows lie below any number from place `first[i]` to place `last[i]`, both included. The first
     and the last boundary are the ends of the line and no possible cuts. Interval i lies between boundaries i and i + 1;
-    `possible[i]` more boundaries may turn up in it, and `cuts_in[i]` cuts wait for that. `guesses` are those of the last
-    probes at which float32 has no number, in intervals where it has some.
+    `possible[i]` more boundaries may turn up in it, and `cuts_in[i]` cuts wait for that. `guesses` are the last
+    probes at places where float32 has no number, in intervals where it has some.
     """
 
     def __init__(self, index: int, line: NumberLine, n_rows: int, n_cuts: int, tolerance: float) -> None:

@@ -13,7 +13,7 @@ is a statistical distance below 2^-176.
 
 Convolution, for larger sigma. X = X1 + 192 X2 with X1 of scale 512 and X2 of variance (sigma^2 - 512^2) / 192^2, itself
 drawn by one of the two steps. For sigma > 1024, w = 512^2 (1 - 512^2/sigma^2) / 192^2 > 5.33, so by (2) of
-smoothing.py the log ratio to the wanted distribution, and so the statistical distance, is at most 4 theta(5.33) < 2^-148.
+smoothing.py the log ratio to the wanted distribution, and with it the distance, is at most 4 theta(5.33) < 2^-148.
 
 A scale up to 2^48 needs at most 7 tables, so the distance is below 7 (2^-176 + 2^-208) + 6 * 2^-148 < 2^-140.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, ClassVar
 
 from hedgerow.engine.boosting import BoostingParams
@@ -89,17 +88,22 @@ class Protocol(ABC):
         """What a finished run guarantees and what it does not; `meta` is what the model says about its training."""
 
 
-_HOME_OF = {"horizontal.secure_sum": "hedgerow.protocols.horizontal.secure_sum.protocol"}
+def _secure_sum() -> Protocol:
+    from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+_LOADERS: dict[str, Callable[[], Protocol]] = {"horizontal.secure_sum": _secure_sum}
 
 
 def names() -> tuple[str, ...]:
     """All protocols that several parties can run."""
-    return tuple(_HOME_OF)
+    return tuple(_LOADERS)
 
 
 def find(name: str) -> Protocol:
     """The protocol of this name; loaded when it is first asked for."""
-    if name not in _HOME_OF:
-        raise InvalidParameter(f"there is no protocol {name!r}; there are {', '.join(_HOME_OF)}")
-    protocol: Protocol = import_module(_HOME_OF[name]).PROTOCOL
-    return protocol
+    if name not in _LOADERS:
+        raise InvalidParameter(f"there is no protocol {name!r}; there are {', '.join(_LOADERS)}")
+    return _LOADERS[name]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hedgerow.party import Party, root_cause
@@ -16,12 +16,15 @@ def rehearse(protocol: Protocol, job: Any, data: Mapping[str, PartyData]) -> Non
     names = protocol.parties(job)
     network = MemoryNetwork(names)
     parties = in_memory(network, names)
-    outcomes = network.run(
-        {name: lambda name=name: protocol.play(parties[name], job, data.get(name)) for name in names}  # type: ignore[misc]
-    )
+    outcomes = network.run({name: role(protocol, parties[name], job, data.get(name)) for name in names})
     errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
     if errors:
         raise root_cause(errors)[1]
+
+
+def role(protocol: Protocol, me: Party, job: Any, data: PartyData | None) -> Callable[[], Any]:
+    """A party's role as a function without arguments, as networks run it."""
+    return lambda: protocol.play(me, job, data)
 
 
 def in_memory(network: MemoryNetwork, names: tuple[str, ...], **how: Any) -> dict[str, Party]:

@@ -92,11 +92,13 @@ class Stream:
         self._start = start_batch
         self._cygrpc = cygrpc
         self._paused = False
+        self._finished = False
         self._gate = threading.Lock()
 
     def write(self, message: bytes) -> None:
         """Send a message; `on_written` follows. The one before must have been written."""
-        self._start((self._cygrpc.SendMessageOperation(message, 0),), self._wrote)
+        if not self._finished:
+            self._start((self._cygrpc.SendMessageOperation(message, 0),), self._wrote)
 
     def resume(self) -> None:
         """Let messages come again after `on_message` gave False."""
@@ -159,7 +161,9 @@ class ClientStream(Stream):
 
     def finish(self) -> None:
         """Say that nothing more will be written; the listening side then ends the call."""
-        self._operate((self._cygrpc.SendCloseFromClientOperation(0),), _ignore)
+        if not self._finished:
+            self._finished = True
+            self._operate((self._cygrpc.SendCloseFromClientOperation(0),), _ignore)
 
     def end(self, code: str, details: str) -> None:
         """Cancel the call."""
@@ -177,7 +181,6 @@ class ServerStream(Stream):
     def __init__(self, owner: StreamOwner, call: Any, cygrpc: Any) -> None:
         super().__init__(owner, self._start_server, cygrpc)
         self._call = call
-        self._statused = False
         certificates = cygrpc.auth_context(call).get(b"x509_pem_cert", ())
         self.peer_certificate = certificates[0] if certificates else None
         self._start_server((cygrpc.ReceiveCloseOnServerOperation(0),), self._closed)
@@ -193,8 +196,8 @@ class ServerStream(Stream):
 
     def end(self, code: str, details: str) -> None:
         """End the call with a status, which the peer sees after everything written before."""
-        if not self.ended and not self._statused:
-            self._statused = True
+        if not self.ended and not self._finished:
+            self._finished = True
             status = getattr(self._cygrpc.StatusCode, code)
             self._start_server((self._cygrpc.SendStatusFromServerOperation((), status, details.encode(), 0),), _ignore)
 

@@ -5,8 +5,8 @@ name, after comparing its fingerprint over another way (telephone, signed mail).
 of their own, and accept what it signed for that name.
 
 The key is ECDSA on P-256: the TLS inside grpcio refuses Ed25519 certificates (no common signature algorithm). The same
-key signs statements, such as "this is my masking key for run 7"; what is signed starts with a text that no TLS handshake
-contains, so neither kind of signature can pass for the other.
+key signs statements, such as "this is my masking key for run 7"; what is signed starts with a text that no TLS
+handshake contains, so neither kind of signature can pass for the other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLOCK_DIFFERENCE = dt.timedelta(hours=1)
 
 def check_party_name(name: str) -> str:
     """The name itself if it can stand in a certificate and be told apart by TLS."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidParameter(
             f"a party's name is 1 to 63 letters, digits, dots, hyphens or underscores, "
             f"with a letter or digit at both ends, got {name!r}"

@@ -1,8 +1,8 @@
 """The conversation with one peer: numbers, what is not acknowledged yet, what has come, and what is to be told.
 
 A channel outlives its streams. While there is none, frames to be sent are kept; when there is one again, both sides
-say which number they received last, and the rest is sent again. So no frame is lost or given out twice. It ends for good
-with an error: the peer failed, said goodbye, was away for too long, or broke the rules.
+say which number they received last, and the rest is sent again. So no frame is lost or given out twice. It ends for
+good with an error: the peer failed, said goodbye, was away for too long, or broke the rules.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Terms:
 
 
 class PeerChannel:
-    """One peer's channel, used by sending threads, the one that takes events and the clock; `_lock` guards its state."""
+    """One peer's channel, used by senders, the thread that takes events and the clock; `_lock` guards its state."""
 
     def __init__(self, peer: str, terms: Terms, pump: Pump) -> None:
         self.peer = peer
@@ -88,14 +88,14 @@ class PeerChannel:
             with self._lock:
                 if self.error is not None:
                     raise self.error()
-                if self._has_room(len(frame)):
+                if self._has_room(_cost(frame)):
                     self._last_number += 1
                     self._unsent.append((kind, self._last_number, frame))
-                    self._held_bytes += len(frame)
+                    self._held_bytes += _cost(frame)
                     self._flush()
                     under_way = self._writing and (bool(self._unsent) or len(frame) > _LARGE_FRAME)
                     break
-            self.pump.wait(lambda: self.error is not None or self._has_room(len(frame)), float("inf"))
+            self.pump.wait(lambda: self.error is not None or self._has_room(_cost(frame)), float("inf"))
         if under_way and not self.pump.wait(lambda: not self._writing, time.monotonic() + _PATIENCE_SECONDS):
             self.pump.take_over()
 
@@ -107,7 +107,7 @@ class PeerChannel:
         with self._lock:
             if inbox:
                 frame = inbox.popleft()
-                self._inbox_bytes -= len(frame)
+                self._inbox_bytes -= _cost(frame)
                 stream = self._stream if self.wants_more() else None
             elif self.error is not None:
                 raise self.error()
@@ -145,6 +145,7 @@ class PeerChannel:
             if self.error is None:
                 self._last_number += 1
                 self._unsent.append((kind, self._last_number, text))
+                self._held_bytes += _cost(text)
                 self._flush()
 
     def fail(self, make_error: Callable[[], TransportError]) -> None:
@@ -316,7 +317,7 @@ class PeerChannel:
     def _start_talking(self, hello: Hello) -> None:
         self._peer_incarnation = hello.incarnation
         while self._unsent and self._unsent[0][1] <= hello.last_received:
-            self._held_bytes -= len(self._unsent.popleft()[2])
+            self._held_bytes -= _cost(self._unsent.popleft()[2])
         _log.info("%s: %s with %s", self.terms.me, "reconnected" if self.has_talked else "connected", self.peer)
         self._last_reported = self._last_received
         self.talking = self.has_talked = True
@@ -329,8 +330,8 @@ class PeerChannel:
         hello = envelope.decode_hello(message)
         if (hello.speaker, hello.listener, hello.run_id) != (self.peer, self.terms.me, self.terms.run_id):
             raise PeerRefused(
-                f"{self.terms.me} dialled {self.peer} for the run {self.terms.run_id!r}, but {hello.speaker!r} answered "
-                f"{hello.listener!r} for the run {hello.run_id!r}"
+                f"{self.terms.me} dialled {self.peer} for the run {self.terms.run_id!r}, "
+                f"but {hello.speaker!r} answered {hello.listener!r} for the run {hello.run_id!r}"
             )
         if self._peer_incarnation not in (None, hello.incarnation):
             raise PeerLost(f"{self.peer} was started anew and cannot go on where it was")
@@ -351,23 +352,23 @@ class PeerChannel:
         self._received_at = time.monotonic()
         if kind == envelope.DATA:
             self._inbox.append(message[envelope.HEADER_BYTES :])
-            self._inbox_bytes += len(message) - envelope.HEADER_BYTES
+            self._inbox_bytes += len(message)
             self._unreported_bytes += len(message)
             if self._unreported_bytes > self.terms.max_unacked_bytes // 8:
                 self._ack_due = True
                 self._flush()
             return
         # The last word of the peer: it waits for the acknowledgement, and nothing need be delivered to it any more.
+        if kind not in (envelope.ABORT, envelope.BYE):
+            raise FrameError(f"{self.peer} sent an envelope of the unknown kind {kind}")
         self._ack_due = True
         self._flush()
         self.gone = True
         if kind == envelope.ABORT:
             reason = envelope.decode_reason(message[envelope.HEADER_BYTES :])
             self._end_softly(lambda: PeerFailed(self.peer, reason))
-        elif kind == envelope.BYE:
-            self._end_softly(lambda: PeerLost(f"{self.peer} has ended its part and closed the connection"))
         else:
-            raise FrameError(f"{self.peer} sent an envelope of the unknown kind {kind}")
+            self._end_softly(lambda: PeerLost(f"{self.peer} has ended its part and closed the connection"))
 
     def _end_softly(self, make_error: Callable[[], TransportError]) -> None:
         """End the channel, but let the acknowledgement that is under way leave."""
@@ -378,7 +379,7 @@ class PeerChannel:
     def _acknowledge(self, received: int) -> None:
         unacked = self._unacked
         while unacked and unacked[0][1] <= received:
-            self._held_bytes -= len(unacked.popleft()[2])
+            self._held_bytes -= _cost(unacked.popleft()[2])
         if received > self._last_number:
             raise FrameError(f"{self.peer} acknowledges number {received}, which was never sent")
 
@@ -387,9 +388,10 @@ class PeerChannel:
         if self._writing or not self.talking or self._stream is None:
             return
         if self._unsent:
-            entry = self._unsent.popleft()
-            kind, number, frame = entry
-            self._unacked.append(entry)
+            kind, number, frame = self._unsent[0]
+            # In this order: `is_settled` looks without the lock, and must never find the frame in neither.
+            self._unacked.append(self._unsent[0])
+            self._unsent.popleft()
         elif self._ack_due:
             kind, number, frame = envelope.ACK, 0, b""
         else:
@@ -399,6 +401,11 @@ class PeerChannel:
         self._unreported_bytes = 0
         self._last_reported = self._last_received
         self._stream.write(envelope.pack_numbered(kind, number, self._last_received) + frame)
+
+
+def _cost(frame: bytes) -> int:
+    """What a frame counts for in the limits; an empty one counts too, or any number of them could be kept."""
+    return len(frame) + envelope.HEADER_BYTES
 
 
 def check_version(message: bytes, terms: Terms, peer: str) -> None:

@@ -2,8 +2,8 @@
 
 A thread that waits for a message leads: it takes events itself, acts on them, and sees the one it waits for without
 being woken by another thread. Others that wait meanwhile follow: they sleep until the leader tells them that something
-happened. When nobody has led for a while, the idle thread does, so that pings are answered and ends are noticed; it makes room as
-soon as somebody waits.
+happened. When nobody has led for a while, the idle thread does, so that pings are answered and ends are noticed; it
+makes room as soon as somebody waits.
 """
 
 from __future__ import annotations

@@ -53,8 +53,16 @@ def grid_edges(column: NumericColumn) -> Floats:
     else:
         steps = np.geomspace(_NEAREST * (high - low), high - low, half)
         crowded = low + steps if abs(low) <= abs(high) else high - steps
-    edges = np.unique(np.concatenate([even, crowded]))
+    edges = np.concatenate([even, crowded])
     if column.integer:
-        edges = np.unique(np.floor(edges) + 1.0)  # the cell up to and with floor(edge)
+        edges = np.floor(edges) + 1.0  # the cell up to and with floor(edge)
+    edges = np.unique(_short(edges))
     inside: Floats = edges[(edges > low) & (edges <= high)]  # of 126 even and 127 others, so at most 253
     return inside
+
+
+def _short(edges: Floats) -> Floats:
+    """Rounded to float32 where that is possible: one place is as good as the next, and XGBoost knows no others."""
+    with np.errstate(over="ignore"):
+        rounded = edges.astype(np.float32).astype(np.float64)
+    return np.where(np.isfinite(rounded), rounded, edges)

@@ -56,4 +56,4 @@ def fit_locally(
         return Released(sum((part.values for part in parts[1:]), parts[0].values), parts[0].event)
 
     model = recipe.run(release)
-    return LocalFit(model, events, recipe.accountant.epsilon(delta))
+    return LocalFit(model, events, recipe.budget.spent)

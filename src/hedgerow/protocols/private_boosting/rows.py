@@ -112,11 +112,9 @@ class PrivateRows:
             return np.array([int(self._rounded(self._labels**2, UNIT).sum(dtype=np.int64))])
         if request.kind == "bin_sums":
             return self._gradient_sums(self._binned[request.features[0]], request)
-        self._each_range(
-            lambda start, stop: find_leaves(
-                self._binned, request.features, request.goes_right, start, stop, self._leaves
-            )
-        )
+        # Copies, because arrays from a message are read-only, and kernels would be compiled anew for those.
+        features, goes_right = request.features.copy(), request.goes_right.copy()
+        self._each_range(lambda start, stop: find_leaves(self._binned, features, goes_right, start, stop, self._leaves))
         self._n_leaves = 1 << len(request.features)
         return self._gradient_sums(self._leaves, request)
 
@@ -201,8 +199,10 @@ class PrivateRows:
     def _check(self, request: SumRequest) -> None:
         """What the kernels rely on, and what the guarantee rests on."""
         n_columns = len(self._cells)
-        if request.kind not in get_args(Kind):
-            raise ProtocolError(f"request {request.number} is of an unknown kind, {request.kind!r}")
+        if request.kind not in get_args(Kind) or (request.kind == "squares" and self.loss != "squared"):
+            raise ProtocolError(
+                f"request {request.number} is of a kind that there is not for the {self.loss} loss: {request.kind!r}"
+            )
         if request.number <= self._last_number:
             raise ProtocolError(f"request {request.number} came after request {self._last_number}")
         true = record_sensitivity_squared(request.kind, self.loss, n_columns, request.clip)

@@ -40,7 +40,7 @@ def agree(
         min(d.label_low for d in descriptions.values()),
         max(d.label_high for d in descriptions.values()),
     )
-    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes), low, high)
+    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes), float(low), float(high))
 
 
 def _same_columns(first: str, theirs: TableDescription, owner: str, mine: TableDescription) -> None:

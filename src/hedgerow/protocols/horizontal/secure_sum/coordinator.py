@@ -24,7 +24,9 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     Agreement,
     MaskedCounts,
     MaskedTotals,
+    NextStep,
     NoisyCells,
+    Plan,
     Probes,
     Start,
     TableDescription,
@@ -189,21 +191,10 @@ class OwnersRows:
             return
         if self._gathering.is_short and self._level > 0:
             raise LevelLost  # sums without the lost owner would give away its part of the parents' sums
-        pending, self._pending = self._pending, _Pending()
-        step = self._gathering.step(
-            feature=pending.feature,
-            goes_left=pending.goes_left,
-            last=pending.last,
-            leaf_values=pending.leaf_values,
-            start=pending.start,
-            build=nodes,
-            tree=self.tree,
-            level=self._level,
-            part=self._part,
-        )
+        step, plan = self._tell(nodes)
         shape = ((1 + self.with_counts) * len(nodes), self._exchanged.n_cells)
         try:
-            sums = self._gathering.level_sum(step, shape)
+            sums = self._gathering.level_sum(step, plan, shape)
         except SumLost:
             raise LevelLost from None
         self._part += 1
@@ -233,7 +224,7 @@ class OwnersRows:
         self._pending.last = last
         self._level += 1
         self._part = 0
-        if self.with_counts:
+        if self.with_counts and not last:  # the counts of a level that was lost are not known, nor needed
             self._parent_rows = self.node_counts[feature >= 0]
         self.node_counts = NOTHING
 
@@ -243,15 +234,9 @@ class OwnersRows:
 
     def finish(self) -> None:
         """Tell the owners the last tree's end."""
-        pending = self._pending
-        self._gathering.step(
-            feature=pending.feature,
-            goes_left=pending.goes_left,
-            last=pending.last,
-            leaf_values=pending.leaf_values,
-            start=-1,
-            build=NOTHING,
-            tree=self.tree,
-            level=self._level,
-            part=self._part,
-        )
+        self._tell(NOTHING)
+
+    def _tell(self, build: Ints) -> tuple[NextStep, Plan]:
+        pending, self._pending = self._pending, _Pending()
+        plan = Plan(0, int(pending.last), pending.start, self.tree, self._level, self._part)
+        return self._gathering.step(plan, pending.feature, pending.goes_left, pending.leaf_values, build)

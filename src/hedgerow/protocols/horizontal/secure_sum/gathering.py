@@ -10,14 +10,13 @@ it: the difference of the two would be its own part (see `engine.growth.LevelLos
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from hedgerow.crypto.masking import Position
-from hedgerow.engine.dtypes import Words
+from hedgerow.engine.dtypes import Bytes, Ints, Scores, Words
 from hedgerow.errors import DeadlineExceeded, FrameError, PeerLost
 from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.double import opened, relayed_to
@@ -27,6 +26,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     MaskedHistogram,
     MaskKey,
     NextStep,
+    Plan,
     RelayedSeeds,
     SealedSeeds,
     Unmasking,
@@ -60,14 +60,9 @@ class Gathering:
 
     def tell(self, message: Message, own: Callable[[Owner], object] | None = None) -> None:
         """The same message to all owners; `own` does with the coordinator's own rows what owners do on receiving it."""
-        for owner in self.owners:
-            self._send(owner, message)
+        self.me.send_all(self.owners, message, even_if_lost=True)  # a loss is noticed when an answer is waited for
         if own is not None and self._own is not None:
             own(self._own)
-
-    def _send(self, owner: str, message: Message) -> None:
-        with contextlib.suppress(PeerLost):  # noticed when its answer is waited for
-            self.me.send(owner, message)
 
     def each(self, kind: type[M], own: Callable[[Owner], M] | None = None) -> dict[str, M]:
         """Every owner's own answer. PeerLost if one is gone."""
@@ -102,29 +97,28 @@ class Gathering:
         """Whether somebody was lost since the last keys: no sum may be asked for before there are new ones."""
         return bool(self._newly_lost)
 
-    def level_sum(self, step: NextStep, shape: tuple[int, ...]) -> Words:
+    def level_sum(self, step: NextStep, plan: Plan, shape: tuple[int, ...]) -> Words:
         """The sums of the nodes that a step asked for."""
         try:
-            if self._job.double_masking and step.start >= 0:
+            if self._job.double_masking and plan.start >= 0:
                 self._relay_seeds()
-            total = self.sum(MaskedHistogram, shape, lambda owner: owner.take(step))
+            total = self.sum(MaskedHistogram, shape, lambda owner: owner.take(step, plan))
         except SumLost:
             if self._job.double_masking:
                 self._give_up_sum()
             raise
-        return self._open(total, step) if self._job.double_masking else total
+        return self._open(total, plan) if self._job.double_masking else total
 
     def _relay_seeds(self) -> None:
         """Pass on the sealed seeds of a tree."""
         sealed = self._from_each(SealedSeeds)
         self.rounds += 1
         if self._newly_lost:
-            for owner in self.owners:
-                self._send(owner, RelayedSeeds((), *pack_blobs([])))
+            self.tell(RelayedSeeds((), *pack_blobs([])))
             self._gave_up_seeds = True
             raise SumLost
         for owner in self.owners:
-            self._send(owner, relayed_to(owner, sealed))
+            self.me.send_all([owner], relayed_to(owner, sealed), even_if_lost=True)
 
     def _give_up_sum(self) -> None:
         """Let nobody answer for a sum that is not complete."""
@@ -132,13 +126,13 @@ class Gathering:
             self.tell(WhoSent((), tuple(self._newly_lost)))
         self._gave_up_seeds = False
 
-    def _open(self, total: Words, step: NextStep) -> Words:
+    def _open(self, total: Words, plan: Plan) -> Words:
         """Take the owners' own masks off; those who do not answer any more are lost, but not their sums."""
         owners = frozenset(self.owners)
         self.tell(WhoSent(tuple(self.owners), ()))
         answers = self._from_each(Unmasking)
         self.rounds += 1
-        return opened(total, Position(TREES, step.tree, step.level, step.part), owners, answers)
+        return opened(total, Position(TREES, plan.tree, plan.level, plan.part), owners, answers)
 
     def _from_each(self, kind: type[M]) -> dict[str, M]:
         """The answers of those who are there; the others are lost."""
@@ -150,21 +144,22 @@ class Gathering:
                 self._lose(owner, problem)
         return answers
 
-    def step(self, **what: Any) -> NextStep:
+    def step(
+        self, plan: Plan, feature: Ints, goes_left: Bytes, leaf_values: Scores, build: Ints
+    ) -> tuple[NextStep, Plan]:
         """Tell all owners how to go on, after new keys if somebody was lost."""
-        self._tree = what["tree"]
-        new_round = 0
+        self._tree = plan.tree
         if self._newly_lost:
             self.round_id += 1
-            new_round = self.round_id
-        message = NextStep(new_round=new_round, lost=tuple(self._newly_lost), **what)
-        self._newly_lost = []
+            plan = plan._replace(new_round=self.round_id)
+            self._newly_lost = []
+        message = NextStep(np.array(plan, np.int64), feature, goes_left, leaf_values, build)
         self.tell(message)
-        if new_round:
+        if plan.new_round:
             self.exchange_keys()
-        if self._own is not None and not len(message.build):
-            self._own.take(message)
-        return message
+        if self._own is not None and not len(build):
+            self._own.take(message, plan)
+        return message, plan
 
     # --- keys and dropouts -------------------------------------------------------------------------------------------
 

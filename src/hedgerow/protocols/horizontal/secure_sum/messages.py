@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hedgerow.ledger import Exact, Public, Result, Sealed, SecureSum
 from hedgerow.transport.frames import Float32s, Float64s, Int32s, Int64s, Message, UInt8s, UInt64s
@@ -141,15 +142,20 @@ class Start(Message, name="horizontal.start", version=1):
 class NextStep(Message, name="horizontal.next_step", version=1):
     """Coordinator to owners. In this order: new keys, descend, close the tree, begin one, sum some nodes."""
 
-    discloses = Result("the splits and leaf values of the growing model, and which owners were lost")
-    new_round: int  # agree on new keys first; 0: keep those we have
-    lost: tuple[str, ...]
+    discloses = Result("the splits and leaf values of the growing model")
+    plan: Int64s  # the numbers of a `Plan`
     feature: Int64s  # [nodes] feature that each active node splits on, -1 for a leaf; empty: stay
     goes_left: UInt8s  # [nodes, 32] one bit per code
-    last: bool  # the children are leaves
     leaf_values: Float32s  # empty: the tree goes on
-    start: int  # output that the next tree is for; -1: no new tree
     build: Int64s  # nodes to sum; empty: that was all
+
+
+class Plan(NamedTuple):
+    """The numbers of a `NextStep`, in one array because there is one in every level of every tree."""
+
+    new_round: int  # agree on keys for this round first; 0: keep those there are
+    last: int  # 1: the children are leaves
+    start: int  # output that the next tree is for; -1: no new tree
     tree: int  # where the masks of the answer are taken from
     level: int
     part: int
@@ -204,19 +210,14 @@ class Unmasking(Message, name="horizontal.unmasking", version=1):
 
 @dataclass(frozen=True, slots=True)
 class FinishedModel(Message, name="horizontal.finished_model", version=1):
-    """Coordinator to owners: all trees, their nodes one after the other."""
+    """Coordinator to owners: all trees, their nodes one after the other; what follows from these is left out."""
 
     discloses = Result("the whole model")
     tree_ends: Int64s  # [trees] where each tree's nodes end
     feature: Int32s
     bin: Int32s
-    threshold: Float64s
     missing_left: UInt8s
-    left: Int32s
-    right: Int32s
     value: Float32s
     gain: Float32s
     cover: Float64s
-    level_set: Int32s
-    set_ends: Int64s  # [trees]
-    left_levels: UInt8s  # [sets, 32] one bit per level
+    left_levels: UInt8s  # [splits by levels, 32] one bit per level

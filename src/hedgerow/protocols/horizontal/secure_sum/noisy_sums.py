@@ -14,7 +14,7 @@ from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for, share_of_sigma, sigma_for_mu
-from hedgerow.privacy.events import DiscreteGaussian, Event
+from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum
@@ -38,7 +38,8 @@ def add_up(parts: Mapping[str, NoisySum | NoisyCells], n_sums: int, honest: int)
         total += part.values
     sigma = min(part.sigma for part in parts.values())
     sensitivity = max(part.sensitivity for part in parts.values())
-    return Released(total.view(np.int64), DiscreteGaussian(sensitivity, sigma, n_sums, honest))
+    event = DiscreteGaussian(sensitivity, sigma, n_sums, honest) if sigma > 0 else NonPrivate("no noise was added")
+    return Released(total.view(np.int64), event)
 
 
 class NoisyGrid:

@@ -32,6 +32,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     MaskedTotals,
     NextStep,
     NoisyCells,
+    Plan,
     Probes,
     Start,
     TableDescription,
@@ -70,24 +71,25 @@ def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, 
     own_masks = OwnMasks(me, job, secrets) if job.double_masking else None
     while True:
         step = me.recv(to, NextStep)
-        if step.new_round:
-            if step.new_round <= round_id:
-                raise ProtocolError(f"{me.name} was asked to go back from key round {round_id} to {step.new_round}")
-            round_id, secrets = agree_on_secrets(me, job, step.new_round)
+        plan = Plan(*step.plan.tolist())
+        if plan.new_round:
+            if plan.new_round <= round_id:
+                raise ProtocolError(f"{me.name} was asked to go back from key round {round_id} to {plan.new_round}")
+            round_id, secrets = agree_on_secrets(me, job, plan.new_round)
             masks = make_masks(me, secrets)
             own_masks = OwnMasks(me, job, secrets) if job.double_masking else None
-        position = Position(TREES, step.tree, step.level, step.part)
-        if position <= last and not (step.new_round and step.level == 0 and position == last):
+        position = Position(TREES, plan.tree, plan.level, plan.part)
+        if position <= last and not (plan.new_round and plan.level == 0 and position == last):
             # With new keys a sum could be asked for that was already given with the old ones; only a first sum of a
             # tree, which nobody can have finished, may be repeated among those who are left.
             raise ProtocolError(f"{me.name} was asked for the sums of {position} after those of {last}")
         last = position
-        sums = owner.take(step)
+        sums = owner.take(step, plan)
         if sums is None:
             return
         if own_masks is None:
             me.send(to, MaskedHistogram(masks.hide(sums, position, out=sums)))
-        elif step.start < 0 or own_masks.begin_tree(step.tree):
+        elif plan.start < 0 or own_masks.begin_tree(plan.tree):
             me.send(to, MaskedHistogram(own_masks.hide(sums, position)))
             own_masks.help_to_open(position)
 
@@ -190,18 +192,18 @@ class Owner:
         self._cells = np.empty((0, self._rows.layout.n_cells), np.int64)
         self._slots = np.empty(0, np.int64)
 
-    def take(self, step: NextStep) -> Words | None:
+    def take(self, step: NextStep, plan: Plan) -> Words | None:
         """Do what the coordinator asks for; the sums of the nodes it wants, or None when training is over."""
         rows = self._rows
         # Received arrays are read-only, for which kernels would be compiled once more; copies of a few numbers are not.
         if len(step.feature):
-            rows.descend(step.feature.copy(), np.unpackbits(step.goes_left, axis=1), last=step.last)
+            rows.descend(step.feature.copy(), np.unpackbits(step.goes_left, axis=1), last=bool(plan.last))
         if len(step.leaf_values):
             rows.finish_tree(step.leaf_values.copy())
-        if step.start >= 0:
-            if step.start == 0:
+        if plan.start >= 0:
+            if plan.start == 0:
                 rows.gradients()
-            rows.start_tree(step.start)
+            rows.start_tree(plan.start)
         if not len(step.build):
             return None
         return self._sums(step.build.copy())
@@ -220,8 +222,8 @@ class Owner:
     def finish(self, message: FinishedModel) -> Ensemble:
         """The whole model."""
         ensemble = Ensemble(self.mapper, self.loss.name, self._base_scores, classes=self.classes)
-        for tree in read_model(message):
-            ensemble.append(tree)
+        for tree in read_model(message, self.mapper):
+            ensemble.append(tree, checked=True)
         return ensemble
 
 

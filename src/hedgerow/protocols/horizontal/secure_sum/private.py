@@ -14,7 +14,7 @@ An owner that is lost ends the run: its noise is missing from the sum, and askin
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
+from hedgerow.privacy.budget import Budget
 from hedgerow.privacy.events import Event
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering
@@ -55,8 +56,8 @@ def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     start = me.recv(to, Start)
     mapper = _mapper(_schema(job), start.edges, start.ends)
     ensemble = Ensemble(mapper, loss_of(_schema(job)), start.base_scores.copy(), classes=_schema(job).classes)
-    for tree in read_model(me.recv(to, FinishedModel)):
-        ensemble.append(tree)
+    for tree in read_model(me.recv(to, FinishedModel), mapper):
+        ensemble.append(tree, checked=True)
     return ensemble
 
 
@@ -72,11 +73,14 @@ class PrivateOwner:
             labels = np.array(data.classes, dtype=object)[data.labels.astype(np.intp)]
         self._rows = PrivateRows.read(data.table, labels, schema, n_threads=data.n_threads, where=me.name)
         self._me, self._job = me, job
+        # The owner keeps its own account: what the coordinator asks for beyond the job's budget is not answered.
+        self._budget = Budget(*budget_of(job))
 
     def answer(self, wanted: SumWanted) -> tuple[NoisySum, Event]:
         """The sums that are asked for, with this owner's noise, and the event of that noise."""
         request = _request(wanted)
         honest = self._job.assumed_honest
+        self._budget.spend(request.event(honest))
         values, event = discrete_gaussian(
             self._rows.answer(request),
             sensitivity=request.sensitivity,
@@ -89,7 +93,7 @@ class PrivateOwner:
 
 def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble:
     """The coordinator under dp: all that it learns are noisy sums."""
-    schema, (epsilon, delta) = _schema(job), cast("tuple[float, float]", job.dp)
+    schema, (epsilon, delta) = _schema(job), budget_of(job)
     own = None if data is None else PrivateOwner(me, data, job)
     gathering = Gathering(me, job, None)
     gathering.exchange_keys()
@@ -103,6 +107,8 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
         parts = gathering.each(NoisySum)
         if own is not None:
             parts[me.name], _ = own.answer(wanted)
+        if recipe.n_requests is not None:
+            me.report(request.number + 1, recipe.n_requests)
         return add_up(parts, request.n_sums, honest)
 
     model = recipe.run(release)
@@ -143,6 +149,13 @@ def _mapper(schema: Schema, edges: Floats, ends: Ints) -> BinMapper:
             for feature in grid_of(schema).features
         )
     )
+
+
+def budget_of(job: Job) -> tuple[float, float]:
+    """The (epsilon, delta) of a job that has one."""
+    if job.dp is None:
+        raise ProtocolError("a private training needs a budget")
+    return job.dp
 
 
 def _schema(job: Job) -> Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,9 +48,11 @@ class SecureSum(Protocol):
             raise InvalidParameter(
                 f"{NAME}: an owner may not be called {COORDINATOR!r} unless coordinator={COORDINATOR!r} makes it one"
             )
+        for name, value in options.items():
+            options[name] = value.item() if isinstance(value, np.generic) else value  # the job is JSON-able
         for name in ("classes", "dp"):
             if options.get(name) is not None:
-                options[name] = tuple(options[name])
+                options[name] = _as_tuple(name, options[name])
         return Job(
             owners=request.parties,
             run_id=request.run_id,
@@ -101,6 +103,12 @@ class SecureSum(Protocol):
         return statement(job, meta)
 
 
+def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidParameter(f"{NAME}: {name} must be a list or a tuple, got {value!r}")
+    return tuple(entry.item() if isinstance(entry, np.generic) else entry for entry in value)
+
+
 def _made_up_rows(rng: np.random.Generator, job: Job) -> PartyData:
     n_rows = 40
     numbers = rng.normal(size=(n_rows, 2))
@@ -110,10 +118,14 @@ def _made_up_rows(rng: np.random.Generator, job: Job) -> PartyData:
         Column("narrow", numbers[:, 1].astype(np.float32)),
         Column("level", levels, ("a", "b")),
     )
-    labels = np.arange(n_rows) % max(2, len(job.classes or ())) if job.task == "classification" else numbers[:, 0]
+    if job.task == "classification":
+        labels = (np.arange(n_rows) % max(2, len(job.classes or ()))).astype(np.float64)
+    else:  # such as every loss takes, and within the range that was declared for the real ones
+        low, high = job.boosting.label_range or (0.0, 1.0)
+        labels = np.linspace(low, high, n_rows)
     classes = tuple(job.classes or (0, 1)) if job.task == "classification" else None
     table = Table(columns, n_rows, tuple(column.name for column in columns), has_names=True)
-    return PartyData(table, labels.astype(np.float64), classes)
+    return PartyData(table, labels, classes)
 
 
 def _made_up_schema(job: Job) -> Schema:

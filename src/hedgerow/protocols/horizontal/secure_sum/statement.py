@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, Job
 from hedgerow.protocols.protocol import Statement
 
-NOT_COVERED = (
-    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies, owners who work "
-    "together with the coordinator (all but one of them together learn the last one's sums), what owners tell in the "
-    "clear (column names, types, levels, classes or label range), the choice of parameters, and who took part."
-)
+NOT_COVERED = "All parties were taken to follow the protocol, and to be curious."
 
 
 def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
@@ -26,7 +23,7 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         _about_sums(job, masked=masked),
         _about_edges(job, meta),
         _about_model(job, meta),
-        NOT_COVERED,
+        f"{NOT_COVERED} Not covered: {', '.join(_not_covered(job))}.",
     ]
     facts = {
         "protocol": NAME,
@@ -35,14 +32,37 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "coordinator": job.coordinator,
         "masked": masked,
         "adversary": "honest but curious; the coordinator alone, or one owner alone",
-        "model_is_private": "privacy" in meta,
+        "model_is_private": _is_private(meta),
         "privacy": meta.get("privacy"),
         "edges": job.quantiles if job.dp is None else "public grid",
         "edges_privacy": meta.get("edges_privacy"),
         "rounds": meta.get("rounds"),
-        "stamp": None if masked or job.dp is not None else "NO MASKING",
+        "stamp": _stamp(job, meta, masked=masked),
     }
     return Statement("\n".join(sentences), facts)
+
+
+def _not_covered(job: Job) -> list[str]:
+    items = ["a party that lies"]
+    if job.dp is None:
+        items += [
+            "owners who work together with the coordinator (all but one of them together learn the last one's sums)",
+            "what owners tell in the clear (column names, types, levels, classes or label range)",
+        ]
+    else:
+        items.append("the public schema, if it was made from the data")
+    return [*items, "the choice of parameters", "who took part"]
+
+
+def _stamp(job: Job, meta: Mapping[str, Any], *, masked: bool) -> str | None:
+    if job.dp is not None:
+        return None if _is_private(meta) else "NOT PRIVATE"
+    return None if masked else "NO MASKING"
+
+
+def _is_private(meta: Mapping[str, Any]) -> bool:
+    spent = meta.get("privacy")
+    return spent is not None and math.isfinite(spent["epsilon"])
 
 
 def _about_sums(job: Job, *, masked: bool) -> str:
@@ -78,7 +98,7 @@ def _about_edges(job: Job, meta: Mapping[str, Any]) -> str:
 
 def _about_model(job: Job, meta: Mapping[str, Any]) -> str:
     spent = meta.get("privacy")
-    if job.dp is None or spent is None:
+    if spent is None or not _is_private(meta):
         return "The model is not differentially private: it may remember single rows, and every owner has it."
     return (
         f"The model, and every sum that the coordinator saw, is ({spent['epsilon']:.4g}, {spent['delta']:.3g})-"

@@ -1,0 +1,184 @@
+"""Who learns what, protocol by protocol: the page README.md beside this file, written from the message classes.
+
+    python -m hedgerow.protocols.who_learns_what
+
+writes it anew. Nothing on the page is made up here: messages, directions and disclosures come from the classes that are
+sent, the words around them from the docstring and the statement of each protocol. A test compares page and classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.errors import ProtocolError
+from hedgerow.ledger import Disclosure, Public
+from hedgerow.protocols.protocol import Protocol, Request, find, names
+from hedgerow.schema import Schema
+from hedgerow.transport.frames import Message, registered
+
+PAGE = Path(__file__).with_name("README.md")
+COMMAND = "python -m hedgerow.protocols.who_learns_what"
+
+_WAY = re.compile(r"(?P<sender>[A-Z][a-z ]+?) to (?P<receiver>[a-z ]+?)s?(?P<relayed>, to be passed on)?[:.] ")
+_KNOWING = "What each ends up knowing. "
+_ASSUMING = "Honest but curious"
+
+
+class Example(NamedTuple):
+    """A run whose statement is shown: its options, and what its model would say about its training."""
+
+    title: str
+    parties: tuple[str, ...] = ("anna", "ben", "carla")
+    options: Mapping[str, Any] = {}
+    meta: Mapping[str, Any] = {}
+
+
+EXAMPLES = {
+    "horizontal.secure_sum": (
+        Example(
+            "with dp=(1, 1e-6)",
+            ("anna", "ben", "carla"),
+            {"dp": (1.0, 1e-6), "schema": Schema.from_public(bounds={"age": (0, 120)}, classes=[0, 1])},
+            {"privacy": {"epsilon": 1.0, "delta": 1e-6}},
+        ),
+        Example("with two owners", ("anna", "ben"), {"accept_no_masking": True}),
+    )
+}
+
+
+class Way(NamedTuple):
+    """Who sends a message to whom."""
+
+    sender: str
+    receiver: str
+    relayed: bool  # the receiver passes it on
+
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}" + (", who passes it on" if self.relayed else "")
+
+
+def way_of(kind: type[Message]) -> Way:
+    """Sender and receiver, which the first words of every message's docstring state: "Owner to coordinator: ..."."""
+    found = _WAY.match(inspect.getdoc(kind) or "")
+    if found is None:
+        raise ProtocolError(f"the docstring of {kind.__name__} must begin with its way, as 'Owner to coordinator: ...'")
+    return Way(found["sender"].lower(), found["receiver"], found["relayed"] is not None)
+
+
+def disclosure_of(kind: type[Message]) -> Disclosure:
+    """What the receiver of a message learns."""
+    disclosure = getattr(kind, "discloses", None)
+    if not isinstance(disclosure, Disclosure):
+        raise ProtocolError(f"{kind.__name__} does not state what it discloses")
+    return disclosure
+
+
+def messages_of(protocol: Protocol) -> list[type[Message]]:
+    """The messages of a protocol, in the order in which its modules define them."""
+    home = package_of(protocol).__name__
+    return [kind for kind in registered().values() if kind.__module__.startswith(f"{home}.")]
+
+
+def package_of(protocol: Protocol) -> ModuleType:
+    """The package that holds all of a protocol."""
+    return sys.modules[type(protocol).__module__.rpartition(".")[0]]
+
+
+def page() -> str:
+    """The whole page."""
+    origin = (
+        f"Written by `{COMMAND}` from the classes of the messages; a test fails when the two differ. Every message "
+        "that is sent or received is also in the ledger of the run, with the same words."
+    )
+    parts = ["# Who learns what", origin]
+    protocols = [find(name) for name in names()]
+    parts += _legend([disclosure_of(kind) for protocol in protocols for kind in messages_of(protocol)])
+    for protocol in protocols:
+        parts += _section(protocol)
+    return "\n\n".join(parts) + "\n"
+
+
+def _legend(disclosures: Iterable[Disclosure]) -> list[str]:
+    """What the words for protection mean, by the classes they come from."""
+    meaning = {d.protection: _first_paragraph(inspect.getdoc(type(d)) or "") for d in disclosures}
+    return ["How something is protected:", _table(("protection", "meaning"), meaning.items())]
+
+
+def _section(protocol: Protocol) -> list[str]:
+    paragraphs = _paragraphs(inspect.getdoc(package_of(protocol)) or "")
+    kinds = messages_of(protocol)
+    rows = [
+        (f"`{kind.__name__}`", str(way_of(kind)), disclosure_of(kind).of, disclosure_of(kind).protection)
+        for kind in kinds
+    ]
+    parts = [
+        f"## {protocol.name}",
+        _sentence(paragraphs[0].removeprefix(f"{protocol.name}: ")),
+        "### Messages",
+        _table(("message", "from → to", "what the receiver learns", "protection"), rows),
+        "### What each role ends up knowing",
+        *(p.removeprefix(_KNOWING) for p in paragraphs if p.startswith(_KNOWING)),
+        "From messages, beside what is public:",
+    ]
+    parts += [_learned(role, kinds) for role in dict.fromkeys(way_of(kind).receiver for kind in kinds)]
+    parts += [
+        "### What this rests on, and what is not protected",
+        *(p for p in paragraphs if p.startswith(_ASSUMING)),
+    ]
+    for example in (Example("with three parties"), *EXAMPLES.get(protocol.name, ())):
+        parts += [f"What a run {example.title} states in the end:", _quoted(_stated(protocol, example))]
+    return parts
+
+
+def _stated(protocol: Protocol, example: Example) -> str:
+    request = Request(example.parties, "example", "classification", BoostingParams(), MAX_BINS, example.options)
+    job = protocol.job(request)
+    return str(protocol.statement(job, example.meta))
+
+
+def _quoted(words: str) -> str:
+    return "\n".join(f"> {line}  " for line in words.splitlines())
+
+
+def _learned(role: str, kinds: Sequence[type[Message]]) -> str:
+    learned = [
+        f"- {disclosure_of(kind).words}"
+        for kind in kinds
+        if way_of(kind).receiver == role and not isinstance(disclosure_of(kind), Public)
+    ]
+    return "\n".join([f"**{_sentence(role)}**", "", *dict.fromkeys(learned)])
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Paragraphs as single lines; indented ones (pictures) are left out."""
+    return [" ".join(part.split()) for part in text.split("\n\n") if not part.startswith(" ")]
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _first_paragraph(text: str) -> str:
+    return _paragraphs(text)[0]
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

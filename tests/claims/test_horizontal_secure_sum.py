@@ -1,0 +1,331 @@
+"""What horizontal.secure_sum claims and does not claim, put to the test by adversaries that have real transcripts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hedgerow.attacks.singleton_cells import Public, find_single_records, score
+from hedgerow.crypto.masking import KeyPair, Position, pair_secret
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.exchange import ExchangedCells
+from hedgerow.errors import InvalidParameter, ProtocolError
+from hedgerow.federation import Federation
+from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
+from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted
+from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
+from hedgerow.protocols.private_boosting.requests import COUNT_UNIT
+from hedgerow.schema import Schema
+from hedgerow.testing.horizontal import codes_of, make_pooled, share_out
+from hedgerow.testing.transcripts import Recording, as_seen, own_parts, plan_of, play, summed_levels, vanishing_at
+from hedgerow.transport.frames import decode, encode, peek
+
+N_ROWS = 600
+TREES_OF_THE_PAPER = BoostingParams(n_iterations=20, max_depth=3)
+
+
+def make_run(n_owners, recorded, **changes):
+    """Owners of equal size, a run, and what was recorded."""
+    pooled = make_pooled(np.random.default_rng(1), N_ROWS)
+    data = share_out(pooled, [N_ROWS // n_owners] * n_owners)
+    job = Job(**{"owners": tuple(data), "run_id": "r", "boosting": TREES_OF_THE_PAPER, "max_bins": 64, **changes})
+    played = play(PROTOCOL, job, data, around=dict.fromkeys(recorded, Recording))
+    assert played.errors == {}
+    model = played.results[job.coordinator]
+    public = Public.of_job(ExchangedCells(model.mapper).first, N_ROWS)
+    return played, pooled, data, job, model, public
+
+
+def attacked(seen, public, pooled, rows, model):
+    """The attack's score against some of the rows."""
+    part = pooled.rows(rows)
+    return score(find_single_records(seen, public), seen, codes_of(part, model), part.labels)
+
+
+# --- D8, singleton cells -------------------------------------------------------------------------------------------
+
+
+def test_a_partner_of_two_reads_labels_off_unmasked_sums():
+    """Two owners, one of them coordinating: the other's histograms arrive as they are, and labels with them."""
+    played, pooled, _, _, model, public = make_run(2, ["ben"], coordinator="ben", accept_no_masking=True)
+    seen = as_seen(summed_levels(played.recording("ben")), lambda summed: summed.parts["anna"])
+    result = attacked(seen, public, pooled, np.arange(N_ROWS // 2), model)
+    assert result.cells > 500
+    assert result.label_accuracy > 0.99
+    assert result.share_of_records > 0.5
+
+
+def test_a_partner_of_two_subtracts_its_own_part():
+    """Two owners and a coordinator that tells one of them the sums: what it has not sent itself is the other's."""
+    played, pooled, data, job, model, public = make_run(2, ["coordinator", "ben"], accept_no_masking=True)
+    sums = as_seen(summed_levels(played.recording("coordinator")), lambda summed: summed.sums)
+    own = own_parts(played.recording("ben"), data["ben"], job)
+    others = [level.without(part.view(np.int64)) for level, part in zip(sums, own, strict=True)]
+    result = attacked(others, public, pooled, np.arange(N_ROWS // 2), model)
+    assert result.label_accuracy > 0.99
+    assert result.share_of_records > 0.5
+    both = attacked(sums, public, pooled, np.arange(N_ROWS), model)
+    assert both.share_of_records < result.share_of_records
+
+
+def test_deep_trees_expose_whole_records():
+    """A record that is alone in a node shows all its bins."""
+    deep = BoostingParams(n_iterations=20, max_depth=6, min_child_weight=0.0)
+    played, pooled, _, _, model, public = make_run(2, ["ben"], coordinator="ben", accept_no_masking=True, boosting=deep)
+    seen = as_seen(summed_levels(played.recording("ben")), lambda summed: summed.parts["anna"])
+    result = attacked(seen, public, pooled, np.arange(N_ROWS // 2), model)
+    assert result.label_accuracy > 0.99
+    assert result.whole_records > 5
+
+
+def test_two_owners_are_refused_by_default():
+    """Nobody gets into that situation without having written so, and then the model says it."""
+    rng = np.random.default_rng(2)
+    data = {name: (rng.normal(size=(60, 3)), rng.integers(0, 2, 60)) for name in ("anna", "ben")}
+    federation = Federation.horizontal(data)
+    with pytest.raises(InvalidParameter, match="with 2 owners protects nothing"):
+        federation.fit("horizontal.secure_sum", n_estimators=2)
+    run = federation.fit("horizontal.secure_sum", n_estimators=2, accept_no_masking=True)
+    assert run.model.ensemble_.meta["stamp"] == "NO MASKING"
+    assert "NO MASKING" in str(run.statement())
+
+
+def test_one_owners_message_among_three_shows_nothing():
+    """Under masks the attack finds no cell in any single message, nor in the sum of two of the three."""
+    played, _, _, _, _, public = make_run(3, ["coordinator"])
+    levels = list(summed_levels(played.recording("coordinator")))
+    for names in (["anna"], ["ben"], ["anna", "carla"]):
+
+        def part(summed, names=names):
+            return np.sum([summed.parts[name] for name in names], axis=0, dtype=np.uint64)
+
+        assert find_single_records(as_seen(levels, part), public) == []
+
+
+def test_masked_messages_are_uniform():
+    """All bytes of all messages of an owner are equally frequent, though most of the histogram is empty cells."""
+    played, _, _, _, _, _ = make_run(3, ["coordinator"])
+    for name in ("anna", "ben", "carla"):
+        sent = played.recording("coordinator").messages(MaskedHistogram, "received", name)
+        counts = np.bincount(np.concatenate([m.values.reshape(-1).view(np.uint8) for m in sent]), minlength=256)
+        expected = counts.sum() / 256
+        # 255 degrees of freedom: mean 255, standard deviation 22.6.
+        assert ((counts - expected) ** 2 / expected).sum() < 255 + 6 * 22.6
+
+
+def test_sums_over_all_owners_still_single_out_records():
+    """Masking is no anonymity: a row alone in a cell, of all owners' rows, shows its label. The statement says so."""
+    played, pooled, _, job, model, public = make_run(3, ["coordinator"])
+    seen = as_seen(summed_levels(played.recording("coordinator")), lambda summed: summed.sums)
+    result = attacked(seen, public, pooled, np.arange(N_ROWS), model)
+    assert result.label_accuracy > 0.99
+    assert 0.02 < result.share_of_records < 1.0
+    words = str(PROTOCOL.statement(job, model.meta))
+    assert "Sums are not anonymous: where one row is alone in a cell, they show its gradient and so its label" in words
+
+
+# --- dp ------------------------------------------------------------------------------------------------------------
+
+SCHEMA = Schema.from_public(
+    bounds={"x0": (-4.0, 4.0), "x1": (-40.0, 40.0), "x2": (-400.0, 400.0), "few": (0.0, 2.0)},
+    levels={"kind": [f"level {letter}" for letter in "abcde"]},
+    integers=["x1", "few"],
+    may_be_missing=True,
+    classes=[0, 1],
+)
+
+
+def test_under_dp_there_is_nothing_to_work_on():
+    """No histogram of gradients is ever sent; and cells of noisy counts that look like one record are not."""
+    pooled = make_pooled(np.random.default_rng(1), N_ROWS)
+    data = share_out(pooled, [200, 200, 200])
+    job = Job(owners=tuple(data), run_id="r", dp=(1.0, 1e-5), schema=SCHEMA)
+    played = play(PROTOCOL, job, data, around={"coordinator": Recording})
+    recording = played.recording("coordinator")
+    assert list(summed_levels(recording)) == []
+    parts = [recording.messages(NoisySum, "received", name)[0].values for name in data]
+    pairs = np.sum(parts, axis=0, dtype=np.uint64).view(np.int64).reshape(-1, 2)
+    grid = grid_of(SCHEMA)
+    codes, labels = grid.transform(pooled.table), pooled.labels
+    truth = np.concatenate(
+        [
+            np.stack([np.bincount(own[labels == y], minlength=n)[:n] for y in (1, 0)], axis=1)
+            for own, n in zip(codes, cells_of(SCHEMA, grid), strict=True)
+        ]
+    )
+    exact = truth.sum(axis=1) == 1
+    assert exact.sum() > 50  # without noise there would be much to find
+    nearest = np.round(pairs / COUNT_UNIT)
+    claimed = (nearest.sum(axis=1) == 1) & (nearest.min(axis=1) == 0)
+    right = claimed & (nearest == truth).all(axis=1)
+    assert right.sum() <= 0.1 * exact.sum()
+    assert np.abs(pairs / COUNT_UNIT - truth).mean() > 3
+
+
+# --- masks are used once -------------------------------------------------------------------------------------------
+
+
+def two_masks():
+    """The masks of two owners of one round, as the protocol makes them."""
+    anna, ben = KeyPair.generate(), KeyPair.generate()
+
+    class Me:
+        name = "anna"
+
+    how = {"run_id": "r", "round_id": 1}
+    return (
+        make_masks(Me, {"ben": pair_secret(anna, ben.public, me="anna", peer="ben", **how)}),
+        pair_secret(ben, anna.public, me="ben", peer="anna", **how),
+    )
+
+
+def test_a_position_cannot_be_used_twice():
+    """The masks that owners really use refuse a position that is not later than the last one."""
+    masks, _ = two_masks()
+    values = np.zeros(5, np.uint64)
+    masks.hide(values, Position(TREES, 3, 1, 0))
+    for position in (Position(TREES, 3, 1, 0), Position(TREES, 3, 0, 5), Position(TREES, 2, 9), Position(0, 9)):
+        with pytest.raises(ProtocolError, match="cannot be used"):
+            masks.hide(values, position)
+    masks.hide(values, Position(TREES, 3, 1, 1))
+
+
+class Meddling(Recording):
+    """A coordinator whose messages are changed, or repeated, on their way out."""
+
+    kind = NextStep.NAME
+    tree, level = 1, 1
+
+    def send(self, to, frame):
+        """Pass on what `meddle` makes of the frame."""
+        for each in self.meddle(frame) if peek(frame)[0] == self.kind else [frame]:
+            super().send(to, each)
+
+
+def meddled(kind, n_owners=3, lost=None, **changes):
+    """How a run ends whose coordinator does not keep to the rules."""
+    pooled = make_pooled(np.random.default_rng(3), 200)
+    data = share_out(pooled, [200 // n_owners] * n_owners)
+    job = Job(
+        **{"owners": tuple(data), "run_id": "r", "boosting": BoostingParams(n_iterations=4, max_depth=3), **changes}
+    )
+    around = {name: vanishing_at(*when) for name, when in (lost or {}).items()}
+    return play(PROTOCOL, job, data, around={"coordinator": kind, **around}), data
+
+
+def refusals(played, data):
+    """The owners' own errors, in words."""
+    return [str(played.errors[name]) for name in data if isinstance(played.errors.get(name), ProtocolError)]
+
+
+def test_an_owner_is_asked_twice_for_a_level():
+    """The same question again, with the same keys: the owner sends nothing and says why."""
+
+    class Twice(Meddling):
+        def meddle(self, frame):
+            plan = plan_of(decode(frame, NextStep))
+            return [frame, frame] if (plan.tree, plan.level) == (1, 1) else [frame]
+
+    played, data = meddled(Twice)
+    (refusal,) = refusals(played, data)[:1]
+    assert "was asked for the sums of Position(purpose=2, tree=1, level=1, part=0) after those of" in refusal
+    per_owner = [len(played.recording("coordinator").messages(MaskedHistogram, "received", name)) for name in data]
+    assert max(per_owner) <= 5  # three levels of the first tree, two of the second, and none again
+
+
+def test_an_owner_is_asked_for_an_earlier_level():
+    """Going back to the level before is no better."""
+
+    class Back(Meddling):
+        def meddle(self, frame):
+            step = decode(frame, NextStep)
+            plan = plan_of(step)
+            if (plan.tree, plan.level) == (1, 2):
+                frame = encode(replace(step, plan=np.array(plan._replace(level=0), np.int64)))
+            return [frame]
+
+    played, data = meddled(Back)
+    assert any(
+        "level=0, part=0) after those of Position(purpose=2, tree=1, level=1" in s for s in refusals(played, data)
+    )
+
+
+def test_an_owner_is_asked_again_after_new_keys():
+    """A level that was given with the old keys is not given with new ones: the two sums would differ by one owner."""
+
+    class Again(Meddling):
+        def meddle(self, frame):
+            step = decode(frame, NextStep)
+            plan = plan_of(step)
+            if plan.new_round == 2:
+                frame = encode(replace(step, plan=np.array(plan._replace(tree=1, level=1), np.int64)))
+            return [frame]
+
+    played, data = meddled(Again, n_owners=5, lost={"carla": (1, 1)}, min_owners=3)
+    words = refusals(played, data)
+    assert words
+    assert all(
+        "was asked for the sums of Position(purpose=2, tree=1, level=1, part=0) after" in sentence for sentence in words
+    )
+
+
+def test_an_owner_is_asked_to_go_back_to_old_keys():
+    """Keys of a round that is over are never made again."""
+
+    class Old(Meddling):
+        def meddle(self, frame):
+            step = decode(frame, NextStep)
+            plan = plan_of(step)
+            if (plan.tree, plan.level) == (1, 1):
+                frame = encode(replace(step, plan=np.array(plan._replace(new_round=1), np.int64)))
+            return [frame]
+
+    played, data = meddled(Old)
+    assert any("was asked to go back from key round 1 to 1" in sentence for sentence in refusals(played, data))
+
+
+def test_a_noisy_sum_is_not_answered_twice():
+    """Under dp a question that comes again is refused too: its second answer would halve the noise."""
+
+    class Twice(Meddling):
+        kind = SumWanted.NAME
+
+        def meddle(self, frame):
+            return [frame, frame] if decode(frame, SumWanted).number == 3 else [frame]
+
+    played, data = meddled(Twice, dp=(1.0, 1e-5), schema=SCHEMA, boosting=BoostingParams())
+    assert refusals(played, data)
+    for name in data:
+        assert len(played.recording("coordinator").messages(NoisySum, "received", name)) <= 3
+
+
+# --- what a dropout gives away -------------------------------------------------------------------------------------
+
+
+def test_sums_before_and_after_a_loss_tell_how_many_rows_were_lost_where():
+    """Squared loss: hessian sums are row counts, so the last root with an owner minus the first without is its own.
+
+    No node is summed both with and without the lost owner, but the root of every tree holds the same rows.
+    """
+    pooled = make_pooled(np.random.default_rng(5), 300, task="regression")
+    data = share_out(pooled, [80, 70, 60, 50, 40])
+    job = Job(
+        owners=tuple(data), run_id="r", task="regression", min_owners=3,
+        boosting=BoostingParams(n_iterations=4, max_depth=3, loss="squared"),
+    )  # fmt: skip
+    played = play(PROTOCOL, job, data, around={"coordinator": Recording, "carla": vanishing_at(2, 1)})
+    model = played.results["coordinator"]
+    roots = {
+        summed.plan.tree: summed.sums.view(np.int64)[0] & 0xFFFFFFFF
+        for summed in summed_levels(played.recording("coordinator"))
+        if summed.plan.level == 0 and summed.is_complete
+    }
+    assert set(roots) == {0, 1, 2, 3}
+    codes = codes_of(pooled.rows(np.arange(150, 210)), model)
+    lost = np.concatenate([np.bincount(own, minlength=f.n_codes) for own, f in zip(codes, model.features, strict=True)])
+    unit = (roots[2] - roots[3]).sum() // lost.sum()
+    np.testing.assert_array_equal(roots[2] - roots[3], lost * unit)
