@@ -463,7 +463,7 @@ def test_traffic_is_the_same_seen_from_both_sides(run):
 
 
 def test_ledgers_and_meters_count_the_same_bytes(run):
-    """Two records of the same frames."""
+    """The traffic of a party is what its book adds up to."""
     for name, ledger in run.ledgers.items():
         total = run.meters[name].total()
         assert sum(line.n_bytes for line in ledger.lines("disclosed")) == total.bytes_sent

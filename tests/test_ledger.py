@@ -12,6 +12,7 @@ from hedgerow.errors import HedgerowError
 from hedgerow.ledger import (
     Disclosure,
     Exact,
+    Kind,
     Ledger,
     LedgerMismatch,
     Line,
@@ -23,12 +24,14 @@ from hedgerow.ledger import (
 )
 
 PARTIES = ("hub", "bank", "shop")
-SUMS = SecureSum("sums per bin")
-SPLITS = Result("the splits")
-DISCLOSURES = {"test.sums": SUMS, "test.splits": SPLITS, "test.keys": Public("a key")}
+PROTECTED = SecureSum("sums per bin").protection
+SUMS = Kind("test.sums", 3, "sums per bin", PROTECTED)
+SPLITS = Kind("test.splits", 1, "the splits", "part of the result")
+KEYS = Kind("test.keys", 1, "a key", "public")
+KINDS = {kind.message: kind for kind in (SUMS, SPLITS, KEYS)}
 
 pairs = st.sampled_from([(a, b) for a in PARTIES for b in PARTIES if a != b])
-messages = st.tuples(pairs, st.sampled_from(sorted(DISCLOSURES)), st.integers(0, 2**40))
+messages = st.tuples(pairs, st.sampled_from(sorted(KINDS)), st.integers(0, 2**40))
 talks = st.lists(messages, min_size=1, max_size=12)
 
 
@@ -36,9 +39,8 @@ def books_of(talk):
     """The ledgers of all parties after ((sender, receiver), message, bytes), ... went over the wire."""
     books = {name: Ledger(name) for name in PARTIES}
     for (sender, receiver), message, n_bytes in talk:
-        said = DISCLOSURES[message]
-        books[sender].write("disclosed", receiver, message, 1, n_bytes, said)
-        books[receiver].write("learned", sender, message, 1, n_bytes, said)
+        books[sender].write("disclosed", receiver, KINDS[message], n_bytes)
+        books[receiver].write("learned", sender, KINDS[message], n_bytes)
     return books
 
 
@@ -46,10 +48,10 @@ def books_of(talk):
 def book():
     """The bank's book after two messages to the hub, one back, and one to the shop."""
     bank = Ledger("bank")
-    bank.write("disclosed", "hub", "test.sums", 3, 1_000, SUMS, {"mechanism": "gaussian", "sigma": 2.5})
-    bank.write("learned", "hub", "test.splits", 1, 70, SPLITS)
-    bank.write("disclosed", "hub", "test.sums", 3, 234, SUMS)
-    bank.write("disclosed", "shop", "test.keys", 1, 32, Public("a key"))
+    bank.write("disclosed", "hub", SUMS, 1_000, {"mechanism": "gaussian", "sigma": 2.5})
+    bank.write("learned", "hub", SPLITS, 70)
+    bank.write("disclosed", "hub", SUMS, 234)
+    bank.write("disclosed", "shop", KEYS, 32)
     return bank
 
 
@@ -60,7 +62,7 @@ def test_lines_hold_what_was_written(book):
     """Each line has its direction, peer, message, version, bytes, and the words of its disclosure."""
     first = next(iter(book))
     event = {"mechanism": "gaussian", "sigma": 2.5}
-    assert first == Line("disclosed", "hub", 1, "test.sums", 3, 1_000, "sums per bin", SUMS.protection, event)
+    assert first == Line("disclosed", "hub", 1, "test.sums", 3, 1_000, "sums per bin", PROTECTED, event)
     assert len(book) == 4
     assert repr(book) == "Ledger('bank', 4 lines)"
 
@@ -85,7 +87,7 @@ def test_lines_of_one_direction_and_peer(book):
 
 def test_events_are_those_of_the_own_noise(book):
     """Only noise in what this party disclosed counts, not what a peer says about its own."""
-    book.write("learned", "hub", "test.sums", 3, 8, SUMS, {"mechanism": "gaussian", "sigma": 9.0})
+    book.write("learned", "hub", SUMS, 8, {"mechanism": "gaussian", "sigma": 9.0})
     assert book.events() == [{"mechanism": "gaussian", "sigma": 2.5}]
 
 
@@ -108,7 +110,7 @@ def test_every_disclosure_says_how_it_is_protected(disclosure, words):
 def test_a_disclosure_of_no_kind_says_nothing():
     """The base class promises no protection, so it cannot be written down by mistake."""
     with pytest.raises(NotImplementedError):
-        Ledger("bank").write("disclosed", "hub", "test.sums", 1, 8, Disclosure("sums"))
+        _ = Disclosure("sums").words
 
 
 # --- showing ---------------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def test_a_ledger_read_back_goes_on_where_it_was(book):
     """Numbers of later messages follow those that were stored."""
     again = Ledger.from_json_lines("bank", book.to_json_lines())
     for each in (book, again):
-        each.write("disclosed", "hub", "test.sums", 3, 5, SUMS)
+        each.write("disclosed", "hub", SUMS, 5)
     assert list(again) == list(book)
     assert list(again)[-1].number == 3
 
@@ -242,7 +244,7 @@ TALK = [(("bank", "hub"), "test.sums", 80), (("hub", "bank"), "test.splits", 7),
         ("hub", [0, 1], "bank disclosed 2 messages to hub, who learned 1 of them"),
         ("bank", [0, 1], "bank disclosed 1 messages to hub, who learned 2 of them"),
         ("hub", [0, 2], "hub disclosed 0 messages to bank, who learned 1 of them"),
-        ("hub", [1, 2], r"message 1 from bank to hub: bank wrote \(1, 'test.sums', 1, 80"),
+        ("hub", [1, 2], r"message 1 from bank to hub: bank wrote \(1, 'test.sums', 3, 80"),
     ],
 )
 def test_a_missing_line_is_named(whose, keep, why):

@@ -62,6 +62,10 @@ class PeerLost(TransportError):
     """A peer that went away and did not come back in time."""
 
 
+class ProcessEnded(PeerLost):
+    """A party's process that ended before its role did, for instance because somebody killed it."""
+
+
 class DeadlineExceeded(TransportError, TimeoutError):
     """A message that did not come in time."""
 

@@ -232,7 +232,8 @@ def _run_in_memory(
     """Parties as threads that pass a baton."""
     protocol.rehearse(job)
     names = protocol.parties(job)
-    network = MemoryNetwork(names, link=link)
+    single = link is None and all(brought.n_threads == 1 for brought in data.values())
+    network = MemoryNetwork(names, link=link, one_core=single)
     parties = in_memory(network, names, deadline=deadline, on_progress=on_progress)
     roles = {name: role(protocol, parties[name], job, data.get(name)) for name in names}
     started = time.perf_counter()
@@ -241,7 +242,7 @@ def _run_in_memory(
     errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
     if names[0] in errors:
         party, error = root_cause(errors)
-        raise named(party, error)
+        raise named(party, error, names)
     results: dict[str, Ensemble] = {
         name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
     }

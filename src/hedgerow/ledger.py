@@ -112,48 +112,41 @@ class Line(NamedTuple):
         return {**self._asdict(), "event": None if self.event is None else dict(self.event)}
 
 
+class Kind(NamedTuple):
+    """What all messages of a class have in common."""
+
+    message: str
+    version: int
+    what: str
+    protection: str
+
+
 class Ledger:
     """The book of one party."""
 
     def __init__(self, party: str, lines: Iterable[Line] = ()) -> None:
         self.party = party
-        # All of a line but its number, which follows from the order.
-        self._written: list[tuple[str, str, str, int, int, str, str, Mapping[str, Any] | None]] = [
-            (
-                line.direction,
-                line.peer,
-                line.message,
-                line.version,
-                line.n_bytes,
-                line.what,
-                line.protection,
-                line.event,
-            )
-            for line in lines
-        ]
+        # Five entries per line, one after the other: thousands of tuples would keep the garbage collector busy.
+        self._written: list[Any] = []
+        for line in lines:
+            kind = Kind(line.message, line.version, line.what, line.protection)
+            self.write(line.direction, line.peer, kind, line.n_bytes, line.event)
 
     def write(
-        self,
-        direction: str,
-        peer: str,
-        message: str,
-        version: int,
-        n_bytes: int,
-        disclosure: Disclosure,
-        event: Mapping[str, Any] | None = None,
+        self, direction: str, peer: str, kind: Kind, n_bytes: int, event: Mapping[str, Any] | None = None
     ) -> None:
-        """Add a line."""
-        what = (disclosure.of, disclosure.protection)
-        self._written.append((direction, peer, message, version, n_bytes, *what, event))
+        """Add a line; its number follows from the order."""
+        self._written += (direction, peer, kind, n_bytes, event)
 
     def __iter__(self) -> Iterator[Line]:
         numbers: Counter[tuple[str, str]] = Counter()
-        for direction, peer, message, version, n_bytes, what, protection, event in self._written:
+        entries = iter(self._written)
+        for direction, peer, kind, n_bytes, event in zip(*[entries] * 5, strict=True):
             number = numbers[direction, peer] = numbers[direction, peer] + 1
-            yield Line(direction, peer, number, message, version, n_bytes, what, protection, event)
+            yield Line(direction, peer, number, kind.message, kind.version, n_bytes, kind.what, kind.protection, event)
 
     def __len__(self) -> int:
-        return len(self._written)
+        return len(self._written) // 5
 
     def __repr__(self) -> str:
         return f"Ledger({self.party!r}, {len(self)} lines)"

@@ -22,7 +22,7 @@ from typing import Any
 
 from hedgerow import errors
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, PeerLost
+from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
 from hedgerow.local_party import LEDGER, RESULT, write_folder
 from hedgerow.party import named, root_cause
@@ -61,8 +61,8 @@ def run_in_processes(
         finally:
             fleet.stop()
         if names[0] not in fleet.done:
-            party, error = root_cause(fleet.errors)
-            raise named(party, error)
+            party, error = root_cause({name: fleet.errors[name] for name in names if name in fleet.errors})
+            raise named(party, error, names)
         return _read_results(folders, fleet)
 
 
@@ -118,7 +118,7 @@ class _Fleet:
             name, event = self._next(until)
             if event is None or event["event"] == "failed":
                 self._note_end(name, event)
-                raise named(name, self.errors[name])
+                raise named(name, self.errors[name], self.processes)
             if event["event"] == "listening":
                 ports[name] = event["port"]
             elif event["event"] == "ready":
@@ -222,9 +222,9 @@ def _as_error(event: Mapping[str, Any]) -> BaseException:
 
 def _sudden_end(name: str, code: int | None, folder: Path) -> BaseException:
     if code is not None and code < 0:
-        return PeerLost(f"{name}: the process was killed by {signal.Signals(-code).name}")
+        return ProcessEnded(f"{name}: the process was killed by {signal.Signals(-code).name}")
     last = (folder / "stderr.txt").read_text().strip().splitlines()[-1:]
-    return PeerLost(f"{name}: the process ended with exit code {code}: {''.join(last) or 'no message'}")
+    return ProcessEnded(f"{name}: the process ended with exit code {code}: {''.join(last) or 'no message'}")
 
 
 def _read_results(folders: Mapping[str, Path], fleet: _Fleet) -> Outcome:

@@ -2,13 +2,14 @@
 
 `send` and `recv` are the only doors. `recv` names the sender and the type of the message, channels keep their order,
 and nobody can receive "from anyone"; so a result does not depend on scheduling, and what a party can know is visible in
-its code: its arguments plus its `recv` lines. Both doors write the ledger and the meter, so nothing passes unrecorded.
+its code: its arguments plus its `recv` lines. Both doors write the ledger, so nothing passes unrecorded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -19,10 +20,11 @@ from hedgerow.errors import (
     HedgerowError,
     PeerFailed,
     PeerLost,
+    ProcessEnded,
     ProtocolError,
     VersionMismatch,
 )
-from hedgerow.ledger import Disclosure, Ledger
+from hedgerow.ledger import Disclosure, Kind, Ledger
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import Message, decode, encode
 from hedgerow.transport.meter import Meter
@@ -52,7 +54,6 @@ class Party:
         self.peers = endpoint.peers
         self.rng = SecureRandom()
         self.ledger = Ledger(endpoint.name)
-        self.meter = Meter()
         self.log = logging.LoggerAdapter(LOGGER, {"party": endpoint.name})
         self._endpoint = endpoint
         self._identity, self._trust = identity, trust
@@ -74,9 +75,7 @@ class Party:
 
     def _send(self, to: str, message: Message, frame: bytes, event: Mapping[str, Any] | None) -> None:
         # The line is written first: a frame that may have left the house must be in the book, even if sending fails.
-        kind = type(message)
-        self.ledger.write("disclosed", to, kind.NAME, kind.VERSION, len(frame), _disclosure(kind), event)
-        self.meter.sent(to, kind.NAME, len(frame))
+        self.ledger.write("disclosed", to, _kinds.get(type(message)) or _kind_of(type(message)), len(frame), event)
         self._endpoint.send(to, frame)
 
     def recv(self, sender: str, kind: type[M], *, timeout: float | None = None) -> M:
@@ -89,13 +88,30 @@ class Party:
             message = decode(frame, kind)
         except (FrameError, VersionMismatch) as problem:
             raise type(problem)(f"{self.name} cannot take what {sender} sent: {problem}") from problem
-        self.ledger.write("learned", sender, kind.NAME, kind.VERSION, len(frame), _disclosure(kind))
-        self.meter.received(sender, kind.NAME, len(frame))
+        self.ledger.write("learned", sender, _kinds.get(kind) or _kind_of(kind), len(frame))
         return message
+
+    def common_deadline(self) -> Callable[[], float]:
+        """What is left of one deadline for several messages: those who are late are late together, not in turn."""
+        until = time.monotonic() + self._deadline
+        return lambda: max(0.0, until - time.monotonic())
+
+    def wait_longer(self, times: float) -> None:
+        """Be more patient than the others: for a party whose messages come only after somebody else's."""
+        self._deadline *= times
 
     def drop(self, peer: str) -> None:
         """Have nothing more to do with a peer: later messages of it are never read."""
         self._endpoint.drop(peer)
+
+    @property
+    def meter(self) -> Meter:
+        """Bytes and messages, as the ledger has them."""
+        meter = Meter()
+        for line in self.ledger:
+            count = meter.sent if line.direction == "disclosed" else meter.received
+            count(line.peer, line.message, line.n_bytes)
+        return meter
 
     # --- identity --------------------------------------------------------------------------------------------------
 
@@ -117,36 +133,40 @@ class Party:
             self._on_progress(done, total)
 
 
-_disclosures: dict[type[Message], Disclosure] = {}
+_kinds: dict[type[Message], Kind] = {}
 
 
-def _disclosure(kind: type[Message]) -> Disclosure:
-    known = _disclosures.get(kind)
-    if known is not None:
-        return known
-    disclosure = getattr(kind, "discloses", None)
+def _kind_of(message: type[Message]) -> Kind:
+    disclosure = getattr(message, "discloses", None)
     if not isinstance(disclosure, Disclosure):
-        raise ProtocolError(f"{kind.__name__} does not state what it discloses, so it cannot be sent")
-    _disclosures[kind] = disclosure
-    return disclosure
+        raise ProtocolError(f"{message.__name__} does not state what it discloses, so it cannot be sent")
+    kind = _kinds[message] = Kind(message.NAME, message.VERSION, disclosure.of, disclosure.protection)
+    return kind
 
 
 def root_cause(errors: Mapping[str, BaseException]) -> tuple[str, BaseException]:
     """Of the parties' errors the one that all others follow from, and whose it is.
 
-    A party that failed by itself comes before one that waited in vain, and that before one that was told.
+    A party that failed by itself comes before one that waited in vain, and that before one that was told; among equals
+    the first in the given order.
     """
 
     def order(item: tuple[str, BaseException]) -> int:
         error = item[1]
-        return 2 if isinstance(error, PeerFailed) else 1 if isinstance(error, (PeerLost, DeadlineExceeded)) else 0
+        if isinstance(error, PeerFailed):
+            return 2
+        waited = isinstance(error, (PeerLost, DeadlineExceeded)) and not isinstance(error, ProcessEnded)
+        return 1 if waited else 0
 
     return min(errors.items(), key=order)
 
 
-def named(party: str, error: BaseException) -> BaseException:
-    """The error, saying whose it is; an error of ours gets the party's name in front unless it is there already."""
-    is_named = isinstance(error, PeerFailed) or str(error).startswith((f"{party}:", f"{party} "))
+def named(party: str, error: BaseException, others: Iterable[str] = ()) -> BaseException:
+    """The error, saying whose it is: with the party's name in front, unless it begins with that of a party already."""
+    names = (party, *others)
+    is_named = isinstance(error, PeerFailed) or str(error).startswith(
+        (*(f"{name}:" for name in names), *(f"{name} " for name in names))
+    )
     if is_named or not isinstance(error, HedgerowError):
         error.add_note(f"raised in the role of {party}")
         return error

@@ -144,6 +144,11 @@ class Schema:
         """The columns' names, in order."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def levels(self) -> dict[str, tuple[Level, ...]]:
+        """The levels of the categorical columns."""
+        return {column.name: column.levels for column in self.columns if isinstance(column, CategoricalColumn)}
+
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:

@@ -1,4 +1,4 @@
-"""Every example in the documentation of the estimators and the command line runs as written."""
+"""Every example in the documentation of estimators, federations and the command line runs as written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["tutorials/first_model.md", "reference/estimators.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["tutorials/first_model.md", "tutorials/three_owners.md", "reference/estimators.md", "reference/federation.md"],
+)
 def test_the_examples_run(page: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python blocks share their names, commands run in the same folder, in the order of the page."""
     monkeypatch.chdir(tmp_path)
@@ -57,3 +60,18 @@ def test_every_parameter_is_documented() -> None:
     for name, default in BoostedTreesRegressor().get_params().items():
         assert ast.literal_eval(rows[name].strip("` ")) == default, name
     assert [alias for alias in ALIASES if alias not in page] in ([], ["early_stopping_round"])
+
+
+def test_every_option_of_secure_sum_is_documented() -> None:
+    """The table of its page has each parameter of its own with its default, and no other."""
+    from dataclasses import fields
+
+    from hedgerow.protocols.horizontal.secure_sum.job import Job
+    from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+
+    page = (DOCS / "protocols" / "horizontal_secure_sum.md").read_text(encoding="utf-8")
+    table = page.split("## Parameters")[1].split("**Limits.**")[0]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| `([^`]+)` \|", table, flags=re.MULTILINE)
+    documented = {name: ast.literal_eval(default) for names, default in rows for name in re.findall(r"\w+", names)}
+    defaults = {field.name: field.default for field in fields(Job) if field.name in PROTOCOL.options}
+    assert documented == defaults | {"coordinator": None}  # left out, it becomes a party of its own

@@ -82,9 +82,6 @@ def test_silence_before_the_sums_ends_the_level(lost):
     assert len(recording.messages(Unmasking, "received", "ben")) == len(opened)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the splits that lead to a level that is lost before it is asked for are not told"
-)
 @pytest.mark.parametrize("changes", [{}, {"min_gain": 4.0}, {"min_samples_leaf": 20}], ids=str)
 @pytest.mark.parametrize("number", [4, 5, 8])
 def test_a_loss_after_the_sums_does_not_spoil_the_level(number, changes):

@@ -360,7 +360,6 @@ def test_a_slow_peer_beyond_the_deadline_is_left_out(network):
     assert told == [*heard, heard[-1] + 1]  # the late one is in the sender's book, and in nobody else's
 
 
-@pytest.mark.xfail(reason="owners give up on a coordinator that waits for two others in turn", strict=True)
 def test_slow_peers_are_left_out_also_where_all_have_the_same_deadline(network):
     """The other owners do not give up on the coordinator while it still waits for slow ones, one after the other."""
     job = job_of(5, min_owners=3)

@@ -158,6 +158,11 @@ class TreeGrower:
         self._store = _HistogramStore(rows.layout, rows.n_parts, with_counts=self.with_counts)
 
     @property
+    def most_nodes(self) -> int:
+        """Nodes of a level whose histograms are asked for together; a wider level is asked for in several batches."""
+        return self._store.capacity
+
+    @property
     def with_counts(self) -> bool:
         """Whether histograms of row counts are asked for beside those of gradients."""
         return self._split_rules.min_samples_leaf > 0
@@ -251,12 +256,15 @@ class TreeGrower:
         store, layout, rows = self._store, self._rows.layout, self._rows
         n_families = len(where.built)
         n_tasks = rows.n_parts if n_families * layout.n_cells >= CELLS_WORTH_A_THREAD else 1
-        cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         common = (
             where.built, where.derived, where.slot, store.cells, store.count_cells,
             nodes.total, rows.node_counts, allowed, self._monotone, nodes.lower, nodes.upper, self._split_rules,
             layout, splits,
         )  # fmt: skip
+        if n_tasks == 1:
+            evaluate_families(0, n_families, *common)
+            return
+        cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         self._team.run(evaluate_families, [(cuts[task], cuts[task + 1], *common) for task in range(n_tasks)])
 
     def _plan_histograms(self, parents: _Histograms, feature: Ints, children: Children) -> _Histograms:

@@ -35,7 +35,6 @@ from hedgerow.engine.threads import Team
 CHUNK = 8192  # rows handed to threads in turn, so that sorted data still gives every thread its share of each node
 CODES_WORTH_THREADS = 1_500_000  # rows x columns below which one thread trains faster than two
 UPDATES_WORTH_A_THREAD = 200_000  # updates of about half a nanosecond below which waking a thread does not pay
-_ALONE = Team(1)
 
 
 @dataclass(frozen=True)
@@ -167,6 +166,14 @@ class Rows:
         shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
         values = self._ones() if counts else self._values
         at_root = self._current is self._identity
+        if self.n_parts == 1:  # the short way: a federated level is too short for plans that one thread does not need
+            if at_root:
+                part = self._parts[0]
+                root_histogram(self.packed.words, values, part.starts, part.stops, cells[slots[0]], *shape)
+            else:
+                segments = (self._current, self._starts, self._stops)
+                node_histograms(self.packed.records, values, *segments, nodes, slots, cells, *shape)
+            return
         updates = layout.n_columns * (self.n_rows if at_root else int(self.node_counts[nodes].sum()))
         partial = self._partial(len(nodes))
         own = np.arange(len(nodes))
@@ -259,8 +266,11 @@ class Rows:
 
     def _run(self, kernel: Callable[..., object], tasks: list[tuple[Any, ...]], *, updates: int) -> None:
         """Every part's task: side by side when there is enough to do, else one after the other."""
-        team = self._team if updates >= UPDATES_WORTH_A_THREAD else _ALONE
-        team.run(kernel, tasks)
+        if updates >= UPDATES_WORTH_A_THREAD and len(tasks) > 1:
+            self._team.run(kernel, tasks)
+            return
+        for task in tasks:
+            kernel(*task)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _MEMINFO = Path("/proc/meminfo")
 
 
-def memory_needed(n_rows: int, n_columns: int, max_bins: int, max_depth: int | None) -> int:
+def memory_needed(
+    n_rows: int, n_columns: int, max_bins: int, max_depth: int | None, max_leaves: int | None = None
+) -> int:
     """Bytes that training takes beside the table itself, roughly and rather too much than too little."""
-    nodes: int = 1 << min(max_depth or 20, 20)
+    nodes = min(1 << min(max_depth or 64, 64), max_leaves or n_rows, n_rows)
     histograms = min(8 * max_bins * n_columns * nodes, HISTOGRAM_LIMIT)
     return n_rows * (n_columns * BYTES_PER_VALUE + BYTES_PER_ROW) + 3 * histograms  # kept, to be sent, on the wire
 
@@ -37,9 +39,11 @@ def memory_available() -> int | None:
     return min(limits, default=None)
 
 
-def check_memory(party: str, n_rows: int, n_columns: int, max_bins: int, max_depth: int | None) -> None:
+def check_memory(
+    party: str, n_rows: int, n_columns: int, max_bins: int, max_depth: int | None, max_leaves: int | None = None
+) -> None:
     """InvalidInput, naming the party, if the job would not fit."""
-    needed, available = memory_needed(n_rows, n_columns, max_bins, max_depth), memory_available()
+    needed, available = memory_needed(n_rows, n_columns, max_bins, max_depth, max_leaves), memory_available()
     if available is not None and needed > available:
         raise InvalidInput(
             f"{party}: {n_rows:,} rows x {n_columns:,} columns with max_bins={max_bins} and max_depth={max_depth} need "

@@ -110,10 +110,18 @@ def share_out(pooled: Pooled, sizes: Sequence[int]) -> dict[str, PartyData]:
     }
 
 
+def job_for(data: Mapping[str, PartyData], **changes: Any) -> Job:
+    """A small job of these owners; `changes` are parameters of trees and of the job alike."""
+    names = set(BoostingParams.__dataclass_fields__)
+    trees = {name: changes.pop(name) for name in list(changes) if name in names}
+    boosting = BoostingParams(**{"n_iterations": 4, "max_depth": 3, "learning_rate": 0.3, **trees})
+    return Job(owners=tuple(data), run_id="a test", boosting=boosting, **changes)
+
+
 def pooled_params(job: Job, pooled: Pooled) -> BoostingParams:
     """What the engine is told to train the same model."""
-    labels = pooled.labels
-    return job.for_labels(len(pooled.classes or ()), (float(labels.min()), float(labels.max())))
+    observed = (float(pooled.labels.min()), float(pooled.labels.max()))
+    return job.for_labels(len(pooled.classes or ()), job.boosting.label_range or observed)
 
 
 def pooled_model(job: Job, pooled: Pooled, like: Ensemble) -> Ensemble:

@@ -2,7 +2,8 @@
 
 One side listens on one port, the others dial it, so only one organisation needs to let connections in. Each pair has
 one two-way stream of envelopes (envelope.py). A broken connection is dialled again; within the grace period nothing is
-lost or repeated (peer_channel.py). Who waits for a frame watches the sockets itself (grpc_calls.py).
+lost or repeated (peer_channel.py). Who waits for a frame watches the sockets itself (grpc_calls.py), unless the
+installed grpcio is one that this was not tested with (grpc_versions.py, grpc_public.py).
 
 Both sides must show a certificate (mtls.py): TLS checks it against the pinned ones, and before the first message the
 listening side compares it with the one pinned for the name that is claimed.
@@ -18,17 +19,18 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from cryptography import x509
 
 from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, PeerRefused, VersionMismatch
 from hedgerow.transport import envelope
 from hedgerow.transport.envelope import MAX_FRAME_BYTES, WIRE_VERSION
-from hedgerow.transport.grpc_calls import ClientPump, ServerPump, Stream, StreamOwner, load_grpc
+from hedgerow.transport.grpc_versions import load_library
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_party_name
 from hedgerow.transport.peer_channel import PeerChannel, Terms, check_version
 from hedgerow.transport.pump import Pump
+from hedgerow.transport.streams import Dialler, Listener, Options, Stream, StreamOwner
 
 _log = logging.getLogger("hedgerow")
 
@@ -52,8 +54,10 @@ class GrpcEndpoint:
         self._terms = terms
         self._channels: dict[str, PeerChannel] = {}
         self._pumps: list[Pump] = []
-        self._dialled: dict[str, tuple[ClientPump, str]] = {}
-        self._server: ServerPump | None = None
+        self._dialled: dict[str, tuple[Dialler, str]] = {}
+        self._server: Listener | None = None
+        self._library = load_library()
+        self._probed: set[str] = set()  # peers whose certificate is being looked at
         self._refused: list[str] = []
         self._stopping = threading.Event()
         self._closed = False
@@ -84,10 +88,15 @@ class GrpcEndpoint:
         _check_arguments(name, identity, peers, listen, dial, grace, connect_timeout, max_unacked_bytes)
         terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version)
         endpoint = cls(name, identity, trust, terms)
-        if listen is not None:
-            endpoint._listen(listen, [peer for peer in peers if peer not in dial])
-        for peer in peers:
-            endpoint._add_peer(peer, dial.get(peer))
+        try:
+            if listen is not None:
+                endpoint._listen(listen, [peer for peer in peers if peer not in dial])
+            for peer in peers:
+                endpoint._add_peer(peer, dial.get(peer))
+        except BaseException:
+            for pump in endpoint._pumps:  # the port is free again
+                pump.stop()
+            raise
         for pump in endpoint._pumps:
             pump.start()
         endpoint._clock.start()
@@ -119,8 +128,12 @@ class GrpcEndpoint:
                 raise channel.error()
         missing = [peer for peer, channel in self._channels.items() if not channel.has_talked]
         if missing:
-            refused = f"; refused meanwhile: {'; '.join(self._refused)}" if self._refused else ""
-            raise DeadlineExceeded(f"{self._name} is still waiting for {', '.join(missing)} to connect{refused}")
+            if self._refused:
+                why = f"; refused meanwhile: {'; '.join(self._refused)}"
+            else:
+                troubles = [self._channels[peer].trouble for peer in missing]
+                why = f" ({'; '.join(filter(None, troubles))})" if any(troubles) else ""
+            raise DeadlineExceeded(f"{self._name} is still waiting for {', '.join(missing)} to connect{why}")
 
     def send(self, to: str, frame: bytes) -> None:
         """Hand over a frame; waits while the peer is slow. PeerLost or PeerFailed if there is nobody to take it."""
@@ -161,28 +174,27 @@ class GrpcEndpoint:
     # Setting up
 
     def _listen(self, address: str, expected: Sequence[str]) -> None:
-        grpc, cygrpc = load_grpc()
-        credentials = grpc.ssl_server_credentials(
+        credentials = self._library.grpc.ssl_server_credentials(
             [(self._identity.key_pem, self._identity.certificate.pem)],
             root_certificates=self._trust.roots(expected),
             require_client_auth=True,
         )
         options = (*_options(self._terms), ("grpc.so_reuseport", 0))
-        self._server = ServerPump(address, credentials._credentials, options, self._doorkeeper, cygrpc)  # noqa: SLF001 - what cygrpc takes
+        self._server = self._library.listen(address, credentials, options, self._doorkeeper)
         self._pumps.append(self._server)
 
     def _add_peer(self, peer: str, address: str | None) -> None:
         if address is None:
             assert self._server is not None  # noqa: S101 - checked with the arguments
             self._channels[peer] = PeerChannel(peer, self._terms, self._server)
+            self._channels[peer].trouble = _nobody_came(self._name, peer)
             return
-        grpc, cygrpc = load_grpc()
-        credentials = grpc.ssl_channel_credentials(
+        credentials = self._library.grpc.ssl_channel_credentials(
             self._trust.roots([peer]), self._identity.key_pem, self._identity.certificate.pem
         )
         # The name in the certificate is the party's, whatever the host is called.
         options = (*_options(self._terms), ("grpc.ssl_target_name_override", peer))
-        pump = ClientPump(address, credentials._credentials, options, cygrpc)  # noqa: SLF001 - what cygrpc takes
+        pump = self._library.dial(address, credentials, options)
         self._pumps.append(pump)
         self._dialled[peer] = (pump, address)
         self._channels[peer] = PeerChannel(peer, self._terms, pump)
@@ -201,22 +213,41 @@ class GrpcEndpoint:
 
     def _tick(self) -> None:
         while not self._stopping.wait(_TICK_SECONDS):
-            now = time.monotonic()
-            for pump in self._pumps:
-                if pump.leader_until is not None and now >= pump.leader_until:
-                    pump.interrupt()
-            for peer, channel in self._channels.items():
-                channel.tick(now)
-                if peer in self._dialled and channel.error is None and not channel.talking:
-                    self._dial(channel, *self._dialled[peer])
+            try:
+                self._look_at_the_time(time.monotonic())
+            except Exception:  # noqa: BLE001 - without this thread deadlines would pass unnoticed
+                _log.exception("%s: looking after the connections failed; going on", self._name)
 
-    def _dial(self, channel: PeerChannel, pump: ClientPump, address: str) -> None:
-        if channel.failed_dials >= _DIALS_BEFORE_PROBE and not channel.has_talked:
+    def _look_at_the_time(self, now: float) -> None:
+        """Nothing here may take long: whoever waits on a dialled channel relies on being interrupted in time."""
+        for pump in self._pumps:
+            until = pump.leader_until
+            if until is not None and now >= until:
+                pump.interrupt()
+        for peer, channel in self._channels.items():
+            channel.tick(now)
+            if peer in self._dialled and channel.error is None and not channel.talking:
+                self._dial(channel, *self._dialled[peer])
+
+    def _dial(self, channel: PeerChannel, pump: Dialler, address: str) -> None:
+        if channel.failed_dials < _DIALS_BEFORE_PROBE or channel.has_talked:
+            channel.dial(pump, time.monotonic())
+        elif channel.peer not in self._probed:
+            self._probed.add(channel.peer)
+            threading.Thread(
+                target=self._probe, args=(channel, pump, address), daemon=True, name=f"hedgerow-probe-{address}"
+            ).start()
+
+    def _probe(self, channel: PeerChannel, pump: Dialler, address: str) -> None:
+        """In a thread of its own: looking up the address of a host can take the better part of a minute."""
+        try:
             refusal = self._why_refused(channel, address)
             if refusal is not None:
                 channel.fail(lambda: PeerRefused(refusal))
-                return
-        channel.dial(pump, time.monotonic())
+            else:
+                channel.dial(pump, time.monotonic())
+        finally:
+            self._probed.discard(channel.peer)
 
     def _why_refused(self, channel: PeerChannel, address: str) -> str | None:
         """Is it a matter of certificates that attempts failed? grpcio does not say, so look at what the peer shows."""
@@ -274,6 +305,7 @@ class _Doorkeeper:
     def on_message(self, stream: Stream, message: bytes) -> bool:
         """Check HELLO against the certificate that TLS saw; hand the stream to the peer's channel, or end it."""
         refusal: tuple[str, str] | None
+        channel: PeerChannel | None = None
         try:
             channel = self._who(stream)
             check_version(message, self._terms, channel.peer)
@@ -284,12 +316,15 @@ class _Doorkeeper:
                 said = f"said it was {hello.speaker!r}, and looked for {hello.listener!r}"
                 refusal = ("permission_denied", f"a party with the certificate of {channel.peer} {said}")
         except VersionMismatch as mismatch:
+            assert channel is not None  # noqa: S101 - versions are compared with somebody
             self._part(stream, channel, str(mismatch))
             return False
         except (PeerRefused, FrameError) as error:
             refusal = ("permission_denied", str(error))
         if refusal is not None:
             self._turn_away(stream, *refusal)
+            if channel is not None and not channel.talking:
+                channel.trouble = f"it came, but was turned away: {refusal[1]}"
         return refusal is None
 
     def wants_more(self) -> bool:
@@ -326,6 +361,14 @@ class _Doorkeeper:
         stream.end(code, sentence)
 
 
+def _nobody_came(me: str, peer: str) -> str:
+    # TLS hangs up on strangers without telling anybody here, so all that is known is who did not come.
+    return (
+        f"nobody with a certificate that {me} accepts for {peer} has come; "
+        f"connections with another one are refused without a trace here"
+    )
+
+
 def _check_arguments(
     name: str,
     identity: Identity,
@@ -352,7 +395,7 @@ def _check_arguments(
         raise InvalidParameter(f"max_unacked_bytes must be positive, got {max_unacked_bytes}")
 
 
-def _options(terms: Terms) -> tuple[tuple[str, Any], ...]:
+def _options(terms: Terms) -> Options:
     milliseconds = int(terms.grace * 1000)
     return (
         ("grpc.max_send_message_length", -1),

@@ -2,11 +2,8 @@
 
 grpcio's own Python layer hands every message from the thread that watches the sockets to a second one, and every write
 to a third; here there is one (pump.py). The price: this module uses `grpc._cython.cygrpc`, the layer below grpcio's
-public one, which may change with any release. It is used nowhere else, and everything that is not typed ends here.
-
-    ClientPump  a channel to a listening peer
-    ServerPump  a listening port
-    Stream      one two-way call, seen from either side; tells its owner what happens on it
+public one, which may change with any release. It is used nowhere else, and only with releases that it was tested with
+(grpc_versions.py); everything that is not typed ends here.
 """
 
 from __future__ import annotations
@@ -16,14 +13,23 @@ import os
 import sys
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from hedgerow.errors import TransportError
-from hedgerow.transport.pump import Pump
+from hedgerow.transport.streams import (
+    METHOD,
+    STOP_SECONDS,
+    WRONG_METHOD,
+    Dialler,
+    Listener,
+    Nobody,
+    Options,
+    Stream,
+    StreamOwner,
+)
 
-METHOD = "/hedgerow.Transport/Talk"
-_STOP_SECONDS = 5.0
 _SLICE_SECONDS = 0.05  # how long one look at a server's queue may last before deadlines are looked at again
 # Without its "event engine" grpcio watches sockets in the thread that asks for events, not in threads of its own, which
 # takes half as long. It reads this on first use, so it has no effect if the process has used grpcio before.
@@ -47,6 +53,32 @@ _CODES = (
     "unavailable",
     "data_loss",
 )
+# Everything of cygrpc that is used here: if any of it is missing, this module is not used.
+_NAMES_USED = (
+    "Channel.close",
+    "Channel.integrated_call",
+    "Channel.next_call_event",
+    "CompletionQueue.poll",
+    "CompletionQueue.shutdown",
+    "CompletionType.queue_timeout",
+    "ReceiveCloseOnServerOperation",
+    "ReceiveInitialMetadataOperation",
+    "ReceiveMessageOperation",
+    "ReceiveStatusOnClientOperation",
+    "SendCloseFromClientOperation",
+    "SendInitialMetadataOperation",
+    "SendMessageOperation",
+    "SendStatusFromServerOperation",
+    "Server.add_http2_port",
+    "Server.cancel_all_calls",
+    "Server.destroy",
+    "Server.register_completion_queue",
+    "Server.request_call",
+    "Server.shutdown",
+    "Server.start",
+    "auth_context",
+    *(f"StatusCode.{code}" for code in _CODES),
+)
 
 
 def load_grpc() -> tuple[Any, Any]:
@@ -62,108 +94,85 @@ def load_grpc() -> tuple[Any, Any]:
     return grpc, cygrpc
 
 
-class StreamOwner(Protocol):
-    """Whom a stream tells what happens. Called by the watching thread, one event at a time per pump."""
-
-    def on_message(self, stream: Stream, message: bytes) -> bool:
-        """A message came. False: no more until `stream.resume()`."""
-        ...
-
-    def wants_more(self) -> bool:
-        """May messages come?"""
-        ...
-
-    def on_written(self, stream: Stream) -> None:
-        """The message given to `write` is on its way; the next one may be written."""
-        ...
-
-    def on_end(self, stream: Stream, code: str, details: str) -> None:
-        """Nothing more will come or go."""
-        ...
+def missing_names(grpc: Any, cygrpc: Any) -> list[str]:
+    """What this module uses and the installed grpcio does not have."""
+    missing = []
+    for name in _NAMES_USED:
+        holder, found = cygrpc, True
+        for part in name.split("."):
+            found = found and hasattr(holder, part)
+            holder = getattr(holder, part, None)
+        if not found:
+            missing.append(f"cygrpc.{name}")
+    if not hasattr(grpc.ssl_channel_credentials(), "_credentials"):
+        missing.append("ChannelCredentials._credentials")
+    return missing
 
 
-class Stream:
-    """One two-way call. `write` one message at a time; the owner hears of the rest."""
+def dial(address: str, credentials: Any, options: Options) -> Dialler:
+    """A channel to the peer that listens at `address`."""
+    _, cygrpc = load_grpc()
+    return _CoreDialler(address, credentials._credentials, options, cygrpc)  # noqa: SLF001 - what cygrpc takes
 
-    def __init__(self, owner: StreamOwner, start_batch: Callable[[tuple[Any, ...], Any], bool], cygrpc: Any) -> None:
-        self.owner = owner
-        self.peer_certificate: bytes | None = None  # PEM; only a listening side can see it
-        self.ended = False
-        self._start = start_batch
+
+def listen(address: str, credentials: Any, options: Options, accept: Callable[[], StreamOwner]) -> Listener:
+    """Listen at `address`; `accept` makes the owner of each stream that comes in."""
+    _, cygrpc = load_grpc()
+    return _CoreListener(address, credentials._credentials, options, accept, cygrpc)  # noqa: SLF001 - what cygrpc takes
+
+
+class _CoreStream(Stream):
+    """What both sides have in common: operations are started, and their tags called when they are done."""
+
+    def __init__(self, owner: StreamOwner, cygrpc: Any) -> None:
+        super().__init__(owner)
         self._cygrpc = cygrpc
-        self._paused = False
-        self._finished = False
-        self._gate = threading.Lock()
+
+    @abstractmethod
+    def _start(self, operations: tuple[Any, ...], tag: Callable[[Any], None]) -> None:
+        """Start operations; `tag` is called with the event when they are done."""
 
     def write(self, message: bytes) -> None:
         """Send a message; `on_written` follows. The one before must have been written."""
         if not self._finished:
-            self._start((self._cygrpc.SendMessageOperation(message, 0),), self._wrote)
-
-    def resume(self) -> None:
-        """Let messages come again after `on_message` gave False."""
-        with self._gate:
-            paused, self._paused = self._paused, False
-        if paused:
-            self.read()
+            self._start((self._cygrpc.SendMessageOperation(message, 0),), self._on_sent)
 
     def read(self) -> None:
         """Ask for the next message."""
         if not self.ended:
-            self._start((self._cygrpc.ReceiveMessageOperation(0),), self._received)
+            self._start((self._cygrpc.ReceiveMessageOperation(0),), self._on_received)
 
-    def finish(self) -> None:
-        """End the call in good order: what was written arrives first. `on_end` follows when the peer has agreed."""
-        raise NotImplementedError
+    def _on_sent(self, event: Any) -> None:
+        if event.success:
+            self._wrote()
 
-    def end(self, code: str, details: str) -> None:
-        """End the call now; the peer gets the code and the sentence if it is the one that dialled."""
-        raise NotImplementedError
-
-    def _wrote(self, event: Any) -> None:
-        if event.success and not self.ended:
-            self.owner.on_written(self)
-
-    def _received(self, event: Any) -> None:
-        message = event.batch_operations[0].message()
-        if self.ended:
-            return
-        if message is None:
-            self._no_more()
-            return
-        if self.owner.on_message(self, message):
-            self.read()
-        else:
-            self._paused = True
-            if self.owner.wants_more():  # again since it said no; its `resume` may have come before we paused
-                self.resume()
-
-    def _no_more(self) -> None:
-        """The peer has finished."""
-
-    def _finish(self, code: str, details: str) -> None:
-        if not self.ended:
-            self.ended = True
-            self.owner.on_end(self, code, details)
+    def _on_received(self, event: Any) -> None:
+        self._arrived(event.batch_operations[0].message())
 
 
-class ClientStream(Stream):
+class _CoreClientStream(_CoreStream):
     """The dialling side of a call."""
 
-    def __init__(self, owner: StreamOwner, channel: Any, cygrpc: Any) -> None:
-        super().__init__(owner, self._operate, cygrpc)
+    LISTENS = False
+
+    def __init__(self, owner: StreamOwner, channel: Any, due: _EventsDue, cygrpc: Any) -> None:
+        super().__init__(owner, cygrpc)
+        self._due = due
         opening = (cygrpc.SendInitialMetadataOperation((), 0), cygrpc.ReceiveStatusOnClientOperation(0))
         batches = ((opening, self._status), ((cygrpc.ReceiveInitialMetadataOperation(0),), _ignore))
+        due.add(len(batches))
         self._call = channel.integrated_call(0, METHOD.encode(), None, None, (), None, batches, None, None)
 
-    def _operate(self, operations: tuple[Any, ...], tag: Any) -> bool:
-        return bool(self._call.operate(operations, tag))
+    def _start(self, operations: tuple[Any, ...], tag: Callable[[Any], None]) -> None:
+        self._due.add(1)
+        if not self._call.operate(operations, tag):  # the call is over
+            self._due.add(-1)
 
     def finish(self) -> None:
         """Say that nothing more will be written; the listening side then ends the call."""
         if not self._finished:
             self._finished = True
-            self._operate((self._cygrpc.SendCloseFromClientOperation(0),), _ignore)
+            self._start((self._cygrpc.SendCloseFromClientOperation(0),), _ignore)
 
     def end(self, code: str, details: str) -> None:
         """Cancel the call."""
@@ -172,23 +181,24 @@ class ClientStream(Stream):
 
     def _status(self, event: Any) -> None:
         status = event.batch_operations[1]
-        self._finish(_code_name(self._cygrpc, status.code()), str(status.details()))
+        self._over(_code_name(self._cygrpc, status.code()), str(status.details()))
 
 
-class ServerStream(Stream):
+class _CoreServerStream(_CoreStream):
     """The listening side of a call."""
 
+    LISTENS = True
+
     def __init__(self, owner: StreamOwner, call: Any, cygrpc: Any) -> None:
-        super().__init__(owner, self._start_server, cygrpc)
+        super().__init__(owner, cygrpc)
         self._call = call
         certificates = cygrpc.auth_context(call).get(b"x509_pem_cert", ())
         self.peer_certificate = certificates[0] if certificates else None
-        self._start_server((cygrpc.ReceiveCloseOnServerOperation(0),), self._closed)
-        self._start_server((cygrpc.SendInitialMetadataOperation(None, 0),), _ignore)
+        self._start((cygrpc.ReceiveCloseOnServerOperation(0),), self._closed)
+        self._start((cygrpc.SendInitialMetadataOperation(None, 0),), _ignore)
 
-    def _start_server(self, operations: tuple[Any, ...], tag: Any) -> bool:
+    def _start(self, operations: tuple[Any, ...], tag: Callable[[Any], None]) -> None:
         self._call.start_server_batch(operations, tag)
-        return True
 
     def finish(self) -> None:
         """End the call with the status of success."""
@@ -199,26 +209,38 @@ class ServerStream(Stream):
         if not self.ended and not self._finished:
             self._finished = True
             status = getattr(self._cygrpc.StatusCode, code)
-            self._start_server((self._cygrpc.SendStatusFromServerOperation((), status, details.encode(), 0),), _ignore)
-
-    def _no_more(self) -> None:
-        self.finish()
+            self._start((self._cygrpc.SendStatusFromServerOperation((), status, details.encode(), 0),), _ignore)
 
     def _closed(self, event: Any) -> None:
-        self._finish("cancelled" if event.batch_operations[0].cancelled() else "ok", "the stream ended")
+        self._over("cancelled" if event.batch_operations[0].cancelled() else "ok", "the stream ended")
 
 
-class ClientPump(Pump):
+class _EventsDue:
+    """How many events a channel's queue will still give; changed by any thread, always before they can come."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._lock = threading.Lock()
+
+    def add(self, n: int) -> None:
+        """So many more (or fewer)."""
+        with self._lock:
+            self.number += n
+
+
+class _CoreDialler(Dialler):
     """A channel to one listening peer, and the calls on it."""
 
-    def __init__(self, address: str, credentials: Any, options: tuple[tuple[str, Any], ...], cygrpc: Any) -> None:
+    def __init__(self, address: str, credentials: Any, options: Options, cygrpc: Any) -> None:
         super().__init__(f"dial-{address}")
         self._cygrpc = cygrpc
+        self._due = _EventsDue()
+        self._closing = False
         self._channel = cygrpc.Channel(address.encode(), options, credentials)
 
     def open_stream(self, owner: StreamOwner) -> Stream:
         """Start a call; its owner hears of its end if it cannot be made."""
-        stream = ClientStream(owner, self._channel, self._cygrpc)
+        stream = _CoreClientStream(owner, self._channel, self._due, self._cygrpc)
         stream.read()
         return stream
 
@@ -230,39 +252,45 @@ class ClientPump(Pump):
         finally:
             self.leader_until = None
         if event.completion_type != self._cygrpc.CompletionType.queue_timeout and event.tag is not None:
+            self._due.add(-1)
             event.tag(event)
 
     def interrupt(self) -> None:
         """A call that has expired before it begins ends at once, without any traffic: that wakes the leader."""
+        if self._closing:
+            return
         opening = (self._cygrpc.SendInitialMetadataOperation((), 0), self._cygrpc.ReceiveStatusOnClientOperation(0))
+        self._due.add(1)
         try:
             self._channel.integrated_call(0, b"/", None, time.time() - 1, (), None, ((opening, _ignore),), None, None)
         except ValueError:  # the channel is closed, and with it every wait has ended
-            return
+            self._due.add(-1)
 
     def stop(self) -> None:
         """Cancel every call and close the channel."""
         self.stopped = True
         self.take_over()
         self.lead()
-        # close() waits for the last event of each call; somebody has to take them meanwhile.
+        self._closing = True
+        # close() waits for the last event of each call; somebody has to take them meanwhile. Those and no more: after
+        # the last one it destroys the queue, and whoever looked there then would read memory that was given back.
         closing = threading.Thread(
             target=self._channel.close, args=(self._cygrpc.StatusCode.cancelled, "the endpoint was closed"), daemon=True
         )
         closing.start()
-        while closing.is_alive():
+        while self._due.number > 0 and closing.is_alive():
             self.poll(0.0)
-            closing.join(0.001)
+        closing.join(STOP_SECONDS)
 
 
-class ServerPump(Pump):
+class _CoreListener(Listener):
     """A listening port, and the calls that come in on it."""
 
     def __init__(
         self,
         address: str,
         credentials: Any,
-        options: tuple[tuple[str, Any], ...],
+        options: Options,
         accept: Callable[[], StreamOwner],
         cygrpc: Any,
     ) -> None:
@@ -296,7 +324,7 @@ class ServerPump(Pump):
         self.lead()
         self._server.shutdown(self._queue, self._shut_down)
         self._server.cancel_all_calls()
-        patience = time.monotonic() + _STOP_SECONDS
+        patience = time.monotonic() + STOP_SECONDS
         while not self._down and time.monotonic() < patience:
             self.poll(time.monotonic() + _SLICE_SECONDS)
         self._server.destroy()
@@ -312,28 +340,12 @@ class ServerPump(Pump):
         if self.stopped or not event.success:
             return
         self._request_call()
-        stream = ServerStream(_Nobody(), event.call, self._cygrpc)
+        stream = _CoreServerStream(Nobody(), event.call, self._cygrpc)
         if event.call_details.method != METHOD.encode():
-            stream.end("unimplemented", "this is a Hedgerow endpoint")
+            stream.end("unimplemented", WRONG_METHOD)
             return
         stream.owner = self._accept()
         stream.read()
-
-
-class _Nobody:
-    """The owner of a call that is refused at once."""
-
-    def on_message(self, stream: Stream, message: bytes) -> bool:  # noqa: ARG002 - the interface
-        return False
-
-    def wants_more(self) -> bool:
-        return False
-
-    def on_written(self, stream: Stream) -> None:
-        pass
-
-    def on_end(self, stream: Stream, code: str, details: str) -> None:
-        pass
 
 
 def _ignore(event: Any) -> None:

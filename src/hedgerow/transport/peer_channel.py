@@ -25,8 +25,8 @@ from hedgerow.errors import (
 )
 from hedgerow.transport import envelope
 from hedgerow.transport.envelope import Hello
-from hedgerow.transport.grpc_calls import ClientPump, Stream
 from hedgerow.transport.pump import Pump
+from hedgerow.transport.streams import Dialler, Stream
 
 _log = logging.getLogger("hedgerow")
 
@@ -137,7 +137,10 @@ class PeerChannel:
 
     def is_settled(self) -> bool:
         """Has everything been delivered, or is there nobody to deliver it to?"""
-        return self.error is not None or self.gone or not (self._unsent or self._unacked)
+        if self.gone and self._stream is not None:
+            # The peer has closed too, and waits until it knows that we heard: that has to leave before we hang up.
+            return not (self._ack_due or self._writing)
+        return self.error is not None or not (self._unsent or self._unacked)
 
     def say_last(self, kind: int, text: bytes = b"") -> None:
         """Queue an ABORT or a BYE behind everything else, however much that is."""
@@ -180,7 +183,7 @@ class PeerChannel:
 
     # Streams
 
-    def dial(self, pump: ClientPump, now: float) -> None:
+    def dial(self, pump: Dialler, now: float) -> None:
         """Try for a stream, if there is none and the last attempt is long enough ago."""
         with self._lock:
             if self._stream is None and self.error is None and now >= self._next_dial:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hedgerow.engine.dtypes import MAX_BINS
@@ -23,8 +24,12 @@ def agree(
     *,
     classes: Sequence[Any] | None = None,
     label_range: tuple[float, float] | None = None,
+    declared: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> Agreement:
-    """What all owners go by; InvalidInput names the owner and the column that do not fit."""
+    """What all owners go by; InvalidInput names the owner and the column that do not fit.
+
+    `declared`: levels of columns for which a public schema has them; then nothing is united, and others are refused.
+    """
     names = list(descriptions)
     first = names[0]
     for owner in names[1:]:
@@ -35,7 +40,10 @@ def agree(
         kind = _common_kind(column, theirs)
         kinds.append(kind)
         found = {owner: json.loads(d.levels[position]) for owner, d in descriptions.items() if kind == "levels"}
-        levels.append(json.dumps(_united_levels(column, found)) if kind == "levels" else "")
+        common = (
+            _declared_levels(column, found, declared[column]) if column in declared else _united_levels(column, found)
+        )
+        levels.append(json.dumps(common) if kind == "levels" else "")
     low, high = label_range or (
         min(d.label_low for d in descriptions.values()),
         max(d.label_high for d in descriptions.values()),
@@ -76,6 +84,16 @@ def _common_kind(column: str, theirs: Mapping[str, str]) -> str:
         if kind in theirs.values():
             return kind
     return "integer"
+
+
+def _declared_levels(column: str, found: Mapping[str, Levels], declared: Sequence[Any]) -> Levels:
+    for owner, levels in found.items():
+        unknown = [level for level in levels if level not in declared]
+        if unknown:
+            raise InvalidInput(
+                f"{owner}: column {column!r} has the level {unknown[0]!r}, which the schema does not list"
+            )
+    return list(declared)
 
 
 def _united_levels(column: str, found: Mapping[str, Levels]) -> Levels:

@@ -66,7 +66,8 @@ def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
 def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], Agreement]:
     descriptions = gathering.each(TableDescription, lambda owner: owner.description())
     by_owner = {name: descriptions[name] for name in job.owners}
-    agreement = agree(by_owner, classes=job.classes, label_range=job.boosting.label_range)
+    levels = {} if job.schema is None else job.schema.levels
+    agreement = agree(by_owner, classes=job.classes, label_range=job.boosting.label_range, declared=levels)
     gathering.tell(agreement, lambda owner: owner.agree(agreement))
     return descriptions[job.owners[0]].columns, agreement
 
@@ -131,6 +132,12 @@ def _grow(gathering: Gathering, ensemble: Ensemble, params: BoostingParams, loss
     edges = [feature.edges for feature in ensemble.mapper.features]
     grower = TreeGrower(rows, params.growth_rules(), loss, quantiser, edges, weighted=False, seed=params.seed)
     rows.with_counts = grower.with_counts
+    widest = 1 << ((params.max_depth or 64) - 1)
+    if gathering.double_masking and widest > grower.most_nodes:
+        raise InvalidParameter(
+            f"double_masking sums a level in one message, but with max_depth={params.max_depth} and "
+            f"{len(edges)} columns of these bins only {grower.most_nodes} nodes fit; take fewer bins or less depth"
+        )
     for iteration in range(params.n_iterations):
         for output in range(loss.n_outputs):
             tree = None
@@ -183,6 +190,7 @@ class OwnersRows:
         self.tree, self._level, self._part = tree, 0, 0
         self._pending.start = output
         self._parent_rows = NOTHING
+        self._merged = False
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
         """The sums of some nodes over all owners; LevelLost if one of them was lost."""
@@ -219,17 +227,27 @@ class OwnersRows:
 
     def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
         """Remember how the rows move."""
+        self._level += 1
+        self._part = 0
+        if len(self._pending.feature):  # the level was lost before owners were told how to get there: it is the last
+            self._pending.last = self._merged = True
+            return
         self._pending.feature = feature
         self._pending.goes_left = np.packbits(goes_left, axis=1)
         self._pending.last = last
-        self._level += 1
-        self._part = 0
         if self.with_counts and not last:  # the counts of a level that was lost are not known, nor needed
             self._parent_rows = self.node_counts[feature >= 0]
         self.node_counts = NOTHING
 
     def finish_tree(self, leaf_values: Scores) -> None:
-        """Remember the leaves' values."""
+        """Remember the leaves' values, in the order in which owners come to them."""
+        feature = self._pending.feature
+        n_leaves = len(feature) + int(np.count_nonzero(feature >= 0))
+        if self._merged:
+            # Owners make one level of two: a node that does not split comes between the children of its neighbours.
+            level = np.concatenate([np.flatnonzero(feature < 0), np.repeat(np.flatnonzero(feature >= 0), 2)])
+            settled = leaf_values[len(leaf_values) - n_leaves :][np.argsort(level, kind="stable")]
+            leaf_values = np.concatenate([leaf_values[: len(leaf_values) - n_leaves], settled])
         self._pending.leaf_values = leaf_values
 
     def finish(self) -> None:

@@ -66,7 +66,8 @@ class Gathering:
 
     def each(self, kind: type[M], own: Callable[[Owner], M] | None = None) -> dict[str, M]:
         """Every owner's own answer. PeerLost if one is gone."""
-        answers = {owner: self.me.recv(owner, kind) for owner in self.owners}
+        wait = self.me.common_deadline()
+        answers = {owner: self.me.recv(owner, kind, timeout=wait()) for owner in self.owners}
         if self._own is not None and own is not None:
             answers[self.me.name] = own(self._own)
         self.rounds += 1
@@ -77,9 +78,10 @@ class Gathering:
         self.rounds += 1
         part = None if self._own is None else own(self._own)
         total: Words = np.zeros(shape, np.uint64) if part is None else part.copy()
+        wait = self.me.common_deadline()
         for owner in list(self.owners):
             try:
-                values = self.me.recv(owner, kind).values  # type: ignore[attr-defined]  # every kind of part has them
+                values = self.me.recv(owner, kind, timeout=wait()).values  # type: ignore[attr-defined]  # every kind of part has them
             except (PeerLost, DeadlineExceeded) as problem:
                 self._lose(owner, problem)
                 continue
@@ -91,6 +93,11 @@ class Gathering:
         return total
 
     # --- training steps ----------------------------------------------------------------------------------------------
+
+    @property
+    def double_masking(self) -> bool:
+        """Whether owners add masks of their own."""
+        return self._job.double_masking
 
     @property
     def is_short(self) -> bool:
@@ -137,9 +144,10 @@ class Gathering:
     def _from_each(self, kind: type[M]) -> dict[str, M]:
         """The answers of those who are there; the others are lost."""
         answers: dict[str, M] = {}
+        wait = self.me.common_deadline()
         for owner in list(self.owners):
             try:
-                answers[owner] = self.me.recv(owner, kind)
+                answers[owner] = self.me.recv(owner, kind, timeout=wait())
             except (PeerLost, DeadlineExceeded) as problem:
                 self._lose(owner, problem)
         return answers

@@ -12,6 +12,7 @@ import numpy as np
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
+from hedgerow.privacy.calibrate import mu_for
 from hedgerow.schema import Schema
 
 NAME = "horizontal.secure_sum"
@@ -121,9 +122,11 @@ class Job:
                 raise InvalidParameter(f"{NAME}: double_masking is not offered together with dp")
         if self.quantiles == "private":
             _check_budget("quantile_epsilon and quantile_delta", self.quantile_epsilon, self.quantile_delta)
-        if self.honest_owners is not None and not 1 <= self.honest_owners <= len(self.owners):
+        most = len(self.owners) - 1
+        if self.honest_owners is not None and not 1 <= self.honest_owners <= most:
             raise InvalidParameter(
-                f"{NAME}: honest_owners must be between 1 and {len(self.owners)}, got {self.honest_owners}"
+                f"{NAME}: honest_owners must be between 1 and {most}, got {self.honest_owners}; whoever looks at the "
+                "model may be an owner itself, and knows its own noise"
             )
 
     def _check_recipe_decides(self) -> None:
@@ -190,3 +193,4 @@ def _check_budget(name: str, epsilon: Any, delta: Any) -> None:
         raise InvalidParameter(
             f"{NAME}: {name} must be an epsilon above 0 and a delta between 0 and 1, got {epsilon!r} and {delta!r}"
         )
+    mu_for(epsilon, delta)  # refuses what cannot be proved

@@ -43,12 +43,15 @@ from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 
 LEVELS = "levels"
+PATIENCE = 2.5
+"""How much longer than the coordinator owners wait: it may first have to wait for another owner, and then make keys."""
 
 
 def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     """One owner, from its table to the model that all owners get."""
     owner = Owner(me.name, data, job)
     to = job.coordinator
+    me.wait_longer(PATIENCE)
     me.send(to, owner.description())
     owner.agree(me.recv(to, Agreement))
     round_id, secrets = agree_on_secrets(me, job, round_id=1)
@@ -108,7 +111,10 @@ class Owner:
         if data.labels is None:
             raise InvalidInput(f"{name}: an owner needs labels")
         self._name, self._data, self._job, self._labels = name, data, job, data.labels
-        check_memory(name, data.table.n_rows, len(data.table.columns), job.max_bins, job.boosting.max_depth)
+        params = job.boosting
+        check_memory(
+            name, data.table.n_rows, len(data.table.columns), job.max_bins, params.max_depth, params.max_leaves
+        )
 
     def description(self) -> TableDescription:
         """What must fit together with the other owners'."""

@@ -33,6 +33,7 @@ from hedgerow.protocols.horizontal.secure_sum.keys import NOISY, agree_on_secret
 from hedgerow.protocols.horizontal.secure_sum.messages import FinishedModel, NoisySum, Start, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.model import read_model, write_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
+from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE
 from hedgerow.protocols.private_boosting.grid import grid_of
 from hedgerow.protocols.private_boosting.recipe import Recipe
 from hedgerow.protocols.private_boosting.requests import SumRequest
@@ -47,6 +48,7 @@ def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     """One owner under dp, from its table to the model that all owners get."""
     owner = PrivateOwner(me, data, job)
     to = job.coordinator
+    me.wait_longer(PATIENCE)
     _, secrets = agree_on_secrets(me, job, round_id=1)
     masks = make_masks(me, secrets)
     while (wanted := me.recv(to, SumWanted)).number != DONE:

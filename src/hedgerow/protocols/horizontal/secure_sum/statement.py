@@ -23,6 +23,7 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         _about_sums(job, masked=masked),
         _about_edges(job, meta),
         _about_model(job, meta),
+        *([_about_losses(lost)] if lost else []),
         f"{NOT_COVERED} Not covered: {', '.join(_not_covered(job))}.",
     ]
     facts = {
@@ -66,18 +67,31 @@ def _is_private(meta: Mapping[str, Any]) -> bool:
 
 
 def _about_sums(job: Job, *, masked: bool) -> str:
-    if not masked and job.dp is None:
+    if job.dp is not None:
+        text = "The coordinator learned sums over all owners, each with the owners' noise inside."
+        if len(job.masked_owners) > 1:
+            return text
+        return f"{text} There was only one other owner, whose noisy parts it saw without masks."
+    if not masked:
         return (
-            f"NO MASKING: with {len(job.owners)} owners the sums hide nobody. The coordinator could compute each "
-            "owner's part; the job was run with accept_no_masking=True."
+            f"NO MASKING: with {len(job.owners)} owners the sums hide nobody, since whoever knows the sum and one "
+            "owner's part knows the other's. The job was run with accept_no_masking=True."
         )
     who, whose = "The coordinator", "all owners"
     if job.coordinator in job.owners:
         who, whose = f"{job.coordinator}, which coordinated,", "all other owners"
-    text = f"{who} learned sums over {whose}, per node, feature and bin, and nothing of a single owner's part."
-    if job.dp is not None:
-        return text
-    return f"{text} Sums are not anonymous: where one row is alone in a cell, they show its gradient and so its label."
+    return (
+        f"{who} learned sums over {whose}, per node, feature and bin, and nothing of a single owner's part. Sums are "
+        "not anonymous: where one row is alone in a cell, they show its gradient and so its label."
+    )
+
+
+def _about_losses(lost: Mapping[str, int]) -> str:
+    names = ", ".join(lost)
+    return (
+        f"After {names} had gone, training went on without: from sums before and after, the coordinator can tell about "
+        "how many of the lost rows lie in each bin (with the squared loss exactly). min_owners=<all> stops instead."
+    )
 
 
 def _about_edges(job: Job, meta: Mapping[str, Any]) -> str:
