@@ -13,7 +13,7 @@ the results file are replaced and the others kept.
     susy     60 trees of 4 levels on physics data, 2 to 8 owners
     paper    FederBoost's 8,192 x 11, beside its own time
     wan      an emulated link: 100 ms round trip, 20 Mbit/s in each direction
-    auc      two thirds train, one third test, 20 trees of 3 levels, several seeds
+    auc      two thirds train, one third test, 20 trees of 3 levels: in the order of the file, and random splits
 
 What is timed. XGBoost: construction of a DMatrix and training (hist, 2 threads); also with a QuantileDMatrix, shown
 apart. Pooled engine: reading, binning, training, 2 threads. Federations: from the first message of the protocol (keys,
@@ -117,8 +117,8 @@ def synthetic(name: str, n_train: int, n_test: int, n_columns: int, trees: int) 
     return Workload(name, X[:n_train], y[:n_train], trees, 4, 255, (X[n_train:], y[n_train:]))
 
 
-def dataset(name: str, trees: int, depth: int, bins: int) -> Workload | None:
-    """A dataset of HEDGEROW_DATA in random order; None, with a message, where it is not."""
+def dataset(name: str, trees: int, depth: int, bins: int, *, shuffled: bool = True) -> Workload | None:
+    """A dataset of HEDGEROW_DATA in random order (or the file's); None, with a message, where it is not."""
     from pyarrow import parquet
 
     from hedgerow.datasets import find_dataset
@@ -131,13 +131,14 @@ def dataset(name: str, trees: int, depth: int, bins: int) -> Workload | None:
         return None
     y = table.pop("label").to_numpy(np.float64)
     X = table.to_numpy(np.float64, na_value=np.nan)
-    order = np.random.default_rng(0).permutation(len(y))
+    order = np.random.default_rng(0).permutation(len(y)) if shuffled else np.arange(len(y))
     return Workload(name, np.ascontiguousarray(X[order]), y[order], trees, depth, bins)
 
 
-def credit(name: str, bins: int | None = None) -> Workload | None:
+def credit(name: str, bins: int | None = None, *, shuffled: bool = True) -> Workload | None:
     """The two credit datasets with FederBoost's settings."""
-    return dataset(name, 20, 3, bins or {"give_me_some_credit": 26, "default_credit_card": 24}[name])
+    buckets = bins or {"give_me_some_credit": 26, "default_credit_card": 24}[name]
+    return dataset(name, 20, 3, buckets, shuffled=shuffled)
 
 
 def present(workloads: Iterable[Workload | None]) -> list[Workload]:
@@ -194,8 +195,8 @@ def fit_xgboost(workload: Workload, *, quantile_matrix: bool = False) -> Fitted:
     return Fitted(seconds, lambda rows: booster.inplace_predict(rows, predict_type="margin"))
 
 
-def federated(n_owners: int, transport: str, *, wan: bool = False) -> Contender:
-    """A contender that trains with so many owners and a coordinator of their own."""
+def federated(n_owners: int, transport: str, *, wan: bool = False, apart: bool = True) -> Contender:
+    """A contender that trains with so many owners; a party of its own (`apart`) or the first owner coordinates."""
 
     def fit(workload: Workload) -> Fitted:
         from hedgerow.federation import Federation
@@ -212,6 +213,7 @@ def federated(n_owners: int, transport: str, *, wan: bool = False) -> Contender:
             transport=transport,
             link=Link(round_trip=ROUND_TRIP, bandwidth=BANDWIDTH) if wan else None,
             **({"accept_no_masking": True} if n_owners < 3 else {}),
+            **({} if apart else {"coordinator": federation.parties[0]}),
         )
         wall = time.perf_counter() - start
         about = {**traffic(run.traffic, federation.parties), **rounds(run.rounds, workload.trees), "wall": wall}
@@ -306,21 +308,31 @@ def measure(
 
 
 def both_transports(n_owners: int = 3) -> dict[str, Contender]:
-    return {transport: federated(n_owners, transport) for transport in ("memory", "grpc")}
+    """Three owners of whom one coordinates, as in the paper; and with a coordinator that has no rows."""
+    return {
+        f"{transport}{', coordinator apart' if apart else ''}": federated(n_owners, transport, apart=apart)
+        for transport in ("memory", "grpc")
+        for apart in (False, True)
+    }
+
+
+def bars_for(**bars: float) -> dict[str, float]:
+    """The same bar for both kinds of coordinator."""
+    return {name + kind: bar for name, bar in bars.items() for kind in ("", ", coordinator apart")}
 
 
 def measure_a(repetitions: int, bins: int | None) -> list[Row]:
     """Many small levels: overhead per round counts."""
     del bins
     workload = synthetic("A", 8192, 4096, 11, 200)
-    return [measure("A", workload, POOLED | both_transports(), repetitions, {"memory": 2.0, "grpc": 5.0})]
+    return [measure("A", workload, POOLED | both_transports(), repetitions, bars_for(memory=2.0, grpc=5.0))]
 
 
 def measure_b(repetitions: int, bins: int | None) -> list[Row]:
     """More rows and fewer levels: histograms count."""
     del bins
     workload = synthetic("B", 50_000, 10_000, 15, 32)
-    return [measure("B", workload, POOLED | both_transports(), repetitions, {"memory": 1.0, "grpc": 3.0})]
+    return [measure("B", workload, POOLED | both_transports(), repetitions, bars_for(memory=1.0, grpc=3.0))]
 
 
 def measure_owners(repetitions: int, bins: int | None) -> list[Row]:
@@ -375,32 +387,34 @@ def measure_wan(repetitions: int, bins: int | None) -> list[Row]:
 
 
 def measure_auc(repetitions: int, bins: int | None) -> list[Row]:
-    """Held-out AUC with the paper's settings, the mean over several splits and that of the split with seed 0."""
+    """Held-out AUC with the paper's settings: first two thirds of the file against the rest, and random splits."""
     from sklearn.metrics import roc_auc_score
 
     del repetitions
     rows = []
     contenders = {XGBOOST: fit_xgboost, "pooled engine": fit_pooled, "3 owners": federated(3, "memory")}
     bars = {"give_me_some_credit": 0.8625, "default_credit_card": 0.7825}
-    for workload in present(credit(name, bins) for name in bars):
+    for workload in present(credit(name, bins, shuffled=False) for name in bars):
         scores: dict[str, list[float]] = {name: [] for name in contenders}
-        for seed in range(AUC_SEEDS):
-            order = np.random.default_rng(seed).permutation(len(workload.y))
+        n_rows = len(workload.y)
+        orders = [np.arange(n_rows), *(np.random.default_rng(seed).permutation(n_rows) for seed in range(AUC_SEEDS))]
+        for order in orders:
             n_train = len(order) * 2 // 3
             kept, held_out = order[:n_train], order[n_train:]
             part = Workload(workload.name, workload.X[kept], workload.y[kept], 20, 3, workload.bins)
             for name, fit in contenders.items():
                 score = roc_auc_score(workload.y[held_out], fit(part).predict(workload.X[held_out]))
                 scores[name].append(float(score))
-        differences = np.subtract(scores["3 owners"], scores["pooled engine"])
+        differences = np.subtract(scores["3 owners"], scores["pooled engine"])[1:]
         extra = {
             "splits": scores,
             "owners minus pooled engine": float(differences.mean()),
             "standard error": float(differences.std(ddof=1) / np.sqrt(AUC_SEEDS)),
+            "standard deviation over random splits": float(np.std(scores["3 owners"][1:], ddof=1)),
         }
         for what, values in {
-            f"mean of {AUC_SEEDS} splits": {name: statistics.mean(s) for name, s in scores.items()},
-            "split with seed 0": {name: s[0] for name, s in scores.items()},
+            "split in the order of the file": {name: s[0] for name, s in scores.items()},
+            f"mean of {AUC_SEEDS} random splits": {name: statistics.mean(s[1:]) for name, s in scores.items()},
         }.items():
             bar = {"3 owners": bars[workload.name]}
             rows.append(Row("auc", f"{part.title}, {what}", values, "AUC", bar, extra))

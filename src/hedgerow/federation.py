@@ -38,7 +38,7 @@ from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_name
 
 TRANSPORTS = ("memory", "grpc")
-NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric")
+NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
 OnProgress = Callable[[int, int], None]
 
 
@@ -56,8 +56,17 @@ class Federation:
         return tuple(self._data)
 
     @classmethod
-    def horizontal(cls, data: Mapping[str, tuple[Any, Any]], *, task: str = "classification") -> Federation:
-        """Owners of rows: name -> (X, y), with the same columns. `task` is "classification" or "regression"."""
+    def horizontal(
+        cls,
+        data: Mapping[str, tuple[Any, Any]],
+        *,
+        task: str = "classification",
+        categorical_features: Any = "from_dtype",
+    ) -> Federation:
+        """Owners of rows: name -> (X, y), with the same columns. `task` is "classification" or "regression".
+
+        `categorical_features` as for the estimators: by dtype, or by name, index or mask.
+        """
         _check_task(task)
         if not isinstance(data, Mapping) or not data:
             raise InvalidInput("Federation.horizontal takes a dict: name of the owner -> (X, y)")
@@ -66,7 +75,7 @@ class Federation:
             check_party_name(name)
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
-            read[name] = _read(name, *pair, task)
+            read[name] = _read(name, *pair, task, categorical_features)
         return cls("rows", read, task)
 
     @classmethod
@@ -156,8 +165,10 @@ class Federation:
         check_values(estimator.get_params(deep=False))
         default = kind().get_params(deep=False)
         for name in NOT_FEDERATED:
-            if getattr(estimator, name) != default[name]:
-                raise InvalidParameter(f"{name} is not available in a federation, got {getattr(estimator, name)!r}")
+            value = getattr(estimator, name)
+            if value != default[name]:
+                hint = "; give it to Federation.horizontal(...) instead" if name == "categorical_features" else ""
+                raise InvalidParameter(f"{name} is not available in a federation, got {value!r}{hint}")
         return estimator
 
     def _request(self, estimator: BoostedTreesClassifier | BoostedTreesRegressor, options: dict[str, Any]) -> Request:
@@ -190,8 +201,8 @@ def _check_task(task: str) -> None:
         raise InvalidParameter(f"task must be 'classification' or 'regression', got {task!r}")
 
 
-def _read(name: str, X: Any, y: Any, task: str) -> PartyData:
-    table = read_table(X, where=f"{name}: X")
+def _read(name: str, X: Any, y: Any, task: str, categorical_features: Any = "from_dtype") -> PartyData:
+    table = read_table(X, categorical_features=categorical_features, where=f"{name}: X")
     if task == "regression":
         return PartyData(table, read_targets(y, table.n_rows, f"{name}: y"))
     found, codes = encode_classes(read_classes(y, table.n_rows, f"{name}: y"), f"{name}: y")
@@ -206,11 +217,14 @@ def _plain_class(label: Any) -> Any:
 def _watcher(verbose: int, on_progress: OnProgress | None) -> OnProgress | None:
     if not verbose:
         return on_progress
-    started = time.monotonic()
+    first: list[tuple[float, int]] = []  # when the first news came, and how much was done by then
 
     def watch(done: int, total: int) -> None:
+        if not first:
+            first.append((time.monotonic(), done))
         if done % verbose == 0 or done == total:
-            left = (total - done) * (time.monotonic() - started) / done
+            started, before = first[0]
+            left = (total - done) * (time.monotonic() - started) / max(done - before, 1)
             say(f"[{done}/{total}] ETA {duration(left)}")
         if on_progress is not None:
             on_progress(done, total)

@@ -7,13 +7,14 @@ peers over mutual TLS, and to whoever started it in JSON lines: on stdout what h
     <- {"dial": {"coordinator": "127.0.0.1:40123"}}
     -> {"event": "ready"}                          all peers are connected, all kernels compiled
     <- {"go": true}
-    -> {"event": "progress", "done": 3, "total": 20}
+    -> {"event": "progress", "done": 3, "total": 20}, {"event": "log", "level": 30, "message": "..."}
     -> {"event": "done", ...} or {"event": "failed", "error": "InvalidInput", "message": "..."}
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.table import Column, Table
-from hedgerow.party import Party
+from hedgerow.party import LOGGER, Party
 from hedgerow.protocols.protocol import PartyData, find
 from hedgerow.transport.emulate import Emulated, Link
 from hedgerow.transport.endpoint import Endpoint
@@ -68,6 +69,7 @@ def _read_data(folder: Path, described: Mapping[str, Any]) -> PartyData:
 def main(folder: Path) -> int:
     """Play one party's role; 0 if it came to its end."""
     about = json.loads((folder / ABOUT).read_text())
+    LOGGER.addHandler(_TellLog(logging.WARNING))
     endpoint = None
     try:
         identity = Identity.load(folder)
@@ -120,6 +122,13 @@ def _connect(about: Mapping[str, Any], identity: Identity, trust: TrustStore) ->
 def _tell(**what: Any) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
+
+
+class _TellLog(logging.Handler):
+    """Warnings go to whoever started the process: its own stderr is a file that nobody reads while all is well."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _tell(event="log", level=record.levelno, message=record.getMessage())
 
 
 def _tell_progress(done: int, total: int) -> None:

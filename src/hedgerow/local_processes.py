@@ -25,7 +25,7 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
 from hedgerow.local_party import LEDGER, RESULT, write_folder
-from hedgerow.party import named, root_cause
+from hedgerow.party import LOGGER, named, root_cause
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
@@ -184,9 +184,13 @@ class _Fleet:
     def _next(self, until: float | None) -> tuple[str, dict[str, Any] | None]:
         timeout = None if until is None else max(0.0, until - time.monotonic())
         try:
-            return self._told.get(timeout=timeout)
+            name, event = self._told.get(timeout=timeout)
         except queue.Empty:
             raise DeadlineExceeded("the parties' processes did not answer in time") from None
+        if event is not None and event["event"] == "log":
+            LOGGER.log(event["level"], "%s: %s", name, event["message"])
+            return self._next(until)
+        return name, event
 
     def _note_end(self, name: str, event: dict[str, Any] | None) -> None:
         if event is not None and event["event"] == "done":
@@ -229,8 +233,10 @@ def _sudden_end(name: str, code: int | None, folder: Path) -> BaseException:
 
 def _read_results(folders: Mapping[str, Path], fleet: _Fleet) -> Outcome:
     results, ledgers, meters = {}, {}, {}
-    for name, event in fleet.done.items():
-        folder = folders[name]
+    for name, folder in folders.items():
+        if name not in fleet.done:
+            continue
+        event = fleet.done[name]
         results[name] = Ensemble.from_dict(json.loads((folder / RESULT).read_text()))
         ledgers[name] = Ledger.from_json_lines(name, (folder / LEDGER).read_text())
         meters[name] = Meter.from_dict(event["traffic"])

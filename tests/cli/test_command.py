@@ -82,17 +82,26 @@ def test_the_exit_codes_are_documented() -> None:
 
 
 def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In 80 columns: what ran, how good it is, what mattered, and that nothing is protected."""
+    """In 80 columns: what ran, how good it is, every protocol between real processes, and what is not protected."""
     monkeypatch.setitem(demo.PARAMS, "max_iter", 20)
-    shown = run("demo").stdout
-    assert "Trained 20 trees of depth 5 on 32,561 people" in shown
-    assert "on 16,281 other people" in shown
-    assert "Nothing is protected in this mode" in shown
-    assert max(len(line) for line in shown.splitlines()) <= 80
     told = run("demo", "--json").json
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
+    plain, private = told["protocols"]
+    assert plain["same_trees_as_pooled"] is True
+    assert plain["rounds"]["training"] == 20 * 5
+    assert private["scores"]["test"]["auc"] > 0.89
+    assert private["statement"]["privacy"]["epsilon"] <= 1.0
+    assert all(entry["parties"] == ["coordinator", "north", "east", "south"] for entry in told["protocols"])
+
+    monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people
+    shown = run("demo").stdout
+    assert "Trained 20 trees of depth 5 on 32,561 people" in shown
+    assert "on 16,281 other people" in shown
+    assert "In one table nothing is protected" in shown
+    assert "The model is not differentially private" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 def test_the_shell_gets_the_exit_codes(people: Path) -> None:

@@ -272,16 +272,16 @@ def test_looking_up_a_host_does_not_delay_a_deadline(opened, monkeypatch):
 
     def look_up(address, peer):
         asked.set()
-        time.sleep(0.8)
+        time.sleep(1.2)
         raise OSError(f"no address for {peer} at {address}")
 
     monkeypatch.setattr("hedgerow.transport.grpc._shown_certificate", look_up)
     bank = _bank(opened, "127.0.0.1:1")
-    assert asked.wait(10)
     start = time.monotonic()
     with pytest.raises(DeadlineExceeded):
-        bank.recv("hub", 0.1)
-    assert time.monotonic() - start < 0.5
+        bank.recv("hub", 0.5)
+    assert time.monotonic() - start < 0.9
+    assert asked.is_set()
 
 
 @only_fast

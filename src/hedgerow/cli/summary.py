@@ -105,7 +105,7 @@ def protocol_table(result: dict[str, Any], duration: Any) -> Table:
     for entry in result["protocols"]:
         facts = entry["statement"]
         privacy = facts["privacy"]
-        worth = "same trees as in one table" if entry["same_trees_as_pooled"] else "trees differ"
+        worth = "same trees as in one table with these bins" if entry["same_trees_as_pooled"] else "trees differ"
         if privacy is not None:
             worth = f"({privacy['epsilon']:.3g}, {privacy['delta']:.0e})-private model"
         table.add_row(

@@ -19,7 +19,10 @@ from hedgerow.transport.streams import Dialler, Listener, Options, StreamOwner
 _log = logging.getLogger("hedgerow")
 
 # Run tests/transport/test_grpc.py with a release before it is added here.
-TESTED_VERSIONS: tuple[str, ...] = ("1.85",)
+TESTED_VERSIONS: tuple[str, ...] = (
+    *("1.66", "1.67", "1.68", "1.69", "1.70", "1.71", "1.72", "1.73", "1.74", "1.75"),
+    *("1.76", "1.78", "1.80", "1.81", "1.82", "1.83", "1.84", "1.85"),
+)
 
 
 class Library(NamedTuple):

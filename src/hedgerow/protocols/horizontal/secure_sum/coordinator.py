@@ -119,6 +119,9 @@ def _given_edges(job: Job, numeric: Sequence[str]) -> list[Floats]:
     for name in numeric:
         if name not in given:
             raise InvalidParameter(f"edges has no entry for the numeric column {name!r}")
+    for name in given:
+        if name not in numeric:
+            raise InvalidParameter(f"edges names {name!r}, which is not a numeric column of the owners' tables")
     return [np.asarray(given[name], np.float64) for name in numeric]
 
 

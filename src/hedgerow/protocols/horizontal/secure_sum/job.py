@@ -76,6 +76,10 @@ class Job:
                 "other's. Take 3 or more owners, or dp=(epsilon, delta), or write accept_no_masking=True, which is "
                 "stamped on the model"
             )
+        for name in ("min_owners", "honest_owners"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+                raise InvalidParameter(f"{NAME}: {name} must be a whole number, got {value!r}")
         if self.min_owners is not None and not 2 <= self.min_owners <= n_owners:
             raise InvalidParameter(f"{NAME}: min_owners must be between 2 and {n_owners}, got {self.min_owners}")
         if self.double_masking and n_owners < FEWEST_MASKED_OWNERS:
@@ -120,6 +124,14 @@ class Job:
                 )
             if self.double_masking:
                 raise InvalidParameter(f"{NAME}: double_masking is not offered together with dp")
+        for name in ("quantile_epsilon", "quantile_delta"):
+            if self.quantiles != "private" and getattr(self, name) is not None:
+                raise InvalidParameter(f"{NAME}: {name} goes with quantiles='private' only, got {getattr(self, name)}")
+        if self.honest_owners is not None and self.dp is None and self.quantiles != "private":
+            raise InvalidParameter(
+                f"{NAME}: honest_owners says whose noise is counted on, but no noise was asked for, got "
+                f"{self.honest_owners}"
+            )
         if self.quantiles == "private":
             _check_budget("quantile_epsilon and quantile_delta", self.quantile_epsilon, self.quantile_delta)
         most = len(self.owners) - 1
@@ -139,6 +151,12 @@ class Job:
                     f"{NAME}: with dp the recipe decides on trees and rates by the budget; leave out {outside}, which "
                     f"was given as {value}"
                 )
+        if self.boosting.loss == "poisson":
+            raise InvalidParameter(f"{NAME}: dp is for two classes or the squared loss, got loss='poisson'")
+        if self.boosting.label_range is not None or self.classes is not None:
+            raise InvalidParameter(
+                f"{NAME}: with dp classes and label bounds come from the schema; leave them out here"
+            )
         if self.quantiles != "search" or self.max_bins != MAX_BINS:
             raise InvalidParameter(f"{NAME}: with dp the recipe decides on the bins; leave out quantiles and max_bins")
 

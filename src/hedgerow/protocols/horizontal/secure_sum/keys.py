@@ -91,12 +91,13 @@ def pass_on_keys(me: Party, owners: Sequence[str], round_id: int, offers: Mappin
     """Coordinator's side: give everybody's signed keys to everybody."""
     proofs = [blob for owner in owners for blob in (offers[owner].signature, offers[owner].certificate)]
     publics = np.stack([np.frombuffer(offers[owner].public, np.uint8) for owner in owners])
-    me.send_all(owners, MaskKeys(round_id, tuple(owners), publics, *pack_blobs(proofs)))
+    me.send_all(owners, MaskKeys(round_id, tuple(owners), publics, *pack_blobs(proofs)), even_if_lost=True)
 
 
 def begin_again(me: Party, owners: Sequence[str], round_id: int) -> None:
     """Coordinator's side: somebody was lost while keys were exchanged; make keys for this round instead."""
-    me.send_all(owners, MaskKeys(round_id, (), np.empty((0, 32), np.uint8), *pack_blobs([])))
+    nothing = MaskKeys(round_id, (), np.empty((0, 32), np.uint8), *pack_blobs([]))
+    me.send_all(owners, nothing, even_if_lost=True)
 
 
 def pack_blobs(blobs: Sequence[bytes]) -> tuple[Bytes, Ints]:

@@ -16,11 +16,12 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
     n_owners = len(job.owners)
     lost = dict(meta.get("lost_owners", {}))
-    masked = len(job.masked_owners) >= 2 and n_owners >= FEWEST_MASKED_OWNERS
+    left = n_owners - len(lost)
+    masked = len(job.masked_owners) - len(lost) >= 2 and left >= FEWEST_MASKED_OWNERS
     sentences = [
         f"Trained with {NAME} by {n_owners} owners of rows"
         + (f", of which {len(lost)} were lost on the way." if lost else "."),
-        _about_sums(job, masked=masked),
+        _about_sums(job, left, masked=masked),
         _about_edges(job, meta),
         _about_model(job, meta),
         *([_about_losses(lost)] if lost else []),
@@ -66,7 +67,7 @@ def _is_private(meta: Mapping[str, Any]) -> bool:
     return spent is not None and math.isfinite(spent["epsilon"])
 
 
-def _about_sums(job: Job, *, masked: bool) -> str:
+def _about_sums(job: Job, left: int, *, masked: bool) -> str:
     if job.dp is not None:
         text = "The coordinator learned sums over all owners, each with the owners' noise inside."
         if len(job.masked_owners) > 1:
@@ -74,7 +75,7 @@ def _about_sums(job: Job, *, masked: bool) -> str:
         return f"{text} There was only one other owner, whose noisy parts it saw without masks."
     if not masked:
         return (
-            f"NO MASKING: with {len(job.owners)} owners the sums hide nobody, since whoever knows the sum and one "
+            f"NO MASKING: with {left} owners the sums hide nobody, since whoever knows the sum and one "
             "owner's part knows the other's. The job was run with accept_no_masking=True."
         )
     who, whose = "The coordinator", "all owners"
