@@ -6,7 +6,7 @@ lost or repeated (peer_channel.py). Who waits for a frame watches the sockets it
 installed grpcio is one that this was not tested with (grpc_versions.py, grpc_public.py).
 
 Both sides must show a certificate (mtls.py): TLS checks it against the pinned ones, and before the first message the
-listening side compares it with the one pinned for the name that is claimed.
+listening side compares it with the one pinned for the name that is claimed (doorkeeper.py).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from typing import Self
 
 from cryptography import x509
 
-from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, PeerRefused, VersionMismatch
+from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, PeerRefused
 from hedgerow.transport import envelope
+from hedgerow.transport.doorkeeper import Doorkeeper
 from hedgerow.transport.envelope import MAX_FRAME_BYTES, WIRE_VERSION
 from hedgerow.transport.grpc_versions import load_library
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_party_name
-from hedgerow.transport.peer_channel import PeerChannel, Terms, check_version
+from hedgerow.transport.peer_channel import PeerChannel, Terms
 from hedgerow.transport.pump import Pump
-from hedgerow.transport.streams import Dialler, Listener, Options, Stream, StreamOwner
+from hedgerow.transport.streams import Dialler, Listener, Options, StreamOwner
 
 _log = logging.getLogger("hedgerow")
 
@@ -40,7 +41,6 @@ _ABORT_SECONDS = 1.0  # the same for abort()
 _HANG_UP_SECONDS = 0.5
 _PROBE_SECONDS = 1.0
 _DIALS_BEFORE_PROBE = 2
-_REFUSALS_KEPT = 10
 _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -207,7 +207,7 @@ class GrpcEndpoint:
 
     def _doorkeeper(self) -> StreamOwner:
         dialling_in = {peer: channel for peer, channel in self._channels.items() if peer not in self._dialled}
-        return _Doorkeeper(self._terms, self._trust, dialling_in, self._refused)
+        return Doorkeeper(self._terms, self._trust, dialling_in, self._refused)
 
     # In the background
 
@@ -288,77 +288,6 @@ class GrpcEndpoint:
         self._clock.join()
         for pump in self._pumps:
             pump.stop()
-
-
-class _Doorkeeper:
-    """The owner of a stream that came in, until it has said who it is."""
-
-    def __init__(
-        self, terms: Terms, trust: TrustStore, expected: Mapping[str, PeerChannel], refused: list[str]
-    ) -> None:
-        self._terms = terms
-        self._trust = trust
-        self._expected = expected
-        self._refused = refused
-        self._farewell: tuple[str, str] | None = None
-
-    def on_message(self, stream: Stream, message: bytes) -> bool:
-        """Check HELLO against the certificate that TLS saw; hand the stream to the peer's channel, or end it."""
-        refusal: tuple[str, str] | None
-        channel: PeerChannel | None = None
-        try:
-            channel = self._who(stream)
-            check_version(message, self._terms, channel.peer)
-            hello = envelope.decode_hello(message)
-            if (hello.speaker, hello.listener) == (channel.peer, self._terms.me):
-                refusal = channel.accept(stream, hello)
-            else:
-                said = f"said it was {hello.speaker!r}, and looked for {hello.listener!r}"
-                refusal = ("permission_denied", f"a party with the certificate of {channel.peer} {said}")
-        except VersionMismatch as mismatch:
-            assert channel is not None  # noqa: S101 - versions are compared with somebody
-            self._part(stream, channel, str(mismatch))
-            return False
-        except (PeerRefused, FrameError) as error:
-            refusal = ("permission_denied", str(error))
-        if refusal is not None:
-            self._turn_away(stream, *refusal)
-            if channel is not None and not channel.talking:
-                channel.trouble = f"it came, but was turned away: {refusal[1]}"
-        return refusal is None
-
-    def wants_more(self) -> bool:
-        """Only one message is expected."""
-        return False
-
-    def on_written(self, stream: Stream) -> None:
-        """Our HELLO to a peer of another version has left: now the stream can end."""
-        if self._farewell is not None:
-            stream.end(*self._farewell)
-
-    def on_end(self, stream: Stream, code: str, details: str) -> None:
-        """Nobody was let in, so there is nothing to do."""
-
-    def _who(self, stream: Stream) -> PeerChannel:
-        if stream.peer_certificate is None:
-            raise PeerRefused("a party without a certificate")
-        certificate = Certificate.from_pem(stream.peer_certificate)
-        for name in certificate.names:
-            if name in self._expected:
-                self._trust.check(name, certificate)
-                return self._expected[name]
-        raise PeerRefused(f"{' or '.join(certificate.names)} is not expected by {self._terms.me}")
-
-    def _part(self, stream: Stream, channel: PeerChannel, sentence: str) -> None:
-        self._farewell = ("failed_precondition", sentence)
-        channel.tell_version(stream)
-        channel.fail(lambda: VersionMismatch(sentence))
-
-    def _turn_away(self, stream: Stream, code: str, sentence: str) -> None:
-        _log.warning("%s: turned away a connection: %s", self._terms.me, sentence)
-        if len(self._refused) < _REFUSALS_KEPT:
-            self._refused.append(sentence)
-        stream.end(code, sentence)
 
 
 def _nobody_came(me: str, peer: str) -> str:

@@ -76,19 +76,21 @@ class Gathering:
     def sum(self, kind: type[M], shape: tuple[int, ...], own: Callable[[Owner], Words | None]) -> Words:
         """The sum of all owners' answers modulo 2**64, in which the masks cancel. SumLost if an owner is gone."""
         self.rounds += 1
-        part = None if self._own is None else own(self._own)
-        total: Words = np.zeros(shape, np.uint64) if part is None else part.copy()
+        total = None if self._own is None else own(self._own)
         wait = self.me.common_deadline()
         for owner in list(self.owners):
             try:
-                values = self.me.recv(owner, kind, timeout=wait()).values  # type: ignore[attr-defined]  # every kind of part has them
+                values: Words = self.me.recv(owner, kind, timeout=wait()).values  # type: ignore[attr-defined]  # all parts have them
             except (PeerLost, DeadlineExceeded) as problem:
                 self._lose(owner, problem)
                 continue
             if values.shape != shape:
                 raise FrameError(f"{owner} sent {kind.NAME} of shape {values.shape}, but {shape} was asked for")
-            total += values
-        if self._newly_lost:
+            if total is None:
+                total = values.copy()
+            else:
+                total += values
+        if self._newly_lost or total is None:
             raise SumLost
         return total
 
