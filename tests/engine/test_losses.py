@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hedgerow.engine import losses
 from hedgerow.engine.layout import pack
-from hedgerow.engine.losses import LOSSES, Loss, Quantiser, weight_total, weighted_mean
+from hedgerow.engine.losses import LOSSES, Loss, Quantiser, weight_total
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidParameter
 from hedgerow.testing import naive
@@ -178,5 +178,15 @@ def test_too_many_rows_are_refused():
 
 def test_mean_of_a_constant_is_the_constant():
     """A range of one point leaves nothing to average."""
-    assert weighted_mean(np.full(5, 2.5), None, (2.5, 2.5)) == 2.5
     assert losses.Loss("squared", 1, (2.5, 2.5)).base_scores(np.full(5, 2.5))[0] == 2.5
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(LOSSES), st.integers(1, 4))
+def test_label_totals_add_up_over_owners(seed, name, n_parts):
+    """The base score of the sum of parts' totals is that of all rows together, bit for bit."""
+    rng = np.random.default_rng(seed)
+    loss, labels = a_loss(name), random_labels(name, rng, 50)
+    parts = np.array_split(labels, np.sort(rng.integers(0, 51, n_parts - 1)))
+    totals = sum(loss.label_totals(part) for part in parts)
+    np.testing.assert_array_equal(loss.base_scores_from(totals), loss.base_scores(labels))

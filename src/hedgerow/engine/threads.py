@@ -108,7 +108,7 @@ class _Helper:
         self._lock = threading.Lock()
         self._asleep = False
         self._alarm = threading.Semaphore(0)
-        threading.Thread(target=self._serve, daemon=True, name=f"hedgerow-{number}").start()
+        threading.Thread(target=self._serve, daemon=True, name=f"hedgerow-engine-{number}").start()
 
     def give(self, batch: _Batch) -> None:
         """Put a batch in the queue, and wake the thread if it sleeps."""
