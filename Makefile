@@ -13,7 +13,7 @@ SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench bench-horizontal clean
 
 help:
 	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
@@ -21,6 +21,7 @@ help:
 	@echo "make test    run all tests"
 	@echo "make check   lint, format, types and house rules: quick, before every commit"
 	@echo "make bench   compare speed, memory and accuracy with XGBoost and LightGBM (minutes)"
+	@echo "make bench-horizontal   time, rounds and bytes of horizontal.secure_sum beside XGBoost (20 minutes)"
 	@echo "make clean   remove .venv and everything that tools leave behind"
 	@echo
 	@echo "make test ARGS='tests/engine -k binning' passes arguments on; so do demo and bench."
@@ -63,6 +64,9 @@ check: $(READY)
 # The peers' OpenMP threads wait without spinning, so that none slows down the one that is timed next.
 bench: $(READY)
 	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/engine.py $(ARGS)
+
+bench-horizontal: $(READY)
+	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/horizontal.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
