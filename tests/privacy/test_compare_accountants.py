@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 
 import pytest
@@ -26,7 +27,9 @@ def opendp():
         warnings.simplefilter("ignore")
         prelude = pytest.importorskip("opendp.prelude")
     prelude.enable_features("contrib")
-    return prelude
+    yield prelude
+    # Its compiled part takes Ctrl-C over from Python when it is first used; later tests want it back.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.parametrize(("sensitivity", "sigma", "times"), [(1, 20.0, 50), (10, 100.0, 10), (3, 64.0, 100)])

@@ -412,6 +412,7 @@ def test_names_are_checked():
 @pytest.mark.parametrize("busy", [False, True], ids=["on its way", "computing"])
 def test_an_interrupt_ends_all_roles(busy):
     """Ctrl-C reaches the caller of `run` at once, and every role ends at its next wait."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever a library has done to it
     network = MemoryNetwork(["a", "b"], link=None if busy else Link(400.0))
     main = threading.main_thread().ident
     alarm = threading.Timer(0.15, lambda: signal.pthread_kill(main, signal.SIGINT))
