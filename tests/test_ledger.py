@@ -107,10 +107,10 @@ def test_every_disclosure_says_how_it_is_protected(disclosure, words):
     assert disclosure.words == words
 
 
-def test_a_disclosure_of_no_kind_says_nothing():
-    """The base class promises no protection, so it cannot be written down by mistake."""
-    with pytest.raises(NotImplementedError):
-        _ = Disclosure("sums").words
+def test_a_disclosure_of_no_kind_cannot_be_made():
+    """Every disclosure says how it is protected; the base class does not, so there are none of it."""
+    with pytest.raises(TypeError, match="abstract"):
+        Disclosure("something")
 
 
 # --- showing ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ of all parties side by side. The sender's line is the privacy record, the receiv
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,15 +24,15 @@ class LedgerMismatch(HedgerowError, AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Disclosure:
+class Disclosure(ABC):
     """What the receiver of a message learns. Every message class states one."""
 
     of: str
 
     @property
+    @abstractmethod
     def protection(self) -> str:
         """How it is protected, in words."""
-        raise NotImplementedError
 
     @property
     def words(self) -> str:
