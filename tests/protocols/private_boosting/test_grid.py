@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_edges, grid_of
@@ -32,6 +32,10 @@ def test_values_crowd_near_zero(low, high, special, integer):
 @given(
     st.tuples(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300)).filter(lambda pair: pair[0] < pair[1]), st.booleans()
 )
+@example((0.0, 5e-324), False)
+@example((-5e-324, 0.0), False)
+@example((-5e-324, 5e-324), False)
+@example((0.0, 1e-315), False)
 def test_any_bounds_give_a_usable_grid(bounds, integer):
     """Edges rise strictly, lie inside the bounds and are at most 253."""
     low, high = (np.floor(bounds[0]), np.ceil(bounds[1])) if integer else bounds

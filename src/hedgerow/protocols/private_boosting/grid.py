@@ -48,10 +48,10 @@ def grid_edges(column: NumericColumn) -> Floats:
     even = np.linspace(low, high, half + 1)[1:-1]
     if low < 0.0 < high:
         reach = max(-low, high)
-        steps = np.geomspace(_NEAREST * reach, reach, half // 2)
+        steps = _geometric(reach, half // 2)
         crowded = np.concatenate([-steps, [0.0], steps])
     else:
-        steps = np.geomspace(_NEAREST * (high - low), high - low, half)
+        steps = _geometric(high - low, half)
         crowded = low + steps if abs(low) <= abs(high) else high - steps
     edges = np.concatenate([even, crowded])
     if column.integer:
@@ -59,6 +59,12 @@ def grid_edges(column: NumericColumn) -> Floats:
     edges = np.unique(_short(edges))
     inside: Floats = edges[(edges > low) & (edges <= high)]  # of 126 even and 127 others, so at most 253
     return inside
+
+
+def _geometric(reach: float, n_steps: int) -> Floats:
+    """Distances up to `reach`, each a constant multiple of the last; all `reach` where nothing smaller is a number."""
+    steps: Floats = np.geomspace(_NEAREST * reach or reach, reach, n_steps)
+    return steps
 
 
 def _short(edges: Floats) -> Floats:
