@@ -39,6 +39,14 @@ def checked_kind(kind: str, column: int) -> Kind:
     return cast("Kind", kind)
 
 
+def kind_of(values: np.ndarray) -> Kind:
+    """The kind of some values (NaN for missing): "integer" if all are whole or there are none, else their type."""
+    present = values[~np.isnan(values)]
+    if np.array_equal(np.floor(present), present):
+        return "integer"
+    return "float32" if values.dtype == np.float32 else "float64"
+
+
 def common_kind(kinds: set[str]) -> Kind:
     """One kind for a column whose owners hold these: whole numbers only if they do for all, else the wider float."""
     for column_kind in kinds:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.jit import kernel
-from hedgerow.engine.number_line import Kind
+from hedgerow.engine.number_line import Kind, kind_of
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput
 
@@ -36,7 +36,7 @@ class SortedColumns:
 
         This is read from the values, not declared: whoever is told learns whether they are whole.
         """
-        return tuple(_kind(ordered) for ordered in self._ordered)
+        return tuple(kind_of(ordered) for ordered in self._ordered)
 
     def counts_below(self, probes: Floats, offsets: Ints) -> Ints:
         """For each probe the number of rows with value < probe; column j's are `probes[offsets[j]:offsets[j + 1]]`.
@@ -56,12 +56,6 @@ class SortedColumns:
 def _present(ordered: np.ndarray) -> np.ndarray:
     nan = ordered.dtype.type(np.nan)  # of the column's own type, else searchsorted would convert it
     return ordered[: np.searchsorted(ordered, nan)]
-
-
-def _kind(ordered: np.ndarray) -> Kind:
-    if np.array_equal(np.floor(ordered), ordered):
-        return "integer"
-    return "float32" if ordered.dtype == np.float32 else "float64"
 
 
 def _check_probes(probes: Floats, offsets: Ints, n_columns: int) -> None:

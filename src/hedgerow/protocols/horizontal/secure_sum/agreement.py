@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.engine.number_line import common_kind
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, TableDescription
 
@@ -78,12 +79,7 @@ def _common_kind(column: str, theirs: Mapping[str, str]) -> str:
             f"{odd[0]}: column {column!r} is {what[odd is with_levels]} there and {what[odd is not with_levels]} at "
             f"{', '.join(others)}"
         )
-    if with_levels:
-        return "levels"
-    for kind in ("float64", "float32"):
-        if kind in theirs.values():
-            return kind
-    return "integer"
+    return "levels" if with_levels else common_kind(set(theirs.values()))
 
 
 def _declared_levels(column: str, found: Mapping[str, Levels], declared: Sequence[Any]) -> Levels:

@@ -15,6 +15,7 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.exchange import ExchangedCells
 from hedgerow.engine.growth import split_rules
 from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.number_line import kind_of
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.sorted_columns import SortedColumns
 from hedgerow.engine.table import Column, Level, Table, read_table
@@ -246,9 +247,4 @@ def common_bins(
 
 
 def _kind(column: Column) -> str:
-    if column.levels is not None:
-        return LEVELS
-    present = column.values[~np.isnan(column.values)]
-    if bool((present == np.rint(present)).all()):
-        return "integer"
-    return str(column.values.dtype)
+    return LEVELS if column.levels is not None else kind_of(column.values)
