@@ -3,8 +3,11 @@
 A mechanism returns the event with the value it released. An event never changes its meaning; one that an accountant
 does not know is refused, not guessed. `NonPrivate` is the honest name of a release without a guarantee.
 
-The sensitivity of an event is an L2 distance under its `adjacency`: how far the exact answer can move when one record
-is added or removed ("add_remove"), or exchanged for another ("replace_one").
+A sensitivity is how far the exact answer can move, under the event's `adjacency`, when one record is added or removed
+("add_remove"), or exchanged for another ("replace_one"): an L2 distance for Gaussian noise, an L1 distance for Laplace
+noise, the change of any one candidate's utility for a choice.
+
+Events are held together in three ways: `Composed` and `Repeated` on the same records, `Parallel` on disjoint ones.
 """
 
 from __future__ import annotations
@@ -84,6 +87,146 @@ class DiscreteGaussian(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DiscreteLaplace(Event):
+    """Whole-number noise with P(k) proportional to exp(-|k| / scale) on every coordinate; sensitivity in L1."""
+
+    KIND: ClassVar[str] = "discrete_laplace"
+
+    sensitivity: float
+    scale: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "scale", self.scale)
+        _check_adjacency(self, self.adjacency)
+
+    @property
+    def epsilon(self) -> float:
+        """Its pure differential privacy."""
+        return self.sensitivity / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Laplace(Event):
+    """Laplace noise on real values: they are rounded to a public grid first, which the sensitivity (L1) allows for."""
+
+    KIND: ClassVar[str] = "laplace"
+
+    sensitivity: float
+    scale: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "scale", self.scale)
+        _check_adjacency(self, self.adjacency)
+
+    @property
+    def epsilon(self) -> float:
+        """Its pure differential privacy."""
+        return self.sensitivity / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(Event):
+    """A choice among public candidates with P proportional to exp(epsilon utility / (2 sensitivity)).
+
+    Made once for each of several disjoint sets of records, or once for all: one record takes part in one choice.
+    """
+
+    KIND: ClassVar[str] = "exponential"
+
+    sensitivity: float
+    epsilon: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "epsilon", self.epsilon)
+        _check_adjacency(self, self.adjacency)
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteAndFlip(Event):
+    """A choice by permute-and-flip (McKenna and Sheldon 2020), at the same epsilon never worse than the exponential."""
+
+    KIND: ClassVar[str] = "permute_and_flip"
+
+    sensitivity: float
+    epsilon: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "epsilon", self.epsilon)
+        _check_adjacency(self, self.adjacency)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomisedResponse(Event):
+    """One of `categories` values per record: the true one with the highest chance that epsilon allows, else any other.
+
+    A guarantee for the value of one record, whoever sees the answers: adjacency is always "replace_one".
+    """
+
+    KIND: ClassVar[str] = "randomised_response"
+
+    categories: int
+    epsilon: float
+    adjacency: Adjacency = "replace_one"
+
+    def __post_init__(self) -> None:
+        _check_count(self, "categories", self.categories)
+        _check_scale(self, "epsilon", self.epsilon)
+        if self.categories < 2 or self.adjacency != "replace_one":
+            raise InvalidParameter(
+                f"{self.KIND}: needs at least 2 categories and adjacency 'replace_one', "
+                f"got {self.categories} and {self.adjacency!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonSampled(Event):
+    """A mechanism on records of which each was taken with chance `rate`, independently and in secret."""
+
+    KIND: ClassVar[str] = "poisson_sampled"
+
+    rate: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check_event(self, self.event)
+        if not isinstance(self.rate, float | int) or isinstance(self.rate, bool) or not 0.0 < self.rate <= 1.0:
+            raise InvalidParameter(f"{self.KIND}: rate must be above 0 and at most 1, got {self.rate!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"kind": self.KIND, "rate": self.rate, "event": self.event.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel(Event):
+    """Events on disjoint records, so that one record takes part in one of them at most.
+
+    What makes it true under "add_remove": each record's place is drawn independently of all others. Sizes fixed as
+    shares of the number of rows would move other records when one is added (docs/protocols/central_dp.md).
+    """
+
+    KIND: ClassVar[str] = "parallel"
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        for event in self.events:
+            _check_event(self, event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"kind": self.KIND, "events": [event.to_dict() for event in self.events]}
+
+
+@dataclass(frozen=True, slots=True)
 class Composed(Event):
     """Several events on the same rows, each of which may have been chosen after the outcome of those before."""
 
@@ -128,7 +271,20 @@ class Repeated(Event):
             yield event, count * self.times
 
 
-_LEAVES: dict[str, type[Event]] = {kind.KIND: kind for kind in (NonPrivate, Gaussian, DiscreteGaussian)}
+_LEAVES: dict[str, type[Event]] = {
+    kind.KIND: kind
+    for kind in (
+        NonPrivate,
+        Gaussian,
+        DiscreteGaussian,
+        DiscreteLaplace,
+        Laplace,
+        Exponential,
+        PermuteAndFlip,
+        RandomisedResponse,
+    )
+}
+_STRUCTURES = (Composed.KIND, Repeated.KIND, Parallel.KIND, PoissonSampled.KIND)
 
 
 def from_dict(data: Any) -> Event:
@@ -136,17 +292,18 @@ def from_dict(data: Any) -> Event:
     if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
         raise InvalidInput(f"an event is described by its kind and its fields, got {data!r}")
     kind, given = data["kind"], {key: value for key, value in data.items() if key != "kind"}
-    if kind == Composed.KIND and set(given) == {"events"} and isinstance(given["events"], list):
-        return Composed(tuple(from_dict(part) for part in given["events"]))
+    if kind in (Composed.KIND, Parallel.KIND) and set(given) == {"events"} and isinstance(given["events"], list):
+        parts = tuple(from_dict(part) for part in given["events"])
+        return Composed(parts) if kind == Composed.KIND else Parallel(parts)
     if kind == Repeated.KIND and set(given) == {"event", "times"}:
         return Repeated(from_dict(given["event"]), given["times"])
-    if kind in (Composed.KIND, Repeated.KIND):
+    if kind == PoissonSampled.KIND and set(given) == {"event", "rate"}:
+        return PoissonSampled(given["rate"], from_dict(given["event"]))
+    if kind in _STRUCTURES:
         raise InvalidInput(f"an event of kind {kind!r} has other fields than {sorted(given)}")
     leaf = _LEAVES.get(kind)
     if leaf is None:
-        raise InvalidInput(
-            f"unknown event of kind {kind!r}; known are {', '.join(sorted(_LEAVES))}, composed, repeated"
-        )
+        raise InvalidInput(f"unknown event of kind {kind!r}; known are {', '.join(sorted((*_LEAVES, *_STRUCTURES)))}")
     wanted = {field.name for field in fields(leaf)}
     if set(given) != wanted:
         raise InvalidInput(f"an event of kind {kind!r} has fields {sorted(wanted)}, got {sorted(given)}")
