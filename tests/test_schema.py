@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,3 +116,91 @@ def test_a_damaged_description_is_refused(damage):
     """from_dict takes what to_dict gives, and nothing else."""
     with pytest.raises((InvalidInput, InvalidParameter)):
         Schema.from_dict(PEOPLE.to_dict() | damage)
+
+
+# --- a public table, an outline, files -------------------------------------------------------------------------------
+
+
+PUBLISHED = pa.table(
+    {
+        "age": pa.array([20, 64, 33]),
+        "income": pa.array([1.5, math.nan, 9.0]),
+        "sex": pa.array(["m", "f", None]),
+        "sick": pa.array([0, 1, 0]),
+        "cost": pa.array([0.5, 2.5, 4.0]),
+    }
+)
+
+
+def test_a_public_table_describes_its_columns():
+    """Bounds, levels, whole numbers and gaps are read off it, classes off the label."""
+    schema = Schema.from_public(PUBLISHED.drop_columns(["cost"]), label="sick")
+    assert schema == Schema.from_public(
+        bounds={"age": (20, 64), "income": (1.5, 9.0)},
+        levels={"sex": ["f", "m"]},
+        integers=["age"],
+        may_be_missing=["income", "sex"],
+        classes=[0, 1],
+    )
+
+
+def test_a_public_table_of_numbers_to_predict():
+    """A label of real numbers gives bounds instead of classes."""
+    schema = Schema.from_public(PUBLISHED.drop_columns(["sick"]), label="cost")
+    assert schema.label_bounds == (0.5, 4.0)
+    assert schema.classes is None
+
+
+def test_what_is_stated_beats_a_public_table():
+    """Wider bounds, other gaps and an order of one's own can be stated beside the table."""
+    schema = Schema.from_public(
+        PUBLISHED.drop_columns(["cost", "sick"]),
+        bounds={"age": (0, 120)},
+        levels={"income": [1, 2]},
+        classes=["a", "b"],
+    )
+    assert schema.names == ("age", "income", "sex")
+    assert schema["age"] == NumericColumn("age", 0, 120)
+    assert schema["income"] == CategoricalColumn("income", (1, 2), may_be_missing=True)
+    assert schema.classes == ("a", "b")
+
+
+def test_frames_are_tables_too():
+    """Pandas and polars frames say the same as arrow tables."""
+    schemas = {
+        Schema.from_public(table, label="sick")
+        for table in (PUBLISHED, PUBLISHED.to_pandas(), pl.from_arrow(PUBLISHED))
+    }
+    assert len(schemas) == 1
+
+
+def test_a_public_table_that_says_nothing():
+    """No names, an empty column, a label that is not there: refused with the reason."""
+    with pytest.raises(InvalidInput, match="named columns"):
+        Schema.from_public(np.zeros((3, 2)))
+    with pytest.raises(InvalidInput, match="column 'a' of the public table is empty"):
+        Schema.from_public(pa.table({"a": pa.array([None, None], pa.float64())}))
+    with pytest.raises(InvalidParameter, match="label='b' is not a column"):
+        Schema.from_public(pa.table({"a": [1.0]}), label="b")
+    with pytest.raises(InvalidParameter, match="no table is given"):
+        Schema.from_public(bounds={"a": (0, 1)}, label="b")
+
+
+def test_an_outline_shows_no_values():
+    """Names and kinds only: nothing of the rows is in it."""
+    outline = Schema.outline(pa.table({"age": [41], "town": ["Ulm"], "weight": [71.25]}))
+    assert '"age": (LOWEST, HIGHEST)' in outline
+    assert '"town": [EVERY, LEVEL]' in outline
+    assert 'integers=["age"]' in outline
+    assert not any(value in outline for value in ("41", "Ulm", "71.25"))
+
+
+def test_a_schema_goes_to_a_file_and_back(tmp_path):
+    """Saved and loaded it is equal; a file of something else is refused with its name."""
+    PEOPLE.save(tmp_path / "people.json")
+    assert Schema.load(tmp_path / "people.json") == PEOPLE
+    (tmp_path / "other.json").write_text("[1, 2")
+    with pytest.raises(InvalidInput, match=r"other\.json: not a schema"):
+        Schema.load(tmp_path / "other.json")
+    with pytest.raises(InvalidInput, match=r"none\.json: the schema cannot be read"):
+        Schema.load(tmp_path / "none.json")

@@ -3,14 +3,21 @@
 A private training may look at nothing else before it has paid for a look at the rows. Bounds read off the data would
 tell who earns most; so they are stated by somebody who knows the field, not the file. Values outside the bounds count
 as the nearest bound; a level that is not listed counts as missing.
+
+    Schema.from_public(bounds=..., levels=...)    state it
+    Schema.from_public(census_sample)             or read it off a table that is public itself
+    Schema.outline(people)                        names and kinds of the columns of a private table, to fill in
 """
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import InvalidInput, InvalidParameter
@@ -99,6 +106,8 @@ class Schema:
     @classmethod
     def from_public(
         cls,
+        table: Any = None,
+        *,
         bounds: Mapping[str, tuple[float, float]] | None = None,
         levels: Mapping[str, Sequence[Level]] | None = None,
         integers: Iterable[str] = (),
@@ -106,6 +115,7 @@ class Schema:
         label_bounds: tuple[float, float] | None = None,
         classes: Sequence[Level] | None = None,
         columns: Sequence[str] | None = None,
+        label: str | None = None,
     ) -> Schema:
         """State what everybody may know.
 
@@ -114,7 +124,26 @@ class Schema:
         `bounds` and `levels` together name every column. `integers`: which of the bounded columns hold whole numbers
         only. `may_be_missing`: columns that may have gaps, or True for all. `label_bounds` is needed for regression,
         `classes` for classification. `columns`: their order, for tables without names; by default as written.
+
+        With a `table` (pandas, polars, arrow) that is PUBLIC itself, a published sample or an older release, columns,
+        bounds, levels and gaps are read off it, and classes or label bounds off its column `label`; what is stated
+        beside it takes precedence. Never pass the rows to be protected: their bounds are secrets.
         """
+        if table is not None:
+            read = _describe(table, label)
+            stated = {*(bounds or {}), *(levels or {})}
+            names = list(read.columns) if columns is None else list(columns)
+            bounds = {n: b for n, b in read.bounds.items() if n not in stated} | dict(bounds or {})
+            levels = {n: v for n, v in read.levels.items() if n not in stated} | dict(levels or {})
+            integers = {n for n in read.integers if n not in stated} | set(integers)
+            if not isinstance(may_be_missing, bool):
+                may_be_missing = {*read.gaps, *may_be_missing}
+            if label_bounds is None and classes is None:
+                label_bounds, classes = read.label_bounds, read.classes
+            columns = [name for name in names if name in bounds or name in levels]
+            columns += [name for name in [*bounds, *levels] if name not in columns]
+        elif label is not None:
+            raise InvalidParameter(f"label={label!r} names a column of a public table, but no table is given")
         bounds, levels = dict(bounds or {}), dict(levels or {})
         names = [*bounds, *levels]
         both = sorted(set(bounds) & set(levels))
@@ -136,8 +165,48 @@ class Schema:
                 raise InvalidParameter(f"levels of column {name!r} must be a list, got the text {given_levels!r}")
             described[name] = CategoricalColumn(name, tuple(given_levels), name in gaps)
         order = names if columns is None else list(columns)
-        label = None if label_bounds is None else _pair("label_bounds", label_bounds)
-        return cls(tuple(described[name] for name in order), label, None if classes is None else tuple(classes))
+        span = None if label_bounds is None else _pair("label_bounds", label_bounds)
+        return cls(tuple(described[name] for name in order), span, None if classes is None else tuple(classes))
+
+    @staticmethod
+    def outline(table: Any) -> str:
+        """The call that is to be filled in for a table: names and kinds of its columns, and no value of any row.
+
+        >>> import pyarrow as pa
+        >>> print(Schema.outline(pa.table({"age": [33], "sex": ["f"]})))
+        Schema.from_public(
+            bounds={"age": (LOWEST, HIGHEST)},
+            levels={"sex": [EVERY, LEVEL]},
+            integers=["age"],
+            may_be_missing=[NAMES],
+            classes=[FIRST, SECOND],  # or label_bounds=(LOWEST, HIGHEST) for a regression
+        )
+        """
+        kinds = {name: _kind_of(kind) for name, kind in _types(table).items()}
+        numeric = [name for name, kind in kinds.items() if kind != "levels"]
+        bounds = ", ".join(f"{json.dumps(name)}: (LOWEST, HIGHEST)" for name in numeric)
+        levels = ", ".join(f"{json.dumps(name)}: [EVERY, LEVEL]" for name, kind in kinds.items() if kind == "levels")
+        whole = ", ".join(json.dumps(name) for name in numeric if kinds[name] == "integers")
+        return (
+            f"Schema.from_public(\n    bounds={{{bounds}}},\n    levels={{{levels}}},\n    integers=[{whole}],\n"
+            "    may_be_missing=[NAMES],\n"
+            "    classes=[FIRST, SECOND],  # or label_bounds=(LOWEST, HIGHEST) for a regression\n)"
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the schema as a JSON file, for somebody to read and sign."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Schema:
+        """Read a file that `save` has written, or that somebody wrote in the same form."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as problem:
+            raise InvalidInput(f"{path}: the schema cannot be read: {problem}") from None
+        except json.JSONDecodeError as problem:
+            raise InvalidInput(f"{path}: not a schema, because not JSON: {problem}") from None
+        return cls.from_dict(content)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -175,6 +244,93 @@ class Schema:
             None if label is None else _pair("label_bounds", label),
             None if classes is None else tuple(classes),
         )
+
+
+# --- a public table ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What a public table says about its columns."""
+
+    columns: tuple[str, ...]
+    bounds: dict[str, tuple[float, float]]
+    levels: dict[str, list[Level]]
+    integers: set[str]
+    gaps: set[str]
+    label_bounds: tuple[float, float] | None = None
+    classes: list[Level] | None = None
+
+
+def _describe(table: Any, label: str | None) -> _Described:
+    found = _arrow(table)
+    if label is not None and label not in found.column_names:
+        raise InvalidParameter(f"label={label!r} is not a column of the public table")
+    described = _Described(tuple(name for name in found.column_names if name != label), {}, {}, set(), set())
+    for name in described.columns:
+        column = found.column(name)
+        kind = _kind_of(column.type)
+        distinct = column.unique().to_pylist()
+        values = [value for value in distinct if not _is_gap(value)]
+        if not values:
+            raise InvalidInput(f"column {name!r} of the public table is empty, so nothing can be read off it")
+        if len(values) < len(distinct):
+            described.gaps.add(name)
+        if kind == "levels":
+            described.levels[name] = sorted(values)
+        else:
+            described.bounds[name] = _wide(min(values), max(values))
+            if kind == "integers":
+                described.integers.add(name)
+    if label is None:
+        return described
+    values = [value for value in found.column(label).unique().to_pylist() if not _is_gap(value)]
+    if _kind_of(found.column(label).type) == "numbers":
+        return replace(described, label_bounds=_wide(min(values), max(values)))
+    return replace(described, classes=sorted(values))
+
+
+def _is_gap(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _wide(low: float, high: float) -> tuple[float, float]:
+    """Bounds of a column with one value must still be two numbers."""
+    return (float(low), float(high)) if low < high else (float(low), float(low) + 1.0)
+
+
+def _types(table: Any) -> dict[str, Any]:
+    found = _arrow(table)
+    return dict(zip(found.column_names, found.schema.types, strict=True))
+
+
+def _kind_of(arrow_type: Any) -> str:
+    """One of "levels", "integers" and "numbers"."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(arrow_type):
+        return "integers"
+    if pa.types.is_floating(arrow_type) or pa.types.is_decimal(arrow_type):
+        return "numbers"
+    return "levels"
+
+
+def _arrow(table: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(table, pa.Table):
+        return table
+    if hasattr(table, "to_arrow"):  # polars; its interchange has string views, whose gaps pyarrow's `unique` loses
+        return table.to_arrow()
+    try:
+        return pa.table(table)
+    except (TypeError, ValueError, pa.ArrowException):
+        raise InvalidInput(
+            f"a table with named columns is needed (pandas, polars, arrow), got {type(table).__name__}"
+        ) from None
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
 
 
 def _column_from(data: Any) -> Column:
