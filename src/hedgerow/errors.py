@@ -38,6 +38,10 @@ class ProtocolError(HedgerowError, RuntimeError):
     """A rule that a guarantee rests on would have been broken, for instance a mask position used twice."""
 
 
+class BudgetExceeded(HedgerowError, RuntimeError):
+    """A release that would cost more than is left of a dataset's privacy budget; nothing was read for it."""
+
+
 class FixedPointOverflow(HedgerowError, OverflowError):
     """A value, or a sum of many, that does not fit its fixed-point ring."""
 

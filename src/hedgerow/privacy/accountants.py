@@ -1,16 +1,27 @@
 """Accountants: what all events on the same rows add up to, as epsilon for a given delta or the other way round.
 
 An accountant only counts how often each event happened; every total is computed from the counts. So composing an event
-n times is, exactly and by construction, the same as composing it once with `times=n`.
+n times is, exactly and by construction, the same as composing it once with `times=n`, and order does not matter.
+
+Structure. `Composed` and `Repeated` add. `Parallel` costs as much as its dearest branch: fix two tables that differ by
+one record. The record's place is drawn without regard to other records, so given all places, one branch j sees a
+difference, and every other branch runs the same algorithm on the same records in both worlds; whatever it says is
+processing of what is known already. The whole is therefore no worse than branch j on its own, for some j, and a random
+place is a mixture over j with the same weights in both worlds, which is no worse than the worst j. Every unit here (an
+epsilon, rho, mu squared) bounds ALL tables and means less privacy when larger, so the largest one bounds every j. Under
+"replace_one" the place must not depend on what the record holds, or two branches would change.
 
 Claims are theorems about the samplers as they are, not about ideal ones. Let a be the total log ratio between what ran
 and an ideal mechanism (smoothing.py), and b the total statistical distance of the samples (discrete_gaussian.py). If
 the ideal mechanism is (epsilon', delta')-DP, then what ran is (epsilon' + 2a, e^a delta' + (1 + e^epsilon) b)-DP:
 P(S) <= e^a P'(S) <= e^a (e^epsilon' Q'(S) + delta') <= e^(epsilon' + 2a) Q(S) + e^a delta', and swapping each side's
-samples for real ones costs b once and e^epsilon b once. Both terms are part of every number given here.
+samples for real ones costs b once and e^epsilon b once. Both terms are part of every number given here. In `Parallel`,
+a and b are those of the worst branch as well: only branch j has to be exchanged for its ideal, because the others, with
+their real samplers, are already the same in both worlds.
 
 Events may be chosen after seeing the outcomes before, noise scales included, as long as the total stays below what was
-fixed beforehand: for zCDP by Feldman and Zrnic 2021, for Gaussian DP by Smith and Thakurta 2022.
+fixed beforehand: for pure epsilons by Rogers, Roth, Ullman and Vadhan 2016, for zCDP by Feldman and Zrnic 2021, for
+Gaussian DP by Smith and Thakurta 2022. For `PrivacyLoss` the events must be fixed beforehand, though not the questions.
 """
 
 from __future__ import annotations
@@ -18,13 +29,31 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import ClassVar
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.privacy.curves import gaussian_delta, smallest, zcdp_delta
+from hedgerow.privacy.curves import gaussian_delta, pure_delta, smallest, zcdp_delta
 from hedgerow.privacy.discrete_gaussian import DISTANCE
-from hedgerow.privacy.events import Adjacency, Composed, DiscreteGaussian, Event, Gaussian, NonPrivate, Repeated
+from hedgerow.privacy.events import (
+    Adjacency,
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Exponential,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    Parallel,
+    PermuteAndFlip,
+    PoissonSampled,
+    RandomisedResponse,
+    Repeated,
+    walk,
+)
+from hedgerow.privacy.privacy_loss import Forms, Unit, deltas_of, library
 from hedgerow.privacy.smoothing import ROUNDING_VARIANCE, log_ratio_of_sum, log_ratio_to_rounded_real
 
 NEGLIGIBLE = 2.0**-60
@@ -33,15 +62,21 @@ NEGLIGIBLE = 2.0**-60
 _UP = 1.0 + 2.0**-45
 """Totals are rounded up by more than the error of a few floating-point operations."""
 
-
 _LARGEST_EPSILON = 600.0
 """e^600 is still a float; nobody needs more."""
+
+_DEEPEST = 40
+"""How deep events may be held inside each other: each level may lose a rounding, of which `_UP` covers a hundred."""
+
+Pure = DiscreteLaplace | Laplace | Exponential | PermuteAndFlip | RandomisedResponse
 
 
 class Accountant(ABC):
     """Counts events; subclasses know what one costs and what a total means."""
 
     NAME: ClassVar[str]
+    _SEARCH: ClassVar[tuple[float, float]] = (2.0**-40, 1e-13)
+    """The smallest epsilon that is ever claimed, and the relative precision of all others."""
 
     def __init__(self, adjacency: Adjacency = "add_remove") -> None:
         self.adjacency: Adjacency = adjacency
@@ -52,24 +87,24 @@ class Accountant(ABC):
         if times < 1:
             raise InvalidParameter(f"times must be at least 1, got {times}")
         self.check(event)
-        for leaf, count in event.leaves():
-            self._counts[leaf] += count * times
-
-    def check(self, event: Event) -> None:
-        """Raise unless all of the event can be accounted for."""
-        for leaf, _ in event.leaves():
-            self._check(leaf)
-
-    def cost(self, event: Event) -> float:
-        """What the event would add to the total; infinite for a release without guarantee."""
-        self.check(event)
-        return math.fsum(
-            math.inf if isinstance(leaf, NonPrivate) else count * self._cost(leaf) for leaf, count in event.leaves()
-        )
+        for part, count in _flat(event).items():
+            self._counts[part] += count * times
 
     def compose_all(self, events: Iterable[Event]) -> None:
         """Add several events, or none of them."""
         self.compose(Composed(tuple(events)))
+
+    def check(self, event: Event) -> None:
+        """Raise unless all of the event can be accounted for."""
+        if _depth(event) > _DEEPEST:
+            raise InvalidParameter(f"events can be held inside each other {_DEEPEST} deep, not deeper")
+        for part in walk(event):
+            self._check(part)
+
+    def cost(self, event: Event) -> float:
+        """What the event would add to the total; infinite for a release without guarantee."""
+        self.check(event)
+        return self._folded(_flat(event), self._cost)
 
     @property
     def event(self) -> Event:
@@ -79,12 +114,17 @@ class Accountant(ABC):
     @property
     def is_private(self) -> bool:
         """Whether every release so far had a guarantee."""
-        return not any(isinstance(event, NonPrivate) for event in self._counts)
+        return not any(isinstance(part, NonPrivate) for event in self._counts for part in walk(event))
 
     @property
     def total(self) -> float:
         """The sum of all costs, in the accountant's own unit, rounded up."""
-        return math.fsum(count * self._cost(event) for event, count in self._private()) * _UP
+        return self._folded(self._counts, self._cost) * _UP
+
+    @property
+    def description(self) -> str:
+        """What does the accounting, with the version of whatever is not our own."""
+        return self.NAME
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta that is proved for this epsilon."""
@@ -94,10 +134,11 @@ class Accountant(ABC):
             return 0.0 if math.isinf(epsilon) else 1.0
         if math.isinf(epsilon) or not self._counts:
             return 0.0
-        ratio, distance = self._log_ratio(), self._distance()
+        ratio = self._folded(self._counts, self._log_ratio) * _UP
+        distance = self._folded(self._counts, _distance) * _UP
         # (1 + e^epsilon) b; where e^epsilon overflows, nothing small is claimed.
         unlucky = (1.0 + math.exp(epsilon)) * distance if epsilon < _LARGEST_EPSILON else float(distance > 0.0)
-        ideal = self._curve(self.total, epsilon - 2.0 * ratio) if epsilon > 2.0 * ratio else 1.0
+        ideal = self._ideal_delta(epsilon - 2.0 * ratio) if epsilon >= 2.0 * ratio else 1.0
         return min(math.exp(ratio) * ideal + unlucky, 1.0)
 
     def epsilon(self, delta: float) -> float:
@@ -108,30 +149,43 @@ class Accountant(ABC):
             return math.inf
         if not self._counts:
             return 0.0
-        return smallest(lambda epsilon: self.delta(epsilon) <= delta, limit=_LARGEST_EPSILON)
+        start, precision = self._SEARCH
+        return smallest(lambda epsilon: self.delta(epsilon) <= delta, _LARGEST_EPSILON, start, precision)
 
     # --- what subclasses know ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _cost(self, event: Event) -> float:
-        """What one event adds to the total; raises InvalidParameter for one that cannot be accounted for."""
-
-    @staticmethod
-    @abstractmethod
-    def _curve(total: float, epsilon: float) -> float:
-        """The delta of an ideal mechanism of this total cost."""
+    def _cost(self, mechanism: Event) -> float:
+        """What one mechanism adds to the total; raises InvalidParameter for one that cannot be accounted for."""
 
     @abstractmethod
+    def _ideal_delta(self, epsilon: float) -> float:
+        """The delta of all that was counted, were its samplers ideal."""
+
     def _ratio_of(self, event: DiscreteGaussian) -> float:
         """The log ratio per coordinate between the event and the mechanism whose cost is charged."""
+        return log_ratio_of_sum(event.sigma, event.parties)
+
+    def _sum(self, terms: Iterable[tuple[int, float]]) -> float:
+        """The sum of counts times costs; correctly rounded, so that order does not matter."""
+        return math.fsum(count * cost for count, cost in terms)
+
+    def _check_sampled(self, event: PoissonSampled) -> None:
+        raise InvalidParameter(
+            f"the {self.NAME} accountant cannot account for {event.KIND} events; PrivacyLoss can, of Gaussian noise"
+        )
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 
     def _check(self, event: Event) -> None:
-        if isinstance(event, NonPrivate):
+        """Raise unless this one event, without what it holds, can be accounted for."""
+        if isinstance(event, PoissonSampled):
+            self._check_sampled(event)
             return
-        if not isinstance(event, Gaussian | DiscreteGaussian):
-            raise InvalidParameter(f"the {self.NAME} accountant cannot account for {event!r}")
+        if isinstance(event, NonPrivate | Composed | Repeated | Parallel):
+            return
+        if not isinstance(event, Gaussian | DiscreteGaussian | Pure):
+            raise self._unknown(event)
         if event.adjacency != self.adjacency:
             raise InvalidParameter(f"this accountant is for {self.adjacency}, but the event for {event.adjacency}")
         if isinstance(event, DiscreteGaussian) and event.coordinates * self._ratio_of(event) > NEGLIGIBLE:
@@ -141,22 +195,93 @@ class Accountant(ABC):
             )
         self._cost(event)
 
-    def _private(self) -> Iterable[tuple[Event, int]]:
-        return ((event, count) for event, count in self._counts.items() if not isinstance(event, NonPrivate))
+    def _unknown(self, event: Event) -> InvalidParameter:
+        return InvalidParameter(f"the {self.NAME} accountant cannot account for {event!r}")
 
-    def _log_ratio(self) -> float:
-        return _UP * math.fsum(
-            count * event.coordinates * self._ratio_of(event)
-            for event, count in self._counts.items()
-            if isinstance(event, DiscreteGaussian)
-        )
+    def _folded(self, counts: Counter[Event], of_mechanism: Callable[[Event], float]) -> float:
+        """Sums over what is composed, the largest over what is parallel."""
 
-    def _distance(self) -> float:
-        return _UP * math.fsum(
-            count * event.coordinates * event.parties * DISTANCE
-            for event, count in self._counts.items()
-            if isinstance(event, DiscreteGaussian)
-        )
+        def one(event: Event) -> float:
+            if isinstance(event, NonPrivate):
+                return math.inf
+            if isinstance(event, Parallel):
+                return max((self._folded(_flat(branch), of_mechanism) for branch in event.events), default=0.0)
+            if isinstance(event, PoissonSampled):
+                return self._folded(_flat(event.event), of_mechanism)
+            return of_mechanism(event)
+
+        return self._sum((count, one(event)) for event, count in counts.items())
+
+    def _log_ratio(self, event: Event) -> float:
+        return event.coordinates * self._ratio_of(event) if isinstance(event, DiscreteGaussian) else 0.0
+
+
+class BasicComposition(Accountant):
+    """Pure differential privacy: the total is the sum of all epsilons, exactly, and delta may be 0.
+
+    The curve is that of randomised response with this epsilon, of which every pure mechanism is a post-processing
+    (Kairouz, Oh and Viswanath 2015, theorem 2.1 with delta = 0), so nothing better holds for all of them. The total is
+    the rounded-up sum of numbers that are themselves exact or rounded up: what was calibrated to use up an epsilon
+    costs that epsilon, not a little more.
+    """
+
+    NAME: ClassVar[str] = "basic composition of pure epsilons"
+
+    @property
+    def total(self) -> float:
+        """The sum of all epsilons, rounded up to the next float."""
+        return self._folded(self._counts, self._cost)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon for this delta; for 0 the total."""
+        searched = super().epsilon(delta)
+        return min(searched, self.total) if self.is_private else searched
+
+    def _cost(self, mechanism: Event) -> float:
+        if isinstance(mechanism, Pure):
+            return pure_epsilon(mechanism)
+        raise self._unknown(mechanism)
+
+    def _ideal_delta(self, epsilon: float) -> float:
+        return pure_delta(self.total, epsilon)
+
+    def _sum(self, terms: Iterable[tuple[int, float]]) -> float:
+        total = Fraction(0)
+        for count, cost in terms:
+            if math.isinf(cost):
+                return math.inf
+            total += count * Fraction(cost)
+        return _float_above(total)
+
+
+class ZeroConcentratedDP(Accountant):
+    """Zero-concentrated differential privacy: the total is rho, and choices and noise of all kinds add up.
+
+    - Real Gaussian noise: sensitivity^2 / (2 sigma^2), and discrete noise the same, however coarse (Canonne, Kamath and
+      Steinke 2020).
+    - A pure epsilon: epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4).
+    - The exponential mechanism: epsilon^2 / 8, since its log ratios lie within an interval of length epsilon, not 2
+      epsilon (bounded range; Cesar and Rogers 2021, lemma 3.4). Permute-and-flip has no such interval (it is the noisy
+      maximum with exponential noise, whose log ratios reach both -epsilon and epsilon), so it is charged as any other.
+
+    For Gaussian noise alone the curve is looser than that of Gaussian DP: at delta 1e-5 it wants 6 to 10% more noise.
+    """
+
+    NAME: ClassVar[str] = "zCDP"
+
+    def _cost(self, mechanism: Event) -> float:
+        if isinstance(mechanism, Gaussian):
+            return mechanism.sensitivity**2 / (2.0 * mechanism.sigma**2)
+        if isinstance(mechanism, DiscreteGaussian):
+            return mechanism.sensitivity**2 / (2.0 * mechanism.parties * mechanism.sigma**2)
+        if isinstance(mechanism, Exponential):
+            return mechanism.epsilon**2 / 8.0
+        if isinstance(mechanism, Pure):
+            return pure_epsilon(mechanism) ** 2 / 2.0
+        raise self._unknown(mechanism)
+
+    def _ideal_delta(self, epsilon: float) -> float:
+        return zcdp_delta(self.total, epsilon)
 
 
 class GaussianDP(Accountant):
@@ -168,46 +293,147 @@ class GaussianDP(Accountant):
 
     NAME: ClassVar[str] = "Gaussian DP"
 
-    def _cost(self, event: Event) -> float:
-        if isinstance(event, Gaussian):
-            return (event.sensitivity / event.sigma) ** 2
-        if isinstance(event, DiscreteGaussian):
-            real = event.parties * event.sigma**2 - ROUNDING_VARIANCE
-            if real <= 0.0:
-                raise InvalidParameter(
-                    f"the Gaussian DP accountant needs discrete noise of a scale above "
-                    f"{math.sqrt(ROUNDING_VARIANCE)}, got {event.sigma:.3g}; the zCDP accountant takes any"
-                )
-            return event.sensitivity**2 / real
-        raise InvalidParameter(f"the {self.NAME} accountant cannot account for {event!r}")
+    def _cost(self, mechanism: Event) -> float:
+        if isinstance(mechanism, Gaussian | DiscreteGaussian):
+            return _mu_squared(mechanism, self.NAME)
+        raise self._unknown(mechanism)
 
     def _ratio_of(self, event: DiscreteGaussian) -> float:
         return log_ratio_of_sum(event.sigma, event.parties) + log_ratio_to_rounded_real()
 
-    @staticmethod
-    def _curve(total: float, epsilon: float) -> float:
-        return gaussian_delta(math.sqrt(total), epsilon)
+    def _ideal_delta(self, epsilon: float) -> float:
+        return gaussian_delta(math.sqrt(self.total), epsilon)
 
 
-class ZeroConcentratedDP(Accountant):
-    """Zero-concentrated differential privacy: the total is rho.
+class PrivacyLoss(Accountant):
+    """Privacy loss distributions, composed numerically by dp-accounting (the extra `pld`): for mixtures and samples.
 
-    Real noise costs sensitivity^2 / (2 sigma^2), and discrete noise the same, however coarse (Canonne, Kamath and
-    Steinke 2020). The curve is looser than that of Gaussian DP: at delta 1e-5 it wants 6 to 10% more noise.
+    Every mechanism is charged as a worst case that it is a post-processing of: Gaussian noise as in Gaussian DP, a pure
+    epsilon as randomised response (so also Laplace noise: ours is discrete, and the most likely loss of discrete noise
+    is more likely than that of real noise). Poisson sampling is understood under "add_remove" around Gaussian noise or
+    around pure mechanisms: both directions, add and remove, are composed apart, and the larger delta counts. For many
+    choices by the exponential mechanism zCDP claims less, since it knows more about them than their epsilon.
+
+    `total` is a number of releases, for want of a unit. Gaussian noise alone gets its closed curve, and what is all
+    pure never costs more than its sum. privacy_loss.py says what is rounded, and which error is measured, not proved.
     """
 
-    NAME: ClassVar[str] = "zCDP"
+    NAME: ClassVar[str] = "privacy loss distributions"
+    _SEARCH: ClassVar[tuple[float, float]] = (2.0**-20, 1e-9)  # each look at a distribution takes milliseconds
 
-    def _cost(self, event: Event) -> float:
-        if isinstance(event, Gaussian):
-            return event.sensitivity**2 / (2.0 * event.sigma**2)
-        if isinstance(event, DiscreteGaussian):
-            return event.sensitivity**2 / (2.0 * event.parties * event.sigma**2)
-        raise InvalidParameter(f"the {self.NAME} accountant cannot account for {event!r}")
+    @property
+    def description(self) -> str:
+        """The name, and the library that composes."""
+        return f"{self.NAME} ({library()})"
+
+    @property
+    def total(self) -> float:
+        """How many mechanisms ran."""
+        releases = sum(count * n for event, count in self._counts.items() for _, n in event.leaves())
+        return float(releases) if self.is_private else math.inf
+
+    def cost(self, event: Event) -> float:
+        """The number of mechanisms; infinite for a release without guarantee."""
+        self.check(event)
+        if any(isinstance(part, NonPrivate) for part in walk(event)):
+            return math.inf
+        return float(sum(n for _, n in event.leaves()))
+
+    def _cost(self, mechanism: Event) -> float:
+        """Mu squared or epsilon: what `_unit` is made of."""
+        if isinstance(mechanism, Gaussian | DiscreteGaussian):
+            return _mu_squared(mechanism, self.NAME)
+        if isinstance(mechanism, Pure):
+            return pure_epsilon(mechanism)
+        raise self._unknown(mechanism)
 
     def _ratio_of(self, event: DiscreteGaussian) -> float:
-        return log_ratio_of_sum(event.sigma, event.parties)
+        return log_ratio_of_sum(event.sigma, event.parties) + log_ratio_to_rounded_real()
 
-    @staticmethod
-    def _curve(total: float, epsilon: float) -> float:
-        return zcdp_delta(total, epsilon)
+    def _check_sampled(self, event: PoissonSampled) -> None:
+        parts = [part for part in walk(event.event) if not part.parts() and not isinstance(part, NonPrivate)]
+        if self.adjacency != "add_remove":
+            raise InvalidParameter(f"poisson_sampled events are accounted for under add_remove, not {self.adjacency}")
+        if any(isinstance(part, PoissonSampled) for part in walk(event.event)):
+            raise InvalidParameter("a sample of a sample cannot be accounted for; multiply the rates instead")
+        gaussian = [isinstance(part, Gaussian | DiscreteGaussian) for part in parts]
+        if any(gaussian) and not all(gaussian):
+            raise InvalidParameter(
+                "a sample can be accounted for with Gaussian noise or pure mechanisms, not with both"
+            )
+
+    def _ideal_delta(self, epsilon: float) -> float:
+        forms = self._forms(self._counts)
+        return max(deltas_of(form).delta(epsilon) for form in forms.alternatives)
+
+    def _forms(self, counts: Counter[Event]) -> Forms:
+        """What was counted, as units that have a loss distribution; one alternative for each choice of branches."""
+        forms = Forms.nothing()
+        # In a fixed order, so that where alternatives are merged, they are merged alike.
+        for event, count in sorted(counts.items(), key=lambda item: repr(item[0])):
+            forms += self._forms_of(event).times(count)
+        return forms
+
+    def _forms_of(self, event: Event) -> Forms:
+        if isinstance(event, Parallel):
+            return Forms.any_of(self._forms(_flat(branch)) for branch in event.events)
+        if isinstance(event, PoissonSampled):
+            inner = _flat(event.event)
+            cost = self._folded(inner, self._cost) * _UP
+            gaussian = any(isinstance(part, Gaussian | DiscreteGaussian) for part in walk(event.event))
+            return Forms.one(Unit.sampled_gaussian(event.rate, cost) if gaussian else Unit.sampled(event.rate, cost))
+        cost = self._cost(event)
+        return Forms.one(Unit.pure(cost) if isinstance(event, Pure) else Unit.gaussian(cost))
+
+
+def pure_epsilon(mechanism: Pure) -> float:
+    """The epsilon of a pure mechanism, rounded up where it is a quotient."""
+    if isinstance(mechanism, DiscreteLaplace | Laplace):
+        return _float_above(Fraction(mechanism.sensitivity) / Fraction(mechanism.scale))
+    return float(mechanism.epsilon)
+
+
+def _mu_squared(event: Gaussian | DiscreteGaussian, name: str) -> float:
+    if isinstance(event, Gaussian):
+        return (event.sensitivity / event.sigma) ** 2
+    real = event.parties * event.sigma**2 - ROUNDING_VARIANCE
+    if real <= 0.0:
+        raise InvalidParameter(
+            f"the {name} accountant needs discrete noise of a scale above "
+            f"{math.sqrt(ROUNDING_VARIANCE)}, got {event.sigma:.3g}; the zCDP accountant takes any"
+        )
+    return event.sensitivity**2 / real
+
+
+def _distance(event: Event) -> float:
+    """The statistical distance of all samples of one event to ideal ones; those of pure mechanisms are exact."""
+    return event.coordinates * event.parties * DISTANCE if isinstance(event, DiscreteGaussian) else 0.0
+
+
+def _flat(event: Event, times: int = 1) -> Counter[Event]:
+    """What is composed, and how often: `Composed` and `Repeated` taken apart, everything else left whole."""
+    counts: Counter[Event] = Counter()
+    if isinstance(event, Composed):
+        for part in event.events:
+            counts.update(_flat(part, times))
+    elif isinstance(event, Repeated):
+        counts.update(_flat(event.event, times * event.times))
+    else:
+        counts[event] = times
+    return counts
+
+
+def _depth(event: Event) -> int:
+    """How deep structures are held inside each other, counted without recursion."""
+    level, depth = [event], 0
+    while level:
+        level, depth = [part for event in level for part in event.parts()], depth + 1
+        if depth > _DEEPEST:
+            break
+    return depth
+
+
+def _float_above(number: Fraction) -> float:
+    """The smallest float that is not below."""
+    nearest = float(number)
+    return nearest if math.isinf(nearest) or Fraction(nearest) >= number else math.nextafter(nearest, math.inf)

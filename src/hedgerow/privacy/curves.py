@@ -1,4 +1,4 @@
-"""Privacy curves: delta as a function of epsilon, for the two families that Gaussian noise belongs to.
+"""Privacy curves: delta as a function of epsilon, for pure mechanisms and the two families of Gaussian noise.
 
 Each is an upper bound also in floating point: where terms are subtracted, the rounding goes against us.
 """
@@ -12,6 +12,10 @@ _ROUNDING = 2.0**-40
 """More than the relative error of erfc, exp and a few operations, by a factor of thousands."""
 
 
+_TINY = 2.0**-1000
+"""Stands for what underflows: these curves never reach 0, and no epsilon may be claimed at delta = 0."""
+
+
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """The delta of the Gaussian mechanism with sensitivity / noise = mu, at this epsilon.
 
@@ -22,9 +26,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         return 0.0
     gained = _tail(epsilon / mu - mu / 2.0) * (1.0 + _ROUNDING)
     if epsilon > 600.0:  # e^epsilon overflows soon; without the second term the bound still holds
-        return min(gained, 1.0)
+        return min(max(gained, _TINY), 1.0)
     lost = math.exp(epsilon) * _tail(epsilon / mu + mu / 2.0) * (1.0 - _ROUNDING)
-    return min(max(gained - lost, 0.0), 1.0)
+    return min(max(gained - lost, _TINY), 1.0)
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -49,22 +53,35 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         else:
             low += third
     best = log_delta((low + high) / 2.0)
-    return min(math.exp(best) * (1.0 + _ROUNDING), 1.0) if best < 0.0 else 1.0
+    return min(max(math.exp(best) * (1.0 + _ROUNDING), _TINY), 1.0) if best < 0.0 else 1.0
 
 
-def smallest(holds: Callable[[float], bool], limit: float = 2.0**200) -> float:
-    """The smallest x for which `holds`, or a little more, found by doubling from 2^-40; infinite if none up to `limit`.
+def pure_delta(total: float, epsilon: float) -> float:
+    """The delta, at this epsilon, of any mechanism that is purely `total`-DP: that of randomised response.
+
+    Its two answers have chances e^total / (1 + e^total) and 1 / (1 + e^total), exchanged by the secret; the larger less
+    e^epsilon times the smaller is (e^total - e^epsilon) / (1 + e^total). Written so that nothing overflows.
+    """
+    if epsilon >= total:
+        return 0.0
+    return min(-math.expm1(epsilon - total) / (1.0 + math.exp(-total)) * (1.0 + _ROUNDING), 1.0)
+
+
+def smallest(
+    holds: Callable[[float], bool], limit: float = 2.0**200, start: float = 2.0**-40, precision: float = 1e-13
+) -> float:
+    """The smallest x for which `holds`, or a little more, found by doubling from `start`; infinite if above `limit`.
 
     What is returned holds, always; it is the smallest where holding once means holding for everything larger.
     """
-    low, high = 0.0, 2.0**-40
+    low, high = 0.0, start
     while not holds(high):
         low, high = high, 2.0 * high
         if high > limit:
             return math.inf
     for _ in range(200):
         middle = (low + high) / 2.0
-        if middle in (low, high) or high - low <= 1e-13 * high:
+        if middle in (low, high) or high - low <= precision * high:
             break
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -7,7 +7,8 @@ A sensitivity is how far the exact answer can move, under the event's `adjacency
 ("add_remove"), or exchanged for another ("replace_one"): an L2 distance for Gaussian noise, an L1 distance for Laplace
 noise, the change of any one candidate's utility for a choice.
 
-Events are held together in three ways: `Composed` and `Repeated` on the same records, `Parallel` on disjoint ones.
+Events are held together in four ways: `Composed` and `Repeated` on the same records, `Parallel` on disjoint ones, and
+`PoissonSampled` on a secret random part of them.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ class Event:
         return {"kind": self.KIND, **asdict(self)}
 
     def leaves(self) -> Iterator[tuple[Event, int]]:
-        """The mechanisms that ran and how often, without the structure that holds them together."""
+        """The mechanisms that ran and how often: what happened, and for its cost one needs the structure too."""
         yield self, 1
+
+    def parts(self) -> tuple[Event, ...]:
+        """What a structure holds together; nothing for a mechanism."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +209,22 @@ class PoissonSampled(Event):
         """JSON-able."""
         return {"kind": self.KIND, "rate": self.rate, "event": self.event.to_dict()}
 
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """Those of the event."""
+        yield from self.event.leaves()
+
+    def parts(self) -> tuple[Event, ...]:
+        """The event."""
+        return (self.event,)
+
 
 @dataclass(frozen=True, slots=True)
 class Parallel(Event):
     """Events on disjoint records, so that one record takes part in one of them at most.
 
     What makes it true under "add_remove": each record's place is drawn independently of all others. Sizes fixed as
-    shares of the number of rows would move other records when one is added (docs/protocols/central_dp.md).
+    shares of the number of rows would move other records when one is added (docs/protocols/central_dp.md). Under
+    "replace_one" the place must not depend on what the record holds either, or one exchange would touch two places.
     """
 
     KIND: ClassVar[str] = "parallel"
@@ -224,6 +238,15 @@ class Parallel(Event):
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
         return {"kind": self.KIND, "events": [event.to_dict() for event in self.events]}
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """Those of all branches."""
+        for event in self.events:
+            yield from event.leaves()
+
+    def parts(self) -> tuple[Event, ...]:
+        """The branches."""
+        return self.events
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +270,10 @@ class Composed(Event):
         for event in self.events:
             yield from event.leaves()
 
+    def parts(self) -> tuple[Event, ...]:
+        """The events."""
+        return self.events
+
 
 @dataclass(frozen=True, slots=True)
 class Repeated(Event):
@@ -269,6 +296,17 @@ class Repeated(Event):
         """Those of the event, more often."""
         for event, count in self.event.leaves():
             yield event, count * self.times
+
+    def parts(self) -> tuple[Event, ...]:
+        """The event, once."""
+        return (self.event,)
+
+
+def walk(event: Event) -> Iterator[Event]:
+    """The event, and every event inside it."""
+    yield event
+    for part in event.parts():
+        yield from walk(part)
 
 
 _LEAVES: dict[str, type[Event]] = {

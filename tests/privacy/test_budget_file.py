@@ -1,0 +1,317 @@
+"""Budget files: real files, real processes, real kills."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from hedgerow.errors import BudgetExceeded, HedgerowError, InvalidInput, InvalidParameter
+from hedgerow.privacy.accountants import GaussianDP, PrivacyLoss, ZeroConcentratedDP
+from hedgerow.privacy.budget_file import BudgetFile, spent_by
+from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
+from hedgerow.privacy.events import (
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Exponential,
+    Gaussian,
+    NonPrivate,
+    PoissonSampled,
+    Repeated,
+)
+
+CHOICE = Exponential(1.0, 0.5)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A budget file with one dataset of epsilon 1 and delta 1e-6."""
+    file = BudgetFile(tmp_path / "budgets.sqlite")
+    file.open("rows", 1.0, 1e-6)
+    return file
+
+
+def charge(dataset, event, what="a test"):
+    """Reserve, and let it stand."""
+    with dataset.reserve(event, what=what):
+        pass
+
+
+def test_all_of_it_can_be_spent_but_no_more(file):
+    """Two halves fit; a third charge, however small, does not, and the error has all numbers."""
+    rows = file.dataset("rows")
+    charge(rows, CHOICE)
+    assert rows.spent() == (0.5, 0.0)
+    assert rows.remaining == 0.5
+    charge(rows, DiscreteLaplace(1.0, 2.0))
+    numbers = r"asked epsilon 0\.001 .*spent 1 .*left 0, together 1\.001 .*allowed 1 \(1e-06\)"
+    with pytest.raises(BudgetExceeded, match=numbers):
+        charge(rows, Exponential(1.0, 0.001))
+    assert [entry.state for entry in rows.entries()] == ["kept", "kept"]
+    assert rows.remaining == 0.0
+
+
+def test_a_fit_for_the_whole_budget_fits(file):
+    """Gaussian noise calibrated to exactly the dataset's numbers passes, once."""
+    event = DiscreteGaussian(5.0, sigma_for_mu(5.0, mu_for(1.0, 1e-6) ** 2), 3)
+    charge(file.dataset("rows"), event)
+    with pytest.raises(BudgetExceeded):
+        charge(file.dataset("rows"), event)
+
+
+def test_refused_before_anything_runs(file):
+    """The body of `with` is not entered when there is not enough left."""
+    entered = []
+    with pytest.raises(BudgetExceeded), file.dataset("rows").reserve(Repeated(CHOICE, 3), what="too much"):
+        entered.append(True)
+    assert entered == []
+    assert file.dataset("rows").entries() == ()
+
+
+def test_settling_lowers_and_never_raises(file):
+    """Less than planned is charged as such; more is refused, and the reservation stays; twice is refused."""
+    rows = file.dataset("rows")
+    with rows.reserve(Repeated(CHOICE, 2), what="planned 2, ran 1") as held:
+        held.settle(CHOICE)
+        with pytest.raises(InvalidParameter, match="can be settled once"):
+            held.settle(CHOICE)
+    assert rows.spent().epsilon == 0.5
+    with rows.reserve(Exponential(1.0, 0.25), what="more") as held, pytest.raises(BudgetExceeded, match="was used"):
+        held.settle(CHOICE)
+    assert rows.spent().epsilon == 0.75
+    with pytest.raises(InvalidParameter, match="closed"):
+        held.settle(Exponential(1.0, 0.1))
+    assert [entry.state for entry in rows.entries()] == ["settled", "kept"]
+
+
+def test_an_error_in_between_stays_charged(file):
+    """Something may have been released before it failed."""
+    rows = file.dataset("rows")
+    with pytest.raises(ZeroDivisionError), rows.reserve(CHOICE, what="fails"):
+        _ = 1 / 0
+    assert rows.spent().epsilon == 0.5
+
+
+def run(code, *arguments):
+    """Start a process that runs the code."""
+    program = textwrap.dedent(code)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_killed_process_stays_charged(file):
+    """SIGKILL between reserve and settle: the reservation is on disk and the file is in order."""
+    process = run(
+        """
+        import sys, time
+        from hedgerow.privacy.budget_file import BudgetFile
+        from hedgerow.privacy.events import Exponential
+        with BudgetFile(sys.argv[1]).dataset("rows").reserve(Exponential(1.0, 0.75), what="killed"):
+            print("reserved", flush=True)
+            time.sleep(60)
+        """,
+        file.path,
+    )
+    assert process.stdout.readline() == "reserved\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    rows = BudgetFile(file.path).dataset("rows")
+    assert rows.spent().epsilon == 0.75
+    assert [(entry.what, entry.state) for entry in rows.entries()] == [("killed", "reserved")]
+    with pytest.raises(BudgetExceeded):
+        charge(rows, CHOICE)
+
+
+def test_the_last_epsilon_is_given_once(file):
+    """Four processes ask for half of the budget at the same moment: two get it."""
+    code = """
+        import sys
+        from hedgerow.errors import BudgetExceeded
+        from hedgerow.privacy.budget_file import BudgetFile
+        from hedgerow.privacy.events import Exponential
+        rows = BudgetFile(sys.argv[1]).dataset("rows")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        try:
+            with rows.reserve(Exponential(1.0, 0.5), what="race"):
+                print("got it")
+        except BudgetExceeded:
+            print("refused")
+    """
+    processes = [run(code, file.path) for _ in range(4)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    answers = sorted(process.communicate()[0].strip() for process in processes)
+    assert answers == ["got it", "got it", "refused", "refused"]
+    assert file.dataset("rows").spent().epsilon == 1.0
+
+
+def test_opening_again(file):
+    """The same numbers change nothing, other ones are refused, and an unknown dataset is named."""
+    charge(file.dataset("rows"), CHOICE)
+    assert file.open("rows", 1.0, 1e-6).spent().epsilon == 0.5
+    for other in [(2.0, 1e-6), (1.0, 1e-5), (1.0, 1e-6, "replace_one")]:
+        with pytest.raises(InvalidParameter, match="a budget cannot be changed"):
+            file.open("rows", *other)
+    with pytest.raises(InvalidParameter, match=r"no dataset 'row'; known are \['rows'\]"):
+        file.dataset("row")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("x", 0.0, 0.0), "epsilon must be a finite number above 0, got 0.0"),
+        (("x", math.nan, 0.0), "epsilon must be"),
+        (("x", math.inf, 0.0), "epsilon must be"),
+        (("x", "1", 0.0), "epsilon must be"),
+        (("x", True, 0.0), "epsilon must be"),
+        (("x", 1.0, 1.0), "delta must be"),
+        (("x", 1.0, math.nan), "delta must be"),
+        ((" ", 1.0, 0.0), "dataset must be a name"),
+        (("x", 1.0, 0.0, "swap"), "adjacency must be"),
+    ],
+)
+def test_impossible_budgets_are_refused(file, arguments, sentence):
+    """Each mistake is named."""
+    with pytest.raises(InvalidParameter, match=sentence):
+        file.open(*arguments)
+
+
+def test_names_are_free_text(tmp_path):
+    """Quotes, semicolons, newlines and other scripts are names like any other, of datasets and of files."""
+    name = "Robert'); DROP TABLE entries;--\n\u60a3\u8005 \U0001f33f"
+    file = BudgetFile(tmp_path / "a 'b' ?mode=ro#\u00e4.db")
+    file.open(name, 1.0, 0.0)
+    charge(file.dataset(name), CHOICE, what=name)
+    assert file.dataset(name).entries()[0].what == name
+    assert file.datasets() == [name]
+
+
+def test_without_guarantee_only_on_request_and_for_ever(file):
+    """NonPrivate is refused, or recorded; afterwards the dataset is not private and takes nothing ordinary."""
+    rows = file.dataset("rows")
+    leak = Composed((CHOICE, NonPrivate("exact edges")))
+    with pytest.raises(BudgetExceeded, match="without guarantee"):
+        charge(rows, leak)
+    assert rows.is_private
+    with (
+        pytest.raises(BudgetExceeded, match="allowed 1 "),
+        rows.reserve(Repeated(CHOICE, 9), what="too much", allow_not_private=True),
+    ):
+        pass
+    with rows.reserve(leak, what="a study", allow_not_private=True):
+        pass
+    assert (rows.is_private, rows.spent().epsilon, rows.remaining) == (False, math.inf, 0.0)
+    assert "NOT PRIVATE" in rows.to_text()
+    with pytest.raises(BudgetExceeded):
+        charge(rows, Exponential(1.0, 0.01))
+
+
+def test_entries_cannot_be_deleted(file):
+    """Not even by somebody with a SQL shell who means well."""
+    charge(file.dataset("rows"), CHOICE)
+    connection = sqlite3.connect(file.path)
+    for table in ("entries", "datasets"):
+        with pytest.raises(sqlite3.IntegrityError, match="never deleted"):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - two fixed names
+    connection.close()
+
+
+def test_the_tightest_account_counts():
+    """Pure: the sum. Gaussian noise: Gaussian DP. Mixtures: zCDP if less than the sum. Samples: loss distributions."""
+    noise = DiscreteGaussian(1.0, 50.0, 4)
+    gaussian, zcdp, loss = GaussianDP(), ZeroConcentratedDP(), PrivacyLoss()
+    gaussian.compose(noise, 9)
+    assert spent_by([Repeated(noise, 9)], 1e-6) == (gaussian.epsilon(1e-6), 1e-6)
+    many = [Repeated(noise, 9), Repeated(Exponential(1.0, 0.05), 100)]
+    zcdp.compose_all(many)
+    assert spent_by(many, 1e-6) == (zcdp.epsilon(1e-6), 1e-6)
+    few = [noise, Exponential(1.0, 0.01)]
+    assert spent_by([CHOICE, CHOICE], 1e-6) == (1.0, 0.0)
+    assert spent_by(few, 1e-6).epsilon <= spent_by([noise], 1e-6).epsilon + 0.01 + 1e-9
+    sample = PoissonSampled(0.01, Gaussian(1.0, 1.0))
+    loss.compose(sample, 5)
+    assert spent_by([Repeated(sample, 5)], 1e-6).epsilon == pytest.approx(loss.epsilon(1e-6))
+    assert spent_by([], 1e-6) == (0.0, 0.0)
+
+
+def test_what_is_not_understood_is_refused(file):
+    """Another adjacency, or no event at all: not charged."""
+    with pytest.raises(InvalidParameter, match="no accountant understands"):
+        charge(file.dataset("rows"), Gaussian(1.0, 1.0, "replace_one"))
+    with pytest.raises(InvalidParameter, match="only events"):
+        charge(file.dataset("rows"), "gaussian")
+    assert file.dataset("rows").entries() == ()
+
+
+def test_files_that_are_no_budget_files(tmp_path):
+    """A folder, a missing folder, a text, an empty file, another database, another version: each told, none touched."""
+    (tmp_path / "text").write_text("not a database, but long enough to have a header of its own " * 20)
+    (tmp_path / "empty").touch()
+    for name, statement in [("other", "CREATE TABLE t (x)"), ("future", "PRAGMA user_version = 9")]:
+        if name == "future":
+            BudgetFile(tmp_path / name)
+        connection = sqlite3.connect(tmp_path / name)
+        connection.execute(statement)
+        connection.commit()
+        connection.close()
+    for name, sentence in [
+        (".", "is a folder"),
+        ("missing/x", "does not exist"),
+        ("text", "not a database"),
+        ("empty", "is empty"),
+        ("other", "not a budget file"),
+        ("future", "version 9"),
+    ]:
+        before = (tmp_path / name).read_bytes() if (tmp_path / name).is_file() else None
+        with pytest.raises(InvalidInput, match=sentence):
+            BudgetFile(tmp_path / name)
+        assert before is None or (tmp_path / name).read_bytes() == before
+
+
+def test_damaged_and_read_only_files(file):
+    """An unreadable event, a cut file, or a file without permission to write: clear errors."""
+    charge(file.dataset("rows"), CHOICE)
+    whole = file.path.read_bytes()
+    connection = sqlite3.connect(file.path)
+    connection.execute("UPDATE entries SET event = '{'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(InvalidInput, match="damaged"):
+        file.dataset("rows").spent()
+    file.path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidInput, match=r"damaged|cannot be used"):
+        BudgetFile(file.path)
+    file.path.write_bytes(whole)
+    file.path.chmod(0o400)
+    if os.access(file.path, os.W_OK):
+        pytest.skip("this user may write to everything")
+    with pytest.raises(InvalidInput, match="cannot be written to"):
+        charge(file.dataset("rows"), CHOICE)
+
+
+def test_a_table_for_people(file):
+    """When, what, and the epsilon so far; nothing yet is said too."""
+    rows = file.dataset("rows")
+    assert "nothing was charged yet" in rows.to_text()
+    charge(rows, CHOICE, "first")
+    charge(rows, Exponential(1.0, 0.25), "second")
+    head, first, second = rows.to_text().splitlines()
+    assert "epsilon 1, delta 1e-06, add_remove" in head
+    assert first.endswith("0.5  first")
+    assert second.endswith("0.75  second")
+    assert json.dumps([entry.event.to_dict() for entry in rows.entries()])
+    assert issubclass(BudgetExceeded, HedgerowError)
+    assert issubclass(BudgetExceeded, RuntimeError)
