@@ -178,6 +178,8 @@ def test_a_public_table_that_says_nothing():
     """No names, an empty column, a label that is not there: refused with the reason."""
     with pytest.raises(InvalidInput, match="named columns"):
         Schema.from_public(np.zeros((3, 2)))
+    with pytest.raises(InvalidParameter, match="given by name"):
+        Schema.from_public({"a": (0, 1)})
     with pytest.raises(InvalidInput, match="column 'a' of the public table is empty"):
         Schema.from_public(pa.table({"a": pa.array([None, None], pa.float64())}))
     with pytest.raises(InvalidParameter, match="label='b' is not a column"):

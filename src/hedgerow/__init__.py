@@ -15,15 +15,36 @@ from hedgerow._version import __version__
 if TYPE_CHECKING:
     from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
     from hedgerow.federation import Federation
+    from hedgerow.private_estimators import (
+        DPBoostClassifier,
+        DPBoostRegressor,
+        PrivateBoostingClassifier,
+        PrivateBoostingRegressor,
+    )
     from hedgerow.runs import Run
     from hedgerow.schema import Schema
 
-__all__ = ["BoostedTreesClassifier", "BoostedTreesRegressor", "Federation", "Run", "Schema", "__version__"]
+__all__ = [
+    "BoostedTreesClassifier",
+    "BoostedTreesRegressor",
+    "DPBoostClassifier",
+    "DPBoostRegressor",
+    "Federation",
+    "PrivateBoostingClassifier",
+    "PrivateBoostingRegressor",
+    "Run",
+    "Schema",
+    "__version__",
+]
 
 _HOME_OF = {
     "BoostedTreesClassifier": "hedgerow.estimators",
     "BoostedTreesRegressor": "hedgerow.estimators",
+    "DPBoostClassifier": "hedgerow.private_estimators",
+    "DPBoostRegressor": "hedgerow.private_estimators",
     "Federation": "hedgerow.federation",
+    "PrivateBoostingClassifier": "hedgerow.private_estimators",
+    "PrivateBoostingRegressor": "hedgerow.private_estimators",
     "Run": "hedgerow.runs",
     "Schema": "hedgerow.schema",
 }

@@ -22,7 +22,9 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.labels import encode_classes, encode_like, read_classes, read_targets
 from hedgerow.parameters import accepts_aliases
 
-CLASSIFIER_LOSSES = ("logistic", "softmax")
+CLASSIFIER_LOSSES = ("logistic", "softmax", "squared")
+"""The squared loss on labels -1 and 1 is how DPBoost classifies (`private_estimators.py`)."""
+
 REGRESSOR_LOSSES = ("squared", "poisson")
 
 
@@ -132,6 +134,9 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
             yield raw[:, 0] if raw.shape[1] == 1 else raw
 
     def _probabilities(self, raw: Floats) -> Floats:
+        if self.ensemble_.loss == "squared":  # a score estimates P(second class) - P(first class)
+            second = np.clip((raw[:, 0] + 1.0) / 2.0, 0.0, 1.0)
+            return np.stack([1.0 - second, second], axis=1)
         return Loss(self.ensemble_.loss, n_outputs=raw.shape[1]).predictions(raw)
 
     def _learn_labels(self, y: Any, counted: npt.NDArray[Any], n_rows: int) -> Floats:
@@ -161,6 +166,8 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
     def adopt(self, ensemble: Ensemble, path: Path) -> Self:
         """Become the estimator of a trained ensemble; classes without names are 0, 1, ..."""
+        if ensemble.loss == "squared" and ensemble.classes is None:
+            raise ModelFileError(f"{path}: a model with squared loss is none of a {type(self).__name__}")
         super().adopt(ensemble, path)
         n_classes = max(2, ensemble.n_outputs)
         classes = ensemble.classes if ensemble.classes is not None else range(n_classes)
@@ -259,7 +266,9 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
             yield self._expected(raw)
 
     def _expected(self, raw: Floats) -> Floats:
-        return Loss(self.ensemble_.loss).predictions(raw)
+        expected = Loss(self.ensemble_.loss).predictions(raw)
+        bounds = self.ensemble_.meta.get("prediction_bounds")  # a private model knows where labels can lie
+        return expected if bounds is None else np.clip(expected, *bounds)
 
     def _learn_labels(self, y: Any, counted: npt.NDArray[Any], n_rows: int) -> Floats:
         labels = read_targets(y, n_rows)
@@ -282,9 +291,19 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
 
 
 def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
-    """The estimator that a model file was saved from, ready to predict."""
+    """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement."""
     ensemble = Ensemble.load(path)
-    kind = BoostedTreesClassifier if ensemble.loss in CLASSIFIER_LOSSES else BoostedTreesRegressor
+    kind: type[BoostedTreesClassifier | BoostedTreesRegressor]
+    if "privacy" in ensemble.meta:
+        from hedgerow.private_estimators import private_kind
+
+        kind = private_kind(ensemble)
+    else:
+        kind = (
+            BoostedTreesRegressor
+            if ensemble.classes is None and ensemble.loss in REGRESSOR_LOSSES
+            else (BoostedTreesClassifier)
+        )
     return kind().adopt(ensemble, path)
 
 

@@ -129,6 +129,8 @@ class Schema:
         bounds, levels and gaps are read off it, and classes or label bounds off its column `label`; what is stated
         beside it takes precedence. Never pass the rows to be protected: their bounds are secrets.
         """
+        if isinstance(table, Mapping):
+            raise InvalidParameter("bounds and levels are given by name: Schema.from_public(bounds={...}, levels={...})")
         if table is not None:
             read = _describe(table, label)
             stated = {*(bounds or {}), *(levels or {})}

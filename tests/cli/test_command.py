@@ -88,12 +88,20 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    plain, private = told["protocols"]
+    *central, plain, private = told["protocols"]
+    assert [entry["protocol"] for entry in central] == [
+        "central.gaussian",
+        "central.dpboost",
+        "central.parallel",
+        "central.sequential",
+    ]
+    assert central[0]["scores"]["test"]["auc"] > 0.9
+    assert all(entry["privacy"]["epsilon"] <= 1.0 and entry["parties"] == [] for entry in central)
     assert plain["same_trees_as_pooled"] is True
     assert plain["rounds"]["training"] == 20 * 5
     assert private["scores"]["test"]["auc"] > 0.89
     assert private["statement"]["privacy"]["epsilon"] <= 1.0
-    assert all(entry["parties"] == ["coordinator", "north", "east", "south"] for entry in told["protocols"])
+    assert all(entry["parties"] == ["coordinator", "north", "east", "south"] for entry in (plain, private))
 
     monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people
     shown = run("demo").stdout
@@ -101,6 +109,7 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "on 16,281 other people" in shown
     assert "In one table nothing is protected" in shown
     assert "The model is not differentially private" in shown
+    assert "differential privacy with epsilon = 1 and delta = 1e-5" in " ".join(shown.split())
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 

@@ -19,7 +19,14 @@ BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE |
 
 @pytest.mark.parametrize(
     "page",
-    ["tutorials/first_model.md", "tutorials/three_owners.md", "reference/estimators.md", "reference/federation.md"],
+    [
+        "tutorials/first_model.md",
+        "tutorials/three_owners.md",
+        "reference/estimators.md",
+        "reference/federation.md",
+        "tutorials/private_model.md",
+        "reference/private_estimators.md",
+    ],
 )
 def test_the_examples_run(page: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python blocks share their names, commands run in the same folder, in the order of the page."""
@@ -37,17 +44,20 @@ def test_the_examples_run(page: str, run: Any, tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_job_file_of_the_reference_is_valid_and_complete(tmp_path: Path) -> None:
-    """It is read without complaint and shows every key there is."""
+    """Both examples, the plain and the private one, are read without complaint; together they show every key."""
     page = (DOCS / "reference" / "job_file.md").read_text(encoding="utf-8")
-    [text] = [text for language, text in BLOCK.findall(page) if language == "toml"]
     path = tmp_path / "job.toml"
-    path.write_text(text, encoding="utf-8")
-    job = read_job(path, {}, {})
-    assert isinstance(job, Job)
-    assert job.params["max_depth"] is None
-    content = tomllib.loads(text)
-    assert tuple(content) == SECTIONS
-    assert {section: set(keys) for section, keys in KEYS.items()} == {name: set(content[name]) for name in KEYS}
+    jobs, shown = [], {section: set() for section in SECTIONS}
+    for text in [text for language, text in BLOCK.findall(page) if language == "toml"]:
+        path.write_text(text, encoding="utf-8")
+        jobs.append(read_job(path, {}, {}))
+        for section, entries in tomllib.loads(text).items():
+            shown[section] |= set(entries)
+    plain, private = jobs
+    assert isinstance(plain, Job)
+    assert plain.params["max_depth"] is None
+    assert private.privacy is not None
+    assert {section: set(keys) for section, keys in KEYS.items()} == {name: shown[name] for name in KEYS}
 
 
 def test_every_parameter_is_documented() -> None:

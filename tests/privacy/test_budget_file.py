@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
 from hedgerow.errors import BudgetExceeded, HedgerowError, InvalidInput, InvalidParameter
-from hedgerow.privacy.accountants import GaussianDP, PrivacyLoss, ZeroConcentratedDP
-from hedgerow.privacy.budget_file import BudgetFile, spent_by
+from hedgerow.privacy.accountants import BasicComposition, GaussianDP, PrivacyLoss, ZeroConcentratedDP
+from hedgerow.privacy.budget_file import BudgetFile, epsilon_of
 from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
 from hedgerow.privacy.events import (
     Composed,
@@ -39,10 +41,15 @@ def file(tmp_path):
     return file
 
 
-def charge(dataset, event, what="a test"):
+def charge(dataset, event, what="a test", delta=0.0):
     """Reserve, and let it stand."""
-    with dataset.reserve(event, what=what):
+    with dataset.reserve(event, what=what, delta=delta):
         pass
+
+
+def noise_for(epsilon, delta):
+    """Gaussian noise that uses up an epsilon at a delta."""
+    return DiscreteGaussian(5.0, sigma_for_mu(5.0, mu_for(epsilon, delta) ** 2), 3)
 
 
 def test_all_of_it_can_be_spent_but_no_more(file):
@@ -52,19 +59,75 @@ def test_all_of_it_can_be_spent_but_no_more(file):
     assert rows.spent() == (0.5, 0.0)
     assert rows.remaining == 0.5
     charge(rows, DiscreteLaplace(1.0, 2.0))
-    numbers = r"asked epsilon 0\.001 .*spent 1 .*left 0, together 1\.001 .*allowed 1 \(1e-06\)"
+    numbers = r"'rows': epsilon does not fit: asked 0\.001, spent 1, left 0, together 1\.001, allowed 1$"
     with pytest.raises(BudgetExceeded, match=numbers):
         charge(rows, Exponential(1.0, 0.001))
     assert [entry.state for entry in rows.entries()] == ["kept", "kept"]
     assert rows.remaining == 0.0
 
 
-def test_a_fit_for_the_whole_budget_fits(file):
+@pytest.mark.parametrize("composition", ["basic", "gaussian"])
+def test_a_fit_for_the_whole_budget_fits(file, composition):
     """Gaussian noise calibrated to exactly the dataset's numbers passes, once."""
-    event = DiscreteGaussian(5.0, sigma_for_mu(5.0, mu_for(1.0, 1e-6) ** 2), 3)
-    charge(file.dataset("rows"), event)
+    rows = file.open(composition, 1.0, 1e-6, composition=composition)
+    charge(rows, noise_for(1.0, 1e-6), delta=1e-6)
     with pytest.raises(BudgetExceeded):
-        charge(file.dataset("rows"), event)
+        charge(rows, noise_for(1.0, 1e-6), delta=1e-6)
+    assert 0.999 < rows.spent().epsilon <= 1.0
+    assert rows.spent().delta == 1e-6
+
+
+def test_epsilons_and_deltas_add_up(file):
+    """Three trainings of epsilon 1 and delta 1e-6 fit three times that; a fourth does not, and what lacks is told."""
+    rows = file.open("three", 3.0, 3e-6)
+    for _ in range(3):
+        charge(rows, noise_for(1.0, 1e-6), delta=1e-6)
+    assert rows.spent().epsilon == pytest.approx(3.0, rel=1e-6)
+    assert rows.spent().delta == pytest.approx(3e-6, rel=1e-12)
+    both = r"epsilon does not fit: asked 1, spent 3, .*; delta does not fit: asked 1e-06, spent 3e-06, left 0, "
+    with pytest.raises(BudgetExceeded, match=both):
+        charge(rows, noise_for(1.0, 1e-6), delta=1e-6)
+    wide = file.open("wide", 30.0, 1e-6)
+    charge(wide, noise_for(1.0, 1e-6), delta=1e-6)
+    with pytest.raises(BudgetExceeded, match=r"'wide': delta does not fit: .*, together 2e-06, allowed 1e-06$"):
+        charge(wide, noise_for(1.0, 1e-6), delta=1e-6)
+    charge(wide, CHOICE)  # needs no delta
+    assert wide.spent().delta == 1e-6
+    many = file.open("many", 0.3, 0.0)
+    for _ in range(3):
+        charge(many, Exponential(1.0, 0.1))  # 0.1 + 0.1 + 0.1 is a little more than 0.3
+
+
+def test_gaussian_composition_adds_squares(file):
+    """Trainings whose epsilons would add up to far more fit together; pure ones are taken, samples are not."""
+    rows = file.open("many", 1.0, 1e-6, composition="gaussian")
+    each = DiscreteGaussian(5.0, sigma_for_mu(5.0, mu_for(1.0, 1e-6) ** 2 / 26), 3)
+    for _ in range(24):
+        charge(rows, each)
+    together = GaussianDP()
+    together.compose(each, 24)
+    together.compose(Exponential(1.0, 0.02))
+    charge(rows, Exponential(1.0, 0.02))
+    assert rows.spent() == (together.epsilon(1e-6), 1e-6)
+    assert sum(entry.epsilon for entry in rows.entries()) > 4.0
+    with pytest.raises(BudgetExceeded, match=r"'many': epsilon does not fit: asked .*, together 3\.\d+, allowed 1$"):
+        charge(rows, CHOICE)
+    with pytest.raises(InvalidParameter, match=r"composition='gaussian', which cannot take poisson_sampled events"):
+        charge(rows, Composed((PoissonSampled(0.01, Gaussian(1.0, 10.0)),)))
+    assert len(rows.entries()) == 25
+
+
+def test_noise_needs_a_delta(file):
+    """Gaussian noise has no finite epsilon at delta 0: refused by name, and nothing is charged. Nor at no delta."""
+    rows = file.dataset("rows")
+    with pytest.raises(InvalidParameter, match=r"no finite epsilon can be proved for this event at delta = 0; give"):
+        charge(rows, Gaussian(1.0, 50.0))
+    for delta in (-1e-6, 1.0, math.nan, "0", True):
+        with pytest.raises(InvalidParameter, match="delta must be at least 0 and below 1"):
+            charge(rows, CHOICE, delta=delta)
+    assert rows.entries() == ()
+    with pytest.raises(InvalidParameter, match="needs a delta above 0"):
+        file.open("none", 1.0, 0.0, composition="gaussian")
 
 
 def test_refused_before_anything_runs(file):
@@ -90,6 +153,55 @@ def test_settling_lowers_and_never_raises(file):
     with pytest.raises(InvalidParameter, match="closed"):
         held.settle(Exponential(1.0, 0.1))
     assert [entry.state for entry in rows.entries()] == ["settled", "kept"]
+
+
+@pytest.mark.parametrize("composition", ["basic", "gaussian"])
+def test_nothing_at_all_costs_nothing(file, composition):
+    """Settled to nothing, an entry has neither epsilon nor delta, and stays in the file."""
+    rows = file.open(composition, 1.0, 1e-6, composition=composition)
+    with rows.reserve(noise_for(1.0, 1e-6), what="nothing ran", delta=1e-6) as held:
+        held.settle(Composed(()))
+    assert (rows.spent().epsilon, rows.remaining) == (0.0, 1.0)
+    assert [(entry.epsilon, entry.delta, entry.state) for entry in rows.entries()] == [(0.0, 0.0, "settled")]
+    charge(rows, noise_for(1.0, 1e-6), delta=1e-6)
+
+
+def test_with_a_delta_the_plan_is_charged(file):
+    """Half of the noise planned: under Gaussian DP half is charged, in basic composition all of it; more is refused."""
+    whole, half = noise_for(1.0, 1e-6), noise_for(0.5, 1e-6)
+    for composition, charged in [("basic", 1.0), ("gaussian", 0.5)]:
+        rows = file.open(composition, 1.0, 1e-6, composition=composition)
+        with rows.reserve(whole, what="half", delta=1e-6) as held:
+            held.settle(half)
+        assert rows.spent().epsilon == pytest.approx(charged, rel=1e-4)
+        assert rows.entries()[0].event == half
+        other = file.open(f"{composition} 2", 1.0, 1e-6, composition=composition)
+        with other.reserve(half, what="more", delta=1e-6) as held, pytest.raises(BudgetExceeded, match="was used"):
+            held.settle(whole)
+        assert other.spent().epsilon == pytest.approx(0.5, rel=1e-4)
+
+
+def test_stopping_early_could_be_unlucky_twice():
+    """Why an entry with a delta keeps its epsilon: settled to what ran, this analyst would be unlucky twice.
+
+    It runs a little noise; if the loss is beyond its epsilon at delta, it stops, otherwise it adds much less noise, and
+    spends the rest of the budget on pure choices. By the settled epsilons it stays within budget at delta.
+    """
+    delta, small, large = 1e-3, 0.3, 3.0
+    first = _loss_beyond(small, delta)
+    both = _loss_beyond(math.hypot(small, large), delta)
+    z, w = np.random.default_rng(0).standard_normal((2, 4_000_000))
+    one = small * z + small**2 / 2
+    two = one + large * w + large**2 / 2
+    unlucky = np.where(one > first, -np.expm1(np.minimum(first - one, 0)), -np.expm1(np.minimum(both - two, 0)))
+    assert unlucky.mean() > 1.8 * delta
+
+
+def _loss_beyond(mu, delta):
+    """The epsilon of a Gaussian at delta."""
+    accountant = GaussianDP()
+    accountant.compose(Gaussian(mu, 1.0))
+    return accountant.epsilon(delta)
 
 
 def test_an_error_in_between_stays_charged(file):
@@ -162,7 +274,7 @@ def test_opening_again(file):
     """The same numbers change nothing, other ones are refused, and an unknown dataset is named."""
     charge(file.dataset("rows"), CHOICE)
     assert file.open("rows", 1.0, 1e-6).spent().epsilon == 0.5
-    for other in [(2.0, 1e-6), (1.0, 1e-5), (1.0, 1e-6, "replace_one")]:
+    for other in [(2.0, 1e-6), (1.0, 1e-5), (1.0, 1e-6, "replace_one"), (1.0, 1e-6, "add_remove", "gaussian")]:
         with pytest.raises(InvalidParameter, match="a budget cannot be changed"):
             file.open("rows", *other)
     with pytest.raises(InvalidParameter, match=r"no dataset 'row'; known are \['rows'\]"):
@@ -181,6 +293,7 @@ def test_opening_again(file):
         (("x", 1.0, math.nan), "delta must be"),
         ((" ", 1.0, 0.0), "dataset must be a name"),
         (("x", 1.0, 0.0, "swap"), "adjacency must be"),
+        (("x", 1.0, 0.0, "add_remove", "best"), "composition must be one of"),
     ],
 )
 def test_impossible_budgets_are_refused(file, arguments, sentence):
@@ -207,7 +320,7 @@ def test_without_guarantee_only_on_request_and_for_ever(file):
         charge(rows, leak)
     assert rows.is_private
     with (
-        pytest.raises(BudgetExceeded, match="allowed 1 "),
+        pytest.raises(BudgetExceeded, match=r"allowed 1$"),
         rows.reserve(Repeated(CHOICE, 9), what="too much", allow_not_private=True),
     ):
         pass
@@ -217,6 +330,14 @@ def test_without_guarantee_only_on_request_and_for_ever(file):
     assert "NOT PRIVATE" in rows.to_text()
     with pytest.raises(BudgetExceeded):
         charge(rows, Exponential(1.0, 0.01))
+    with rows.reserve(leak, what="said to be harmless later", allow_not_private=True) as held:
+        held.settle(CHOICE)
+    assert [entry.epsilon for entry in rows.entries()] == [math.inf, math.inf]
+    with (
+        rows.reserve(CHOICE, what="turned out worse", allow_not_private=True) as held,
+        pytest.raises(BudgetExceeded, match="epsilon inf was used"),
+    ):
+        held.settle(leak)
 
 
 def test_entries_cannot_be_deleted(file):
@@ -229,22 +350,33 @@ def test_entries_cannot_be_deleted(file):
     connection.close()
 
 
-def test_the_tightest_account_counts():
-    """Pure: the sum. Gaussian noise: Gaussian DP. Mixtures: zCDP if less than the sum. Samples: loss distributions."""
-    noise = DiscreteGaussian(1.0, 50.0, 4)
-    gaussian, zcdp, loss = GaussianDP(), ZeroConcentratedDP(), PrivacyLoss()
-    gaussian.compose(noise, 9)
-    assert spent_by([Repeated(noise, 9)], 1e-6) == (gaussian.epsilon(1e-6), 1e-6)
-    many = [Repeated(noise, 9), Repeated(Exponential(1.0, 0.05), 100)]
-    zcdp.compose_all(many)
-    assert spent_by(many, 1e-6) == (zcdp.epsilon(1e-6), 1e-6)
-    few = [noise, Exponential(1.0, 0.01)]
-    assert spent_by([CHOICE, CHOICE], 1e-6) == (1.0, 0.0)
-    assert spent_by(few, 1e-6).epsilon <= spent_by([noise], 1e-6).epsilon + 0.01 + 1e-9
-    sample = PoissonSampled(0.01, Gaussian(1.0, 1.0))
-    loss.compose(sample, 5)
-    assert spent_by([Repeated(sample, 5)], 1e-6).epsilon == pytest.approx(loss.epsilon(1e-6))
-    assert spent_by([], 1e-6) == (0.0, 0.0)
+def test_one_event_has_the_best_of_all_accounts():
+    """Pure: the sum. Gaussian noise: Gaussian DP. Mixtures: zCDP. Samples: loss distributions."""
+    noise, sample = DiscreteGaussian(1.0, 50.0, 4), PoissonSampled(0.01, Gaussian(1.0, 1.0))
+    mixture = Composed((Repeated(noise, 9), Repeated(Exponential(1.0, 0.05), 100)))
+    for make, event, delta in [
+        (BasicComposition, Repeated(CHOICE, 3), 0.0),
+        (GaussianDP, Repeated(noise, 9), 1e-6),
+        (ZeroConcentratedDP, mixture, 1e-6),
+        (PrivacyLoss, Repeated(sample, 5), 1e-6),
+    ]:
+        accountant = make()
+        accountant.compose(event)
+        assert epsilon_of(event, delta) == accountant.epsilon(delta) < math.inf
+    assert epsilon_of(Composed(()), 0.0) == 0.0
+    assert epsilon_of(NonPrivate("?"), 0.5) == math.inf
+
+
+def test_samples_are_charged_one_training_at_a_time(file):
+    """Each has its own epsilon from loss distributions, and these add up."""
+    rows = file.open("samples", 2.0, 1e-5)
+    sample = Repeated(PoissonSampled(0.01, Gaussian(1.0, 1.0)), 5)
+    charge(rows, sample, delta=1e-6)
+    charge(rows, sample, delta=1e-6)
+    assert rows.spent() == (2.0 * epsilon_of(sample, 1e-6), 2e-6)
+    with rows.reserve(sample, what="as planned", delta=1e-6) as held:
+        held.settle(sample)
+    assert rows.entries()[2].state == "settled"
 
 
 def test_what_is_not_understood_is_refused(file):
@@ -303,15 +435,20 @@ def test_damaged_and_read_only_files(file):
 
 
 def test_a_table_for_people(file):
-    """When, what, and the epsilon so far; nothing yet is said too."""
+    """When, what, each entry's epsilon and delta, and what they come to, rounded up; nothing yet is said too."""
     rows = file.dataset("rows")
     assert "nothing was charged yet" in rows.to_text()
     charge(rows, CHOICE, "first")
-    charge(rows, Exponential(1.0, 0.25), "second")
-    head, first, second = rows.to_text().splitlines()
+    charge(rows, noise_for(1 / 3, 1e-6), "second\nline", delta=1e-6)
+    head, how, first, second, total = rows.to_text().splitlines()
     assert "epsilon 1, delta 1e-06, add_remove" in head
-    assert first.endswith("0.5  first")
-    assert second.endswith("0.75  second")
+    assert how == "basic composition: epsilons and deltas add up"
+    assert re.search(r"kept +epsilon +0\.5  delta +0  first$", first)
+    assert re.search(r"kept +epsilon +0\.333334  delta +1e-06  second line$", second)
+    assert total == "spent: epsilon 0.833334, delta 1e-06"
+    other = file.open("squares", 1.0, 1e-6, composition="gaussian")
+    charge(other, Exponential(1.0, 0.05))
+    assert "Gaussian DP: each epsilon below is what the entry alone would cost" in other.to_text()
     assert json.dumps([entry.event.to_dict() for entry in rows.entries()])
     assert issubclass(BudgetExceeded, HedgerowError)
     assert issubclass(BudgetExceeded, RuntimeError)

@@ -117,23 +117,29 @@ def test_noise_that_does_not_exist():
     with pytest.raises(InvalidParameter, match="no amount of noise"):
         noise_for(ZeroConcentratedDP, lambda s: Composed((Gaussian(1.0, s), Exponential(1.0, 9.0))), 1.0, 1e-6)
     with pytest.raises(InvalidParameter, match="cannot account for"):
-        noise_for(GaussianDP, lambda s: DiscreteLaplace(1.0, s), 1.0, 1e-6)
+        noise_for(BasicComposition, lambda s: Gaussian(1.0, s), 1.0, 1e-6)
 
 
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: mu_for(0.0, 1e-5), "epsilon must be above 0, got 0.0"),
-        (lambda: mu_for(float("nan"), 1e-5), "epsilon must be above 0"),
+        (lambda: mu_for(0.0, 1e-5), "epsilon must be a number above 0, got 0.0"),
+        (lambda: mu_for("1", 1e-5), "epsilon must be a number above 0, got '1'"),
+        (lambda: mu_for(True, 1e-5), "epsilon must be a number above 0, got True"),
+        (lambda: mu_for(math.nan, 1e-5), "epsilon must be a number above 0, got nan"),
+        (lambda: mu_for(1.0, "1e-5"), "delta must be at least 1e-15"),
+        (lambda: rho_for(None, 1e-5), "epsilon must be a number above 0, got None"),
+        (lambda: scale_for("1", 1.0), "sensitivity must be a finite number above 0, got '1'"),
+        (lambda: mu_for(float("nan"), 1e-5), "epsilon must be a number above 0"),
         (lambda: mu_for(1.0, 0.0), "delta must be at least 1e-15"),
         (lambda: rho_for(1.0, 1.0), "delta must be"),
         (lambda: mu_for(80.0, 1e-5), "epsilon = 80.0 is too large to be proved at delta = 1e-05"),
-        (lambda: sigma_for_mu(0.0, 1.0), "sensitivity must be above 0"),
-        (lambda: sigma_for_mu(1.0, -1.0), "mu_squared must be above 0"),
-        (lambda: sigma_for_rho(1.0, 0.0), "rho must be above 0"),
+        (lambda: sigma_for_mu(0.0, 1.0), "sensitivity must be a number above 0"),
+        (lambda: sigma_for_mu(1.0, -1.0), "mu_squared must be a number above 0"),
+        (lambda: sigma_for_rho(1.0, 0.0), "rho must be a number above 0"),
         (lambda: share_of_sigma(1.0, 0), "parties must be at least 1"),
         (lambda: scale_for(0.0, 1.0), "sensitivity must be a finite number above 0"),
-        (lambda: scale_for(1.0, -1.0), "epsilon must be above 0"),
+        (lambda: scale_for(1.0, -1.0), "epsilon must be a number above 0"),
         (lambda: epsilon_per_release(1.0, 0), "releases must be at least 1"),
         (lambda: noise_for(GaussianDP, lambda s: Gaussian(1.0, s), math.inf, 1e-6), "epsilon must be a finite"),
         (lambda: noise_for(GaussianDP, lambda s: Gaussian(1.0, s), 1.0, 1.0), "delta must be"),

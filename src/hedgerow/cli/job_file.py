@@ -25,14 +25,19 @@ PATHS = {
     ("output", "model"),
     ("output", "result"),
     ("output", "predictions"),
+    ("privacy", "schema"),
+    ("privacy", "budget"),
 }
 COLUMNS = {("data", "label"), ("data", "weight")}
 COLUMN_LISTS = {("data", "drop"), ("data", "categorical")}
 KEYS = {
     "data": ("train", "valid", "test", "label", "weight", "drop", "categorical"),
     "output": ("model", "result", "predictions"),
+    "privacy": ("protocol", "epsilon", "delta", "schema", "budget", "dataset"),
 }
-SECTIONS = ("data", "model", "output")
+NUMBERS = {("privacy", "epsilon"), ("privacy", "delta")}
+SECTIONS = ("data", "model", "output", "privacy")
+PROTOCOLS = ("central.gaussian", "central.dpboost", "central.sequential", "central.parallel", "central.plain")
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,18 @@ class Setting:
 
 
 Settings = dict[tuple[str, str], Setting]
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What the released model must guarantee, and which budget it is charged to."""
+
+    schema: Path
+    epsilon: float
+    delta: float | None = None
+    protocol: str = PROTOCOLS[0]
+    budget: Path | None = None
+    dataset: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,7 @@ class Job:
     model: Path = Path("model.json")
     result: Path | None = None
     predictions: Path | None = None
+    privacy: Privacy | None = None
 
 
 def read_job(path: Path | None, environment: Mapping[str, str], flags: Settings) -> Job:
@@ -138,11 +156,13 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
     """HEDGEROW_DATA_LABEL is [data] label, HEDGEROW_MODEL_MAX_ITER is [model] max_iter."""
     settings: Settings = {}
     for variable, text in environment.items():
-        match = re.fullmatch(r"HEDGEROW_(DATA|MODEL|OUTPUT)_(\w+)", variable)
+        match = re.fullmatch(r"HEDGEROW_(DATA|MODEL|OUTPUT|PRIVACY)_(\w+)", variable)
         if match:
             section, key = match[1].lower(), match[2].lower()
             value = [part.strip() for part in text.split(",")] if (section, key) in COLUMN_LISTS else text
-            settings[section, key] = Setting(_value(text) if section == "model" else value, variable, Path())
+            settings[section, key] = Setting(
+                _value(text) if section in {"model", "privacy"} else value, variable, Path()
+            )
     return settings
 
 
@@ -172,9 +192,10 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 def _job(settings: Settings) -> Job:
     found: dict[str, Any] = {}
+    private: dict[str, Any] = {}
     for (section, key), setting in settings.items():
         if section != "model":
-            found[key] = _checked(section, key, setting)
+            (private if section == "privacy" else found)[key] = _checked(section, key, setting)
     for key, remedy in (("train", "--data FILE"), ("label", "--label COLUMN")):
         if not found.get(key):
             raise JobError(f"the job does not say [data] {key}; write it in the job file or give {remedy}")
@@ -182,8 +203,37 @@ def _job(settings: Settings) -> Job:
     if kind is not None and kind.value not in KINDS:
         raise JobError(f"{kind.origin}: kind must be 'classifier' or 'regressor', got {kind.value!r}")
     found["kind"] = kind.value if kind else None
-    found["params"] = _params(settings, found["kind"])
+    found["privacy"] = _privacy(private, found) if private else None
+    found["params"] = _params(settings, found["kind"], found["privacy"])
     return Job(**found)
+
+
+def _privacy(given: dict[str, Any], data: Mapping[str, Any]) -> Privacy:
+    for key, remedy in (("epsilon", "--epsilon NUMBER"), ("schema", "--schema FILE")):
+        if key not in given:
+            raise JobError(f"the job does not say [privacy] {key}; write it in the job file or give {remedy}")
+    if given.get("protocol", PROTOCOLS[0]) not in PROTOCOLS:
+        raise JobError(f"[privacy] protocol must be one of {', '.join(PROTOCOLS)}, got {given['protocol']!r}")
+    if ("budget" in given) != ("dataset" in given):
+        raise JobError("[privacy] budget and dataset belong together: the file, and the name of the dataset in it")
+    for key, why in (
+        ("valid", "validation rows would decide when to stop"),
+        ("weight", "weights change what one row can do"),
+    ):
+        if data.get(key):
+            raise JobError(f"[data] {key} cannot be used with [privacy]: {why}, which no protocol accounts for")
+    if data.get("categorical"):
+        raise JobError("[data] categorical cannot be used with [privacy]: the schema says which columns have levels")
+    return Privacy(**given)
+
+
+def private_owner(privacy: Privacy, kind: str | None) -> Any:
+    """The estimator that trains a private job."""
+    from hedgerow import private_estimators as private
+
+    if privacy.protocol == "central.gaussian":
+        return private.PrivateBoostingRegressor if kind == "regressor" else private.PrivateBoostingClassifier
+    return private.DPBoostRegressor if kind == "regressor" else private.DPBoostClassifier
 
 
 def _checked(section: str, key: str, setting: Setting) -> Any:
@@ -193,6 +243,10 @@ def _checked(section: str, key: str, setting: Setting) -> Any:
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise JobError(f"{setting.origin}: {key} must be a list of column names, got {value!r}")
         return tuple(value)
+    if (section, key) in NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise JobError(f"{setting.origin}: {key} must be a number, got {value!r}")
+        return float(value)
     if isinstance(value, Path):
         value = str(value)
     if not isinstance(value, str) or not value:
@@ -200,12 +254,15 @@ def _checked(section: str, key: str, setting: Setting) -> Any:
     return setting.folder / value if (section, key) in PATHS else value
 
 
-def _params(settings: Settings, kind: str | None) -> dict[str, Any]:
+def _params(settings: Settings, kind: str | None, privacy: Privacy | None) -> dict[str, Any]:
     """The model's parameters under the estimators' own names."""
     from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
 
     owner = BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor
-    valid = [name for name in inspect.signature(owner).parameters if name not in {"callbacks", "categorical_features"}]
+    taken = {"callbacks", "categorical_features"}
+    if privacy is not None:
+        owner, taken = private_owner(privacy, kind), {*KEYS["privacy"], "bounds"}
+    valid = [name for name in inspect.signature(owner).parameters if name not in taken]
     given: dict[str, Any] = {}
     for (section, key), setting in settings.items():
         if section != "model":

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from hedgerow.errors import ExportRefused, HedgerowError, InvalidParameter, JobError, ModelFileError
+from hedgerow.errors import BudgetExceeded, ExportRefused, HedgerowError, InvalidParameter, JobError, ModelFileError
 
 
 class ExitCode(IntEnum):
@@ -26,13 +26,14 @@ class ExitCode(IntEnum):
     DATA = 3
     MODEL_FILE = 4
     EXPORT_REFUSED = 5
+    BUDGET_EXCEEDED = 6
     INTERNAL = 70
     INTERRUPTED = 130
 
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 ok; 2 wrong usage or job file; 3 data or output file; 4 model file; 5 export refused; "
-    "70 internal error; 130 interrupted."
+    "6 privacy budget exceeded; 70 internal error; 130 interrupted."
 )
 
 
@@ -46,6 +47,8 @@ def code_of(problem: BaseException) -> ExitCode:
         return ExitCode.MODEL_FILE
     if isinstance(problem, ExportRefused):
         return ExitCode.EXPORT_REFUSED
+    if isinstance(problem, BudgetExceeded):
+        return ExitCode.BUDGET_EXCEEDED
     if isinstance(problem, (HedgerowError, OSError)):
         return ExitCode.DATA
     return ExitCode.INTERNAL

@@ -33,9 +33,13 @@ def print_training(result: dict[str, Any]) -> None:
     out.print(Text(_what_ran(result), style="bold"))
     out.print(Text(_which_data(result)))
     out.print()
-    out.print(score_table(result["scores"]))
-    out.print()
+    if result["scores"]:
+        out.print(score_table(result["scores"]))
+        out.print()
     out.print(importance_table(result["importances"], top=5))
+    if "statement" in result:
+        out.print()
+        out.print(Text(result["statement"]))
 
 
 def _what_ran(result: dict[str, Any]) -> str:
@@ -46,7 +50,8 @@ def _what_ran(result: dict[str, Any]) -> str:
 
 def _which_data(result: dict[str, Any]) -> str:
     rows = ", ".join(f"{count:,} {name}" for name, count in result["rows"].items())
-    line = f"Rows: {rows}. Columns: {result['columns']}, of which {result['categorical_columns']} categorical"
+    line = f"Rows: {rows}. " if rows else ""
+    line += f"Columns: {result['columns']}, of which {result['categorical_columns']} categorical"
     constant = result["constant_columns"]
     if constant:
         line += f"; {len(constant)} constant and therefore unused: {', '.join(constant[:5])}"
@@ -103,17 +108,18 @@ def protocol_table(result: dict[str, Any], duration: Any) -> Table:
     auc = result["scores"]["test"]["auc"]
     table.add_row("one table", f"{auc:.4f}", duration(result["seconds"]["fit"]), "", "", "not protected")
     for entry in result["protocols"]:
-        facts = entry["statement"]
-        privacy = facts["privacy"]
+        privacy = entry["privacy"]
         worth = "same trees as in one table with these bins" if entry["same_trees_as_pooled"] else "trees differ"
         if privacy is not None:
-            worth = f"({privacy['epsilon']:.3g}, {privacy['delta']:.0e})-private model"
+            pure = f"{privacy['epsilon']:.3g}-private model"
+            worth = f"({privacy['epsilon']:.3g}, {privacy['delta']:.0e})-private model" if privacy["delta"] else pure
+        between_parties = bool(entry["parties"])
         table.add_row(
             entry["title"],
             f"{entry['scores']['test']['auc']:.4f}",
             duration(entry["seconds"]),
-            f"{sum(entry['bytes_sent'].values()) / 2**20:.1f} MiB",
-            f"{sum(entry['rounds'].values())}",
+            f"{sum(entry['bytes_sent'].values()) / 2**20:.1f} MiB" if between_parties else "",
+            f"{sum(entry['rounds'].values())}" if between_parties else "",
             worth,
         )
     return table

@@ -12,9 +12,9 @@ import typer
 
 from hedgerow import __version__
 from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
-from hedgerow.cli.job_file import Job, flag, read_job, set_flags
+from hedgerow.cli.job_file import Job, flag, private_owner, read_job, set_flags
 from hedgerow.cli.outcome import json_text, one_line_errors, print_json, say, whole_file
-from hedgerow.cli.progress_bar import progress_bar
+from hedgerow.cli.progress_bar import progress_bar, waiting_for
 from hedgerow.errors import JobError
 
 
@@ -33,6 +33,18 @@ def train(
         list[str] | None, typer.Option(metavar="COLUMN", help="A column of numbers that are categories; repeatable.")
     ] = None,
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="classifier or regressor.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Train a differentially private model; needs --schema.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Its delta, for central.gaussian; by default 1e-6.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Public bounds and levels, written by Schema.save.")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(metavar="NAME", help="central.gaussian (default), central.dpboost, ...")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Model file (.json), or a folder for model.json and result.json."),
@@ -62,6 +74,10 @@ def train(
             **flag("data", "drop", drop, "--drop"),
             **flag("data", "categorical", categorical, "--categorical"),
             **flag("model", "kind", kind, "--kind"),
+            **flag("privacy", "epsilon", epsilon, "--epsilon"),
+            **flag("privacy", "delta", delta, "--delta"),
+            **flag("privacy", "schema", schema, "--schema"),
+            **flag("privacy", "protocol", protocol, "--protocol"),
             **_out_flags(out),
             **set_flags(settings or ()),
         }
@@ -107,10 +123,26 @@ class _Labelled:
 
 def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
     started = time.perf_counter()
+    private = None if job.privacy is None else _private_estimator(job)
     rows = _read(job, job.train)
     valid = _read(job, job.valid, rows.types) if job.valid else None
     test = _read(job, job.test, rows.types) if job.test else None
     read = time.perf_counter()
+    if private is not None:
+        model = private.set_params(verbose=int(verbose))
+        with waiting_for("training"):
+            model.fit(rows.X, rows.y)
+    else:
+        model = _fitted(job, rows, valid, verbose=verbose, quiet=quiet)
+    fitted = time.perf_counter()
+    result = _result(job, model, {"train": rows, "valid": valid, "test": test})
+    result["seconds"] = {"read": read - started, "fit": fitted - read, "total": time.perf_counter() - started}
+    _write(job, model, test, result)
+    return result
+
+
+def _fitted(job: Job, rows: _Labelled, valid: _Labelled | None, *, verbose: bool, quiet: bool) -> Any:
+    """The plain engine's model."""
     model = _estimator(job, rows.y)
     model.set_params(
         verbose=int(verbose), **({"categorical_features": _categorical(job, rows)} if job.categorical else {})
@@ -118,12 +150,29 @@ def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
     watched = {} if valid is None else {"X_val": valid.X, "y_val": valid.y, "sample_weight_val": valid.weight}
     with progress_bar(model.max_iter, wanted=not (quiet or verbose)) as callbacks:
         model.set_params(callbacks=callbacks).fit(rows.X, rows.y, rows.weight, **watched)
-    model.set_params(callbacks=None)
-    fitted = time.perf_counter()
-    result = _result(job, model, {"train": rows, "valid": valid, "test": test})
-    result["seconds"] = {"read": read - started, "fit": fitted - read, "total": time.perf_counter() - started}
-    _write(job, model, test, result)
-    return result
+    return model.set_params(callbacks=None)
+
+
+def _private_estimator(job: Job) -> Any:
+    """The estimator of a private job, with schema and budget, before a row is read."""
+    from hedgerow.privacy.budget_file import BudgetFile
+    from hedgerow.schema import Schema
+
+    privacy = job.privacy
+    if privacy is None:
+        raise AssertionError("a job without [privacy] has no private estimator")
+    schema = Schema.load(privacy.schema)
+    kind = job.kind or ("regressor" if schema.classes is None else "classifier")
+    asked: dict[str, Any] = {"epsilon": privacy.epsilon, "schema": schema}
+    if privacy.protocol != "central.gaussian":
+        asked["protocol"] = privacy.protocol
+    if privacy.delta is not None:
+        if privacy.protocol != "central.gaussian":
+            raise JobError(f"[privacy] delta is for central.gaussian; {privacy.protocol} has none")
+        asked["delta"] = privacy.delta
+    if privacy.budget is not None and privacy.dataset is not None:
+        asked["budget"] = BudgetFile(privacy.budget).dataset(privacy.dataset)
+    return private_owner(privacy, kind)(**asked, **{"random_state": 0, **job.params})
 
 
 def _read(job: Job, path: Path, types: dict[str, Any] | None = None) -> _Labelled:
@@ -173,6 +222,11 @@ def _result(job: Job, model: Any, tables: dict[str, _Labelled | None]) -> dict[s
     from hedgerow.cli.scores import scores
 
     present = {name: rows for name, rows in tables.items() if rows is not None}
+    told = {}
+    if job.privacy is not None:  # neither scores on the training rows nor their number are covered by the guarantee
+        present.pop("train")
+        statement = model.privacy_statement()
+        told = {"privacy": statement.to_dict(), "statement": statement.text(80)}
     features = model.ensemble_.mapper.features
     share = dict(zip((feature.name for feature in features), model.feature_importances_.tolist(), strict=True))
     return {
@@ -191,6 +245,7 @@ def _result(job: Job, model: Any, tables: dict[str, _Labelled | None]) -> dict[s
         "scores": {name: scores(model, rows.X, rows.y, rows.weight) for name, rows in present.items()},
         "importances": dict(sorted(share.items(), key=lambda item: -item[1])),
         "params": job.params,
+        **told,
     }
 
 

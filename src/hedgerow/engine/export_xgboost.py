@@ -66,6 +66,10 @@ def xgboost_document(model: Ensemble) -> dict[str, Any]:
     features, n_outputs = model.features, model.n_outputs
     _check_names(features)
     thresholds = [_float32_edges(feature, _split_bins(model.trees, j)) for j, feature in enumerate(features)]
+    if model.loss == "squared" and model.classes is not None:
+        raise ExportRefused(
+            "a classifier trained with the squared loss gives scores from -1 to 1, which XGBoost has no objective for"
+        )
     bases = [_expressed_base(model.loss, float(base)) for base in model.base_scores]
     trees = list(model.trees) or [_silent_tree()] * n_outputs
     documents = []

@@ -2,7 +2,8 @@
 
 numba caches each function by the content of the one file it is in. Our kernels call kernels of other files and take
 tuples defined elsewhere, so after an upgrade numba would go on using old machine code, or stumble over a class that is
-gone. Here all kernels of one state of the engine share a folder whose name is a hash of all its sources: code that does
+gone. Here all kernels of one state of the engine share a folder whose name is a hash of all its sources, and for
+kernels of other parts of the package, which may call the engine's, of the sources beside them as well: code that does
 not match is never looked at, and the folders of earlier states are removed.
 """
 
@@ -31,8 +32,15 @@ def source_hash(folder: Path) -> str:
 class _PerState:
     """Mixed into numba's locators: a sub-folder for each state of the sources."""
 
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._folder = Path(py_file).resolve().parent
+        super().__init__(py_func, py_file)  # type: ignore[call-arg]  # the locator comes next in line
+
     def get_cache_path(self) -> str:
-        name = PREFIX + source_hash(Path(__file__).parent)
+        engine = Path(__file__).resolve().parent
+        name = PREFIX + source_hash(engine)
+        if self._folder != engine and self._folder.is_dir():
+            name += source_hash(self._folder)
         return str(Path(super().get_cache_path()) / name)  # type: ignore[misc]  # the locator comes next in line
 
     def ensure_cache_path(self) -> None:

@@ -128,8 +128,14 @@ class Rows:
 
     # --- one tree ----------------------------------------------------------------------------------------------------
 
-    def start_tree(self, output: int = 0, *, sample: tuple[int, int, float] | None = None) -> None:
-        """All rows (or those that `sample` = (seed, tree, share) picks) stand at the root, the only node."""
+    def start_tree(
+        self, output: int = 0, *, sample: tuple[int, int, float] | None = None, rows: RowIds | None = None
+    ) -> None:
+        """All rows (or those that `sample` = (seed, tree, share) picks, or just `rows`) stand at the root.
+
+        `rows` are different row numbers in any order; the caller does not change them until the tree is finished, and
+        scores nobody but himself: like a sampled tree, such a tree is not added to the scores.
+        """
         self._output = output
         self._values = self.gradients_packed[output]
         self._current: RowIds = self._identity
@@ -137,9 +143,11 @@ class Rows:
         self._stops = np.array([[part.offset + part.n_rows] for part in self._parts], np.int64)
         self.node_counts: Ints = np.array([self.n_rows], np.int64)  # rows of each active node
         self._settled: list[_Settled] = []
-        self._sampled = sample is not None
+        self._sampled = sample is not None or rows is not None
         if sample is not None:
             self._start_with_sample(*sample)
+        if rows is not None:
+            self._start_with_rows(rows)
 
     def _start_with_sample(self, seed: int, tree: int, share: float) -> None:
         threshold = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
@@ -160,13 +168,22 @@ class Rows:
         self.node_counts = _over_threads(self._stops - self._starts)
         self._current = into
 
+    def _start_with_rows(self, rows: RowIds) -> None:
+        """Shares of equal size, whichever thread's chunks the rows are from; one share where there is little to do."""
+        n_shares = self.n_parts if len(rows) * self.layout.n_columns >= CODES_WORTH_THREADS else 1
+        cuts = np.array([len(rows) * share // n_shares for share in range(n_shares + 1)], np.int64)
+        self._starts, self._stops = cuts[:-1, None], cuts[1:, None]
+        self.node_counts = np.array([len(rows)], np.int64)
+        self._current = rows
+
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
         """Sum the gradients (or count the rows) of the active `nodes`: node nodes[i] into cells[slots[i]]."""
         layout = self.layout
         shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
         values = self._ones() if counts else self._values
         at_root = self._current is self._identity
-        if self.n_parts == 1:  # the short way: a federated level is too short for plans that one thread does not need
+        n_shares = len(self._starts)  # threads that hold rows of this tree
+        if n_shares == 1:  # the short way: a federated level is too short for plans that one thread does not need
             if at_root:
                 part = self._parts[0]
                 root_histogram(self.packed.words, values, part.starts, part.stops, cells[slots[0]], *shape)
@@ -178,20 +195,18 @@ class Rows:
         partial = self._partial(len(nodes))
         own = np.arange(len(nodes))
         tasks: list[tuple[Any, ...]] = []
-        for t, part in enumerate(self._parts):
+        for t in range(n_shares):
             where, out = (slots, cells) if t == 0 else (own, partial[t - 1])
             if at_root:
+                part = self._parts[t]
                 tasks.append((self.packed.words, values, part.starts, part.stops, out[where[0]], *shape))
             else:
                 segments = (self._current, self._starts[t : t + 1], self._stops[t : t + 1])
                 tasks.append((self.packed.records, values, *segments, nodes, where, out, *shape))
         self._run(root_histogram if at_root else node_histograms, tasks, updates=updates)
-        if self.n_parts > 1:
-            shares = [
-                slice(len(nodes) * t // self.n_parts, len(nodes) * (t + 1) // self.n_parts) for t in range(self.n_parts)
-            ]
-            merges = [(cells, slots[h], partial[:, h], layout.first_cell, layout.n_codes) for h in shares]
-            self._run(merge_histograms, merges, updates=len(nodes) * layout.n_cells)
+        shares = [slice(len(nodes) * t // n_shares, len(nodes) * (t + 1) // n_shares) for t in range(n_shares)]
+        merges = [(cells, slots[h], partial[:, h], layout.first_cell, layout.n_codes) for h in shares]
+        self._run(merge_histograms, merges, updates=len(nodes) * layout.n_cells)
 
     def _partial(self, n_nodes: int) -> Ints:
         """Histograms for what the second and further threads sum, to be merged."""
@@ -209,16 +224,17 @@ class Rows:
         if last or n_splitting < len(feature):
             n_leaves = len(feature) - n_splitting + (2 * n_splitting if last else 0)
             self._settled.append(_Settled(self._current, self._starts, self._stops, feature, goes_left, last, n_leaves))
-        child_starts = np.empty((self.n_parts, 0 if last else 2 * n_splitting), np.int64)
+        n_shares = len(self._starts)
+        child_starts = np.empty((n_shares, 0 if last else 2 * n_splitting), np.int64)
         child_stops = np.empty_like(child_starts)
         if not last and n_splitting:
             target = self._buffers[0] if self._current is not self._buffers[0] else self._buffers[1]
             decision = (self.packed.columns, self.layout.column_of_feature, self.layout.bin_of_code, feature, goes_left)
             tasks = [
                 (*decision, self._current, target, self._starts[t], self._stops[t], child_starts[t], child_stops[t])
-                for t in range(self.n_parts)
+                for t in range(n_shares)
             ]
-            self._run(partition_nodes, tasks, updates=self.n_rows)
+            self._run(partition_nodes, tasks, updates=int((self._stops - self._starts).sum()))
             self._current = target
         self._starts, self._stops = child_starts, child_stops
         self.node_counts = _over_threads(child_stops - child_starts)
@@ -255,7 +271,7 @@ class Rows:
         layout = self.layout
         decision = (self.packed.columns, layout.column_of_feature, layout.bin_of_code, level.feature, level.goes_left)
         rest = (level.last, values, self.scores[self._output])
-        tasks = [(*decision, level.row_ids, level.starts[t], level.stops[t], *rest) for t in range(self.n_parts)]
+        tasks = [(*decision, level.row_ids, level.starts[t], level.stops[t], *rest) for t in range(len(level.starts))]
         self._run(settle_leaves, tasks, updates=int((level.stops - level.starts).sum()))
 
     def _ones(self) -> Ints:

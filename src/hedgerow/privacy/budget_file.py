@@ -1,8 +1,8 @@
 """A budget that outlives a training: what may be learned from a dataset, what was, in a file that several may share.
 
     file = BudgetFile("budgets.sqlite")
-    file.open("patients 2024", epsilon=3.0, delta=1e-6)
-    with file.dataset("patients 2024").reserve(planned, what="central.dpboost, 50 trees") as charge:
+    file.open("patients 2024", epsilon=3.0, delta=1e-5)
+    with file.dataset("patients 2024").reserve(planned, what="central.gaussian", delta=1e-6) as charge:
         model = ...                      # rows are read here, and not before
         charge.settle(event)             # optional: what really happened, if that was less
 
@@ -16,12 +16,33 @@ are rare, so speed does not matter. BEGIN IMMEDIATE takes the right to write bef
 cannot both see the last epsilon. All this needs a folder whose locks work, which not every network folder has; and
 nothing here stops somebody who deletes the file or puts an old copy in its place.
 
-What is spent is the smallest of several bounds: every entry's own (epsilon, delta) added up, or all events by one
-accountant that understands all of them (pure: basic composition; Gaussian noise: Gaussian DP; mixtures: zCDP; with
-Poisson samples: privacy loss distributions). Each holds for trainings that were planned beforehand. If later ones are
-chosen after looking at the results of earlier ones, the totals of one accountant still hold as accountants.py says, but
-WHICH bound is smallest may then depend on those results, and each that uses a delta may fail once: count the dataset's
-delta up to four times in that case. The two adjacencies do not imply each other, so that of a dataset is fixed.
+How entries add up is fixed when a dataset is opened, and holds whoever chooses later trainings, events and deltas after
+seeing the results of earlier ones:
+
+- composition="basic". Each entry has its own (epsilon, delta), known before its training; both are added up, and
+  neither sum may exceed the dataset's. That is (epsilon, delta)-DP for everything together. Proof, from the last
+  training back: let e and d be what is left when a training is chosen, and (e1, d1) its own. After any outcome o what
+  follows is, by induction, (e - e1, d - d1)-DP: P(S | o) <= min(1, e^(e - e1) Q(S | o)) + d - d1. The minimum, as a
+  function of o, lies between 0 and 1, so its mean under P is at most e^e1 times its mean under Q, plus d1. Hence
+  P(S) <= e^e Q(S) + d. (A privacy filter: Rogers, Roth, Ullman and Vadhan 2016.)
+- composition="gaussian". All entries together by Gaussian DP, at the dataset's delta: tighter for many trainings with
+  Gaussian noise. The same induction: the rest is mu'-GDP with mu'^2 = mu^2 - mu1^2 whatever the outcome, and the two
+  compose to mu-GDP (Dong, Roth and Su 2022, theorem 3.2; as a filter, Smith and Thakurta 2022). Poisson samples have no
+  place in it and are refused.
+
+Trainings that run at the same time count as one after the other in the order of their reservations: what a training
+releases does not depend on others that began later.
+
+An entry's own epsilon is the smallest that any accountant proves for its planned event at its delta: one event, fixed
+beforehand, so the choice of accountant tells nothing. (Loss distributions are asked only about samples, which nobody
+else understands: they are slow, and need a package.) A total is compared with a tolerance of a billionth of the budget.
+
+Settling. Where mechanisms add up one by one, pure epsilons in a basic entry of delta 0, and everything under Gaussian
+DP, a mechanism that did not run costs nothing, even if results decided that. Not so for a basic entry with a delta: a
+training that stops early after an unlucky outcome, and otherwise goes on, could be unlucky twice, once at the epsilon
+of each ending, with a chance of twice its delta. Such an entry keeps its epsilon, unless nothing ran at all.
+
+The two adjacencies do not imply each other, so that of a dataset is fixed.
 
 A dataset whose rows were used without a guarantee (`allow_not_private=True`) says so for ever: its epsilon is infinite.
 """
@@ -33,12 +54,13 @@ import json
 import math
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter
 from hedgerow.privacy.accountants import (
@@ -47,25 +69,33 @@ from hedgerow.privacy.accountants import (
     GaussianDP,
     PrivacyLoss,
     ZeroConcentratedDP,
+    distinct,
+    float_above,
 )
-from hedgerow.privacy.events import Adjacency, Event, NonPrivate, PoissonSampled, from_dict, walk
+from hedgerow.privacy.events import Adjacency, Event, NonPrivate, PoissonSampled, from_dict
 
 APPLICATION_ID = 0x48656467
 """Tells our files from other SQLite files: "Hedg"."""
 
-VERSION = 1
+VERSION = 2
+
+Composition = Literal["basic", "gaussian"]
 
 _BUSY_SECONDS = 30.0
 _ROUNDING = 1e-9
 """A total that exceeds the budget by this part of it is the rounding of numbers that were calibrated to use it up."""
 
+_STAYS = "; the reservation stays"
+
 _TABLES = """
 CREATE TABLE datasets (
-    name TEXT PRIMARY KEY, epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL, opened TEXT NOT NULL
+    name TEXT PRIMARY KEY, epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL,
+    composition TEXT NOT NULL, opened TEXT NOT NULL
 ) STRICT;
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY AUTOINCREMENT, dataset TEXT NOT NULL REFERENCES datasets (name), at TEXT NOT NULL,
-    what TEXT NOT NULL, event TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('reserved', 'settled', 'kept'))
+    what TEXT NOT NULL, event TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('reserved', 'settled', 'kept'))
 ) STRICT;
 CREATE TRIGGER entries_stay BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
 CREATE TRIGGER datasets_stay BEFORE DELETE ON datasets BEGIN SELECT RAISE(ABORT, 'datasets are never deleted'); END;
@@ -81,12 +111,18 @@ class Spent(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge. `state`: reserved (running, or crashed), settled (lowered to what happened), kept (in full)."""
+    """One charge. `state`: reserved (running, or crashed), settled (lowered to what happened), kept (in full).
+
+    `epsilon` and `delta` are its own. Under basic composition they add up; under Gaussian DP they are what this entry
+    alone would cost at the dataset's delta, for information.
+    """
 
     number: int
     at: str
     what: str
     event: Event
+    epsilon: float
+    delta: float
     state: str
 
 
@@ -104,34 +140,42 @@ class BudgetFile:
         with self._transaction() as cursor:
             _check_file(cursor, self.path)
 
-    def open(self, dataset: str, epsilon: float, delta: float, adjacency: Adjacency = "add_remove") -> Dataset:
-        """Give a dataset its budget, once; again with the same numbers changes nothing, with others is refused."""
+    def open(
+        self,
+        dataset: str,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency = "add_remove",
+        composition: Composition = "basic",
+    ) -> Dataset:
+        """Give a dataset its budget, once; again with the same values changes nothing, with others is refused."""
         if not isinstance(dataset, str) or not dataset.strip():
             raise InvalidParameter(f"dataset must be a name, got {dataset!r}")
         if not _is_number(epsilon) or not 0.0 < epsilon < math.inf:
             raise InvalidParameter(f"epsilon must be a finite number above 0, got {epsilon!r}")
-        if not _is_number(delta) or not 0.0 <= delta < 1.0:
-            raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
+        _check_delta(delta)
         if adjacency not in get_args(Adjacency):
             raise InvalidParameter(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
-        asked = (float(epsilon), float(delta), adjacency)
+        if composition not in get_args(Composition):
+            raise InvalidParameter(f"composition must be one of {get_args(Composition)}, got {composition!r}")
+        if composition == "gaussian" and delta == 0.0:
+            raise InvalidParameter("composition='gaussian' needs a delta above 0; at 0 it can prove nothing")
+        asked = (float(epsilon), float(delta), adjacency, composition)
         with self._transaction() as cursor:
-            found = cursor.execute(
-                "SELECT epsilon, delta, adjacency FROM datasets WHERE name = ?", (dataset,)
-            ).fetchone()
+            found = _terms(cursor, dataset)
             if found is None:
-                cursor.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)", (dataset, *asked, _now()))
-            elif tuple(found) != asked:
+                cursor.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", (dataset, *asked, _now()))
+            elif found != asked:
                 raise InvalidParameter(
-                    f"dataset {dataset!r} was opened with epsilon = {found[0]}, delta = {found[1]} and {found[2]}; "
-                    f"a budget cannot be changed, got {asked}"
+                    f"dataset {dataset!r} was opened with epsilon = {found[0]}, delta = {found[1]}, {found[2]} and "
+                    f"{found[3]} composition; a budget cannot be changed, got {asked}"
                 )
         return Dataset(self, dataset, *asked)
 
     def dataset(self, name: str) -> Dataset:
         """A dataset that was opened."""
         with self._transaction() as cursor:
-            found = cursor.execute("SELECT epsilon, delta, adjacency FROM datasets WHERE name = ?", (name,)).fetchone()
+            found = _terms(cursor, name)
         if found is None:
             raise InvalidParameter(f"{self.path} has no dataset {name!r}; known are {self.datasets()}")
         return Dataset(self, name, *found)
@@ -173,6 +217,7 @@ class Dataset:
     epsilon: float
     delta: float
     adjacency: Adjacency
+    composition: Composition = "basic"
 
     def entries(self) -> tuple[Entry, ...]:
         """All charges so far, in order."""
@@ -180,8 +225,8 @@ class Dataset:
             return _entries(cursor, self.name)
 
     def spent(self) -> Spent:
-        """What all charges come to together, at this dataset's delta where that is needed."""
-        return spent_by([entry.event for entry in self.entries()], self.delta, self.adjacency)
+        """What all charges come to together: both sums, or under Gaussian DP the epsilon at the dataset's delta."""
+        return self._together(self.entries())
 
     @property
     def remaining(self) -> float:
@@ -191,95 +236,158 @@ class Dataset:
     @property
     def is_private(self) -> bool:
         """Whether every use of these rows had a guarantee."""
-        return not any(isinstance(part, NonPrivate) for entry in self.entries() for part in walk(entry.event))
+        return all(math.isfinite(entry.epsilon) for entry in self.entries())
 
     @contextlib.contextmanager
-    def reserve(self, event: Event, *, what: str, allow_not_private: bool = False) -> Iterator[Charge]:
-        """Charge the dataset with all that is planned, or raise BudgetExceeded; nothing may be read before."""
-        charge = self._charge(event, what, allow_not_private=allow_not_private)
+    def reserve(
+        self, event: Event, *, what: str, delta: float = 0.0, allow_not_private: bool = False
+    ) -> Iterator[Charge]:
+        """Charge the dataset with all that is planned, or raise BudgetExceeded; nothing may be read before.
+
+        `delta` is what this entry may use of the dataset's, and 0 is enough for pure events. Under Gaussian DP all
+        entries have the dataset's delta together, and it is not used.
+        """
+        charge = self._charge(event, what, delta, allow_not_private=allow_not_private)
         try:
             yield charge
         finally:
             charge._close()  # noqa: SLF001 - as above
 
-    def _charge(self, event: Event, what: str, *, allow_not_private: bool) -> Charge:
+    def _charge(self, event: Event, what: str, delta: float, *, allow_not_private: bool) -> Charge:
         if not isinstance(event, Event):
             raise InvalidParameter(f"only events can be charged, got {event!r}")
-        if any(isinstance(part, NonPrivate) for part in walk(event)) and not allow_not_private:
+        _check_delta(delta)
+        if _without_guarantee(event) and not allow_not_private:
             raise BudgetExceeded(
                 f"a release without guarantee cannot be charged to dataset {self.name!r}; with allow_not_private=True "
                 "it is recorded, and the dataset is not private from then on"
             )
+        own = self._own(event, float(delta))
         with self.file._transaction() as cursor:  # noqa: SLF001 - as above
-            earlier = [entry.event for entry in _entries(cursor, self.name)]
-            together = spent_by([*earlier, event], self.delta, self.adjacency)
+            earlier = _entries(cursor, self.name)
+            entry = Entry(0, _now(), what, event, *own, "reserved")
+            together = self._together((*earlier, entry))
             if not (allow_not_private and math.isinf(together.epsilon)):
-                self._must_fit(event, earlier, together)
+                self._must_fit(own, self._together(earlier), together)
             cursor.execute(
-                "INSERT INTO entries (dataset, at, what, event, state) VALUES (?, ?, ?, ?, 'reserved')",
-                (self.name, _now(), what, json.dumps(event.to_dict())),
+                "INSERT INTO entries (dataset, at, what, event, epsilon, delta, state) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (self.name, entry.at, what, json.dumps(event.to_dict()), *own, entry.state),
             )
-            return Charge(self, int(cursor.lastrowid or 0), event)
+            return Charge(self, int(cursor.lastrowid or 0), event, own)
 
-    def _must_fit(self, event: Event, earlier: list[Event], after: Spent) -> None:
-        limit = self.epsilon * (1.0 + _ROUNDING), self.delta * (1.0 + _ROUNDING)
-        if after.epsilon <= limit[0] and after.delta <= limit[1]:
-            return
-        before = spent_by(earlier, self.delta, self.adjacency)
-        alone = spent_by([event], self.delta, self.adjacency)
-        raise BudgetExceeded(
-            f"dataset {self.name!r}: asked epsilon {alone.epsilon:.6g} (delta {alone.delta:.3g}), "
-            f"spent {before.epsilon:.6g} ({before.delta:.3g}), left {max(self.epsilon - before.epsilon, 0.0):.6g}, "
-            f"together {after.epsilon:.6g} ({after.delta:.3g}), allowed {self.epsilon:.6g} ({self.delta:.3g})"
-        )
+    def _own(self, event: Event, delta: float) -> Spent:
+        """What one entry has for itself. Refused if that is nothing finite, although the event has a guarantee."""
+        own = self._alone(event, delta)
+        if math.isinf(own.epsilon) and not _without_guarantee(event):
+            more = "; give the entry a larger part of the dataset's: reserve(..., delta=...)"
+            raise InvalidParameter(
+                f"no finite epsilon can be proved for this event at delta = {own.delta:.6g}"
+                f"{more if self.composition == 'basic' else ''}"
+            )
+        return own
+
+    def _alone(self, event: Event, delta: float) -> Spent:
+        if self.composition == "basic":
+            return Spent(epsilon_of(event, delta, self.adjacency), delta)
+        if any(isinstance(part, PoissonSampled) for part in distinct(event)):
+            raise InvalidParameter(
+                f"dataset {self.name!r} was opened with composition='gaussian', which cannot take poisson_sampled "
+                "events; charge them to a dataset with basic composition"
+            )
+        accountant = GaussianDP(self.adjacency)
+        accountant.compose(event)
+        return Spent(accountant.epsilon(self.delta), self.delta)
+
+    def _together(self, entries: Iterable[Entry]) -> Spent:
+        entries = tuple(entries)
+        delta = float_above(sum((Fraction(entry.delta) for entry in entries), Fraction(0)))
+        if any(math.isinf(entry.epsilon) for entry in entries):
+            return Spent(math.inf, delta if self.composition == "basic" else self.delta)
+        if self.composition == "basic":
+            return Spent(float_above(sum((Fraction(entry.epsilon) for entry in entries), Fraction(0))), delta)
+        accountant = GaussianDP(self.adjacency)
+        accountant.compose_all(entry.event for entry in entries)
+        return Spent(accountant.epsilon(self.delta), self.delta)
+
+    def _must_fit(self, asked: Spent, before: Spent, after: Spent) -> None:
+        problems = [
+            f"{name} does not fit: asked {_up(asks)}, spent {_up(spent)}, left {max(allowed - spent, 0.0):.6g}, "
+            f"together {_up(total)}, allowed {allowed:.6g}"
+            for name, asks, spent, total, allowed in zip(
+                ("epsilon", "delta"), asked, before, after, (self.epsilon, self.delta), strict=True
+            )
+            if not total <= allowed * (1.0 + _ROUNDING)
+        ]
+        if problems:
+            raise BudgetExceeded(f"dataset {self.name!r}: {'; '.join(problems)}")
 
     def to_text(self) -> str:
-        """The entries as a table: when, what, its state, and the epsilon that was spent after it."""
+        """The entries as a table: when, its state, its own epsilon and delta, what; and what all come to."""
         entries = self.entries()
-        told = "" if self.is_private else "  NOT PRIVATE: rows were used without a guarantee"
-        lines = [f"dataset {self.name!r}: epsilon {self.epsilon:.6g}, delta {self.delta:.3g}, {self.adjacency}{told}"]
-        events: list[Event] = []
-        for entry in entries:
-            events.append(entry.event)
-            so_far = spent_by(events, self.delta, self.adjacency)
-            lines.append(f"{entry.number:>4}  {entry.at}  {entry.state:<8}  {so_far.epsilon:>10.6g}  {entry.what}")
+        spent = self._together(entries)
+        told = "  NOT PRIVATE: rows were used without a guarantee" if math.isinf(spent.epsilon) else ""
+        own = {
+            "basic": "basic composition: epsilons and deltas add up",
+            "gaussian": "Gaussian DP: each epsilon below is what the entry alone would cost",
+        }
+        lines = [
+            f"dataset {self.name!r}: epsilon {self.epsilon:.6g}, delta {self.delta:.6g}, {self.adjacency}{told}",
+            own[self.composition],
+        ]
+        lines += [
+            f"{entry.number:>4}  {entry.at}  {entry.state:<8}  epsilon {_up(entry.epsilon):>9}  "
+            f"delta {_up(entry.delta):>7}  {' '.join(entry.what.split())}"
+            for entry in entries
+        ]
         if not entries:
             lines.append("   nothing was charged yet")
+        lines.append(f"spent: epsilon {_up(spent.epsilon)}, delta {_up(spent.delta)}")
         return "\n".join(lines)
 
 
 class Charge:
     """A reservation that is held. `settle` may lower it to what really happened; otherwise it stays in full."""
 
-    def __init__(self, dataset: Dataset, number: int, event: Event) -> None:
+    def __init__(self, dataset: Dataset, number: int, event: Event, own: Spent) -> None:
         self.dataset, self.number, self.event = dataset, number, event
+        self.epsilon, self.delta = own
         self._open = True
 
     def settle(self, event: Event) -> None:
-        """Charge what really happened in place of what was planned; it must not cost more."""
+        """Charge what really happened in place of what was planned; it must not cost more.
+
+        `Composed(())`, nothing at all, costs nothing. What else is lowered: see the top of this file.
+        """
         if not self._open:
             raise InvalidParameter("this charge is closed; it can be settled once, and only inside its `with` block")
-        delta, adjacency = self.dataset.delta, self.dataset.adjacency
-        planned, real = (spent_by([each], delta, adjacency) for each in (self.event, event))
-        if real.epsilon > planned.epsilon * (1.0 + _ROUNDING) or real.delta > planned.delta * (1.0 + _ROUNDING):
-            raise BudgetExceeded(
-                f"epsilon {real.epsilon:.6g} was used, delta {real.delta:.3g}, but only {planned.epsilon:.6g}, "
-                f"{planned.delta:.3g} reserved; the reservation stays"
-            )
+        if not isinstance(event, Event):
+            raise InvalidParameter(f"only events can be charged, got {event!r}")
+        own = self._settled(event)
         with self.dataset.file._transaction() as cursor:  # noqa: SLF001 - the classes are one, in parts
-            others = [e.event for e in _entries(cursor, self.dataset.name) if e.number != self.number]
-            before = spent_by([*others, self.event], delta, adjacency)
-            after = spent_by([*others, event], delta, adjacency)
-            # Alone it costs no more, but with the other entries another accountant may apply; then nothing changes.
-            if after.epsilon <= before.epsilon and after.delta <= before.delta:
-                cursor.execute(
-                    "UPDATE entries SET event = ?, state = 'settled' WHERE id = ? AND state = 'reserved'",
-                    (json.dumps(event.to_dict()), self.number),
-                )
-                self.event = event
-            else:
-                cursor.execute("UPDATE entries SET state = 'kept' WHERE id = ?", (self.number,))
+            cursor.execute(
+                "UPDATE entries SET event = ?, epsilon = ?, delta = ?, state = 'settled' "
+                "WHERE id = ? AND state = 'reserved'",
+                (json.dumps(event.to_dict()), *own, self.number),
+            )
+        self.event, (self.epsilon, self.delta) = event, own
         self._open = False
+
+    def _settled(self, event: Event) -> Spent:
+        """The entry's own epsilon and delta from now on; never above what they were."""
+        if next(event.leaves(), None) is None:
+            return Spent(0.0, 0.0)
+        own = Spent(self.epsilon, self.delta)
+        if math.isinf(own.epsilon):
+            return own  # planned without a guarantee, and something ran: that is remembered
+        dataset = self.dataset
+        if dataset.composition == "basic" and own.delta > 0.0:
+            if not _is_within(event, own, dataset.adjacency):
+                raise BudgetExceeded(f"more was used than epsilon {_up(own.epsilon)} at delta {own.delta:.6g}{_STAYS}")
+            return own
+        real = dataset._alone(event, own.delta).epsilon  # noqa: SLF001 - as above
+        if real > own.epsilon * (1.0 + _ROUNDING):
+            raise BudgetExceeded(f"epsilon {_up(real)} was used, but only {_up(own.epsilon)} reserved{_STAYS}")
+        return Spent(min(real, own.epsilon), own.delta)
 
     def _close(self) -> None:
         """An unsettled reservation is kept in full, also after an error: something may have been released."""
@@ -289,61 +397,42 @@ class Charge:
                 cursor.execute("UPDATE entries SET state = 'kept' WHERE id = ? AND state = 'reserved'", (self.number,))
 
 
-# --- what many events come to ----------------------------------------------------------------------------------------
+# --- what one event costs --------------------------------------------------------------------------------------------
 
 
-def spent_by(events: list[Event], delta: float, adjacency: Adjacency = "add_remove") -> Spent:
-    """All events together, by the best accountant that understands all of them.
-
-    Where none does (Poisson samples beside anything else), every event is accounted for alone, at an equal part of
-    delta, and the results are added up: that is also one of the bounds that are compared.
-    """
-    if not events:
-        return Spent(0.0, 0.0)
-    if any(isinstance(part, NonPrivate) for event in events for part in walk(event)):
-        return Spent(math.inf, delta)
-    found: list[Spent] = []
-    pure = _spent_with(BasicComposition, events, 0.0, adjacency)
-    if pure is not None:
-        found.append(Spent(pure, 0.0))
-    sampled = any(isinstance(part, PoissonSampled) for event in events for part in walk(event))
-    for make in (PrivacyLoss,) if sampled else (GaussianDP, ZeroConcentratedDP):
-        together = _spent_with(make, events, delta, adjacency)
-        if together is not None:
-            found.append(Spent(together, delta))
-    found.extend(_each_alone(events, delta, adjacency))
-    if not found:
-        raise InvalidParameter("no accountant understands these events under the dataset's adjacency")
-    return min(found, key=lambda spent: (spent.epsilon, spent.delta))
+def epsilon_of(event: Event, delta: float, adjacency: Adjacency = "add_remove") -> float:
+    """The smallest epsilon that an accountant proves for this event at this delta; infinite if there is none."""
+    if _without_guarantee(event):
+        return math.inf
+    return min(accountant.epsilon(delta) for accountant in _accounts(event, adjacency))
 
 
-def _each_alone(events: list[Event], delta: float, adjacency: Adjacency) -> Iterator[Spent]:
-    """Sums of (epsilon, delta): pure events need no delta, the others share it."""
-    alone = [_spent_with(BasicComposition, [event], 0.0, adjacency) for event in events]
-    impure = [event for event, epsilon in zip(events, alone, strict=True) if epsilon is None]
-    total = sum((Fraction(epsilon) for epsilon in alone if epsilon is not None), Fraction(0))
-    part = delta / max(len(impure), 1)
-    for event in impure:
-        costs = [_spent_with(make, [event], part, adjacency) for make in (GaussianDP, ZeroConcentratedDP)]
-        if all(cost is None for cost in costs):
-            costs = [_spent_with(PrivacyLoss, [event], part, adjacency)]
-        known = [cost for cost in costs if cost is not None]
-        if not known or math.isinf(min(known)):
-            return
-        total += Fraction(min(known))
-    yield Spent(math.nextafter(float(total), math.inf), delta if impure else 0.0)
+def _is_within(event: Event, own: Spent, adjacency: Adjacency) -> bool:
+    """Whether an accountant proves this for the event; far quicker than a search for the smallest epsilon."""
+    epsilon, delta = own.epsilon * (1.0 + _ROUNDING), own.delta * (1.0 + _ROUNDING)
+    return any(accountant.delta(epsilon) <= delta for accountant in _accounts(event, adjacency))
 
 
-def _spent_with(
-    make: Callable[[Adjacency], Accountant], events: list[Event], delta: float, adjacency: Adjacency
-) -> float | None:
-    """By one accountant; None if it does not understand all of them."""
-    accountant = make(adjacency)
-    try:
-        accountant.compose_all(events)
-    except InvalidParameter:
-        return None
-    return accountant.epsilon(delta)
+def _accounts(event: Event, adjacency: Adjacency) -> list[Accountant]:
+    """The event in the books of everybody who understands it."""
+    sampled = any(isinstance(part, PoissonSampled) for part in distinct(event))
+    books: list[Accountant] = []
+    refusals: list[str] = []
+    for make in (PrivacyLoss,) if sampled else (BasicComposition, GaussianDP, ZeroConcentratedDP):
+        accountant: Accountant = make(adjacency)
+        try:
+            accountant.compose(event)
+        except InvalidParameter as refused:
+            refusals.append(str(refused))
+        else:
+            books.append(accountant)
+    if not books:
+        raise InvalidParameter(f"no accountant understands this event under the dataset's adjacency: {refusals[-1]}")
+    return books
+
+
+def _without_guarantee(event: Event) -> bool:
+    return any(isinstance(part, NonPrivate) for part in distinct(event))
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -396,9 +485,17 @@ def _statements(script: str) -> Iterator[str]:
 
 def _entries(cursor: sqlite3.Cursor, dataset: str) -> tuple[Entry, ...]:
     rows = cursor.execute(
-        "SELECT id, at, what, event, state FROM entries WHERE dataset = ? ORDER BY id", (dataset,)
+        "SELECT id, at, what, event, epsilon, delta, state FROM entries WHERE dataset = ? ORDER BY id", (dataset,)
     ).fetchall()
-    return tuple(Entry(number, at, what, _event(text), state) for number, at, what, text, state in rows)
+    return tuple(Entry(number, at, what, _event(text), *rest) for number, at, what, text, *rest in rows)
+
+
+def _terms(cursor: sqlite3.Cursor, dataset: str) -> tuple[float, float, Adjacency, Composition] | None:
+    """What a dataset was opened with."""
+    found = cursor.execute(
+        "SELECT epsilon, delta, adjacency, composition FROM datasets WHERE name = ?", (dataset,)
+    ).fetchone()
+    return None if found is None else tuple(found)
 
 
 def _event(text: str) -> Event:
@@ -417,6 +514,18 @@ def _told(error: sqlite3.Error) -> str:
     if "readonly" in text or "unable to open" in text:
         return f"it cannot be written to ({text})"
     return text
+
+
+def _check_delta(delta: Any) -> None:
+    if not _is_number(delta) or not 0.0 <= delta < 1.0:
+        raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
+
+
+def _up(value: float) -> str:
+    """In six digits, rounded up after dropping what is beyond the ninth: a computer's own rounding is no news."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{float(Context(6, ROUND_CEILING).create_decimal(f'{value:.9g}')):.6g}"
 
 
 def _is_number(value: Any) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from numbers import Real
+from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import Accountant
@@ -98,7 +100,7 @@ def noise_for(
     """
     _check_finite("epsilon", epsilon)
     _check_finite("precision", precision)
-    if not 0.0 <= delta < 1.0:
+    if not _is_number(delta) or not 0.0 <= delta < 1.0:
         raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
 
     def enough(noise: float) -> bool:
@@ -153,15 +155,20 @@ def _rounded_up(value: float) -> float:
 
 def _check(epsilon: float, delta: float) -> None:
     _check_positive("epsilon", epsilon)
-    if not 1e-15 <= delta < 1.0:
+    if not _is_number(delta) or not 1e-15 <= delta < 1.0:
         raise InvalidParameter(f"delta must be at least 1e-15 and below 1, got {delta!r}")
 
 
 def _check_finite(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
+    if not _is_number(value) or not 0.0 < value < math.inf:
         raise InvalidParameter(f"{name} must be a finite number above 0, got {value!r}")
 
 
 def _check_positive(name: str, value: float) -> None:
-    if not value > 0.0:
-        raise InvalidParameter(f"{name} must be above 0, got {value!r}")
+    if not _is_number(value) or not value > 0.0:
+        raise InvalidParameter(f"{name} must be a number above 0, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    """Also one of numpy's; True is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)

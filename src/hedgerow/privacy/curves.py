@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 
 _ROUNDING = 2.0**-40
 """More than the relative error of erfc, exp and a few operations, by a factor of thousands."""
@@ -65,6 +66,36 @@ def pure_delta(total: float, epsilon: float) -> float:
     if epsilon >= total:
         return 0.0
     return min(-math.expm1(epsilon - total) / (1.0 + math.exp(-total)) * (1.0 + _ROUNDING), 1.0)
+
+
+def pure_mu(epsilon: float) -> float:
+    """The smallest mu such that every mechanism of pure `epsilon` is mu-GDP, or a little more.
+
+    -2 Phi^-1(1 / (1 + e^epsilon)). Proof: a test of level alpha against such a mechanism misses with a chance of at
+    least f(alpha) = max(0, 1 - e^epsilon alpha, e^-epsilon (1 - alpha)) (Wasserman and Zhou 2010, theorem 2.4; Dong,
+    Roth and Su 2022, proposition 2.5): the two chords from (0, 1) over (a, a) to (1, 0), where a = 1/(1 + e^epsilon).
+    The same chance for a Gaussian, G(alpha) = Phi(Phi^-1(1 - alpha) - mu), is convex, 1 at 0 and 0 at 1, so it lies
+    below both chords if G(a) <= a, which is Phi(-mu/2) <= a. Randomised response has f itself, so no smaller mu does.
+
+    Two bounds hold for every epsilon. sqrt(8 epsilon), because Phi(-x) <= e^(-x^2/2) / 2 and a >= e^-epsilon / 2. And
+    sqrt(pi/2) epsilon, because with c = sqrt(pi/8), Phi(c x) - 1/(1 + e^-x) is 0 at 0 and at infinity, and its slope,
+    e^(-pi x^2/16) / 4 - 1 / (4 cosh^2(x/2)), is first above and then below 0: 2 log cosh(x/2) - pi x^2/16 has a slope,
+    tanh(x/2) - pi x/8, that is concave, 0 at 0, first above and then below 0. They are used where Phi^-1 would be
+    inexact (near 1/2) or undefined (at 0).
+
+    Phi^-1 itself is not relied on: what it says is tried, and enlarged until Phi(-mu/2) <= a holds with room for the
+    rounding of erfc and exp that is assumed everywhere here.
+    """
+    if epsilon == 0.0:
+        return 0.0
+    bound = min(math.sqrt(math.pi / 2.0) * epsilon, math.sqrt(8.0 * epsilon)) * (1.0 + _ROUNDING)
+    if not 2.0**-10 <= epsilon <= 600.0:
+        return bound
+    level = 1.0 / (1.0 + math.exp(epsilon))
+    mu, more = -2.0 * NormalDist().inv_cdf(level), _ROUNDING
+    while _tail(mu / 2.0) * (1.0 + _ROUNDING) > level * (1.0 - _ROUNDING) and mu < bound:
+        mu, more = mu * (1.0 + more), 2.0 * more
+    return min(mu, bound)
 
 
 def smallest(

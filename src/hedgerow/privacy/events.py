@@ -303,10 +303,12 @@ class Repeated(Event):
 
 
 def walk(event: Event) -> Iterator[Event]:
-    """The event, and every event inside it."""
-    yield event
-    for part in event.parts():
-        yield from walk(part)
+    """The event, and every event inside it, each before what it holds."""
+    waiting = [event]
+    while waiting:
+        event = waiting.pop()
+        yield event
+        waiting.extend(reversed(event.parts()))
 
 
 _LEAVES: dict[str, type[Event]] = {

@@ -167,7 +167,11 @@ class PrivacyStatement:
     # --- words -------------------------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return "\n".join(_wrapped(self._paragraphs()))
+        return self.text()
+
+    def text(self, width: int = _WIDTH) -> str:
+        """The words, in lines of at most `width` characters."""
+        return "\n".join(_wrapped(self._paragraphs(), width))
 
     def _paragraphs(self) -> Iterator[str]:
         """Paragraphs; lines of a list begin with "- "."""
@@ -333,10 +337,10 @@ def _percentage(epsilon: float, delta: float) -> str:
     return _up(100.0 * (1.0 - wrong), 4)
 
 
-def _wrapped(paragraphs: Iterator[str]) -> Iterator[str]:
+def _wrapped(paragraphs: Iterator[str], width: int) -> Iterator[str]:
     for text in paragraphs:
         hanging = "  " if text.startswith("- ") else ""
-        yield from textwrap.wrap(text, _WIDTH, subsequent_indent=hanging, break_on_hyphens=False) or [""]
+        yield from textwrap.wrap(text, width, subsequent_indent=hanging, break_on_hyphens=False) or [""]
 
 
 # --- values that JSON can hold ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.dtypes import Bytes, Floats, Ints
+from hedgerow.engine.dtypes import Bytes, Floats, Ints, RowIds
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import Quantiser
@@ -224,10 +224,12 @@ class StoppingRows(Rows):
     stop_at: int | None = None
     _level = 0
 
-    def start_tree(self, output: int = 0, *, sample: tuple[int, int, float] | None = None) -> None:
+    def start_tree(
+        self, output: int = 0, *, sample: tuple[int, int, float] | None = None, rows: RowIds | None = None
+    ) -> None:
         """A new tree."""
         self._level = 0
-        super().start_tree(output, sample=sample)
+        super().start_tree(output, sample=sample, rows=rows)
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
         """The sums of some nodes; LevelLost from the level on at which they stop."""

@@ -16,6 +16,7 @@ COLUMNS = {
     "may_be_missing": ["income", "town"],
 }
 CLASSIFIED = Schema.from_public(**COLUMNS, classes=["no", "yes"])
+SORTED = Schema.from_public(**COLUMNS, classes=["low", "middle", "high", "none"])
 MEASURED = Schema.from_public(**COLUMNS, label_bounds=(-4.0, 6.0))
 
 
@@ -45,6 +46,13 @@ def classified(n, seed=0):
     return frame, np.where(np.random.default_rng(seed + 1).random(n) < chance, "yes", "no")
 
 
+def sorted_into(n, seed=0):
+    """A frame and one of three labels, of four that the schema lists."""
+    frame, effect = people(n, seed)
+    effect = effect + np.random.default_rng(seed + 1).normal(0, 0.4, n)
+    return frame, np.array(["low", "middle", "high"])[np.digitize(effect, [-0.5, 0.7])]
+
+
 def measured(n, seed=0):
     """A frame and numbers, a few of them outside the stated bounds."""
     frame, effect = people(n, seed)
@@ -55,6 +63,18 @@ def measured(n, seed=0):
 def frame_of():
     """The function `people`."""
     return people
+
+
+@pytest.fixture
+def many():
+    """(schema, function from n and seed to rows) for four classes, of which three occur."""
+    return SORTED, lambda n=400, seed=0: PrivateRows.read(*sorted_into(n, seed), SORTED, multiclass=True)
+
+
+@pytest.fixture
+def tables():
+    """{loss: (schema, function from n and seed to a frame and labels)}."""
+    return {"logistic": (CLASSIFIED, classified), "squared": (MEASURED, measured), "softmax": (SORTED, sorted_into)}
 
 
 @pytest.fixture(params=["logistic", "squared"])

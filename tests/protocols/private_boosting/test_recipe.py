@@ -19,7 +19,8 @@ from hedgerow.privacy.accountants import GaussianDP, ZeroConcentratedDP
 from hedgerow.privacy.events import DiscreteGaussian, NonPrivate
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
 from hedgerow.protocols.private_boosting.local import fit_locally
-from hedgerow.protocols.private_boosting.recipe import Recipe, Size
+from hedgerow.protocols.private_boosting.recipe import MEAN_CLIP, SHARES, Learned, Recipe, Size
+from hedgerow.protocols.private_boosting.requests import UNIT
 from hedgerow.protocols.private_boosting.rows import PrivateRows
 from hedgerow.schema import Schema
 
@@ -91,17 +92,82 @@ def test_scores_in_training_are_those_of_the_model(task):
     model = Recipe(schema, epsilon=math.inf, delta=1e-6).run(release)
     bounds = schema.label_bounds
     scale = 1.0 if bounds is None else (bounds[1] - bounds[0]) * start_of(last).spread
-    before_last_tree = model.truncated(model.n_iterations - 1)
     codes = np.stack([bins[own] for bins, own in zip(start_of(last).bins, rows._codes, strict=True)])
     # A feature's missing code in the model is the one after its value bins, as in the requests' bins.
-    predicted = before_last_tree.raw_scores_binned(codes)[:, 0] - before_last_tree.base_scores[0]
-    np.testing.assert_allclose(rows._scores * scale, predicted, atol=2e-4)
+    predicted = model.raw_scores_binned(codes)[:, 0] - model.base_scores[0]
+    np.testing.assert_allclose(rows._scores[0] * scale, predicted, atol=2e-4)
 
 
 def start_of(requests):
     """The request that set the bins."""
     (found,) = [request for request in requests if request.update == "start"]
     return found
+
+
+# --- the last sum --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+def test_predictions_are_right_on_average(tables, loss):
+    """Clipped gradients leave the mean off; one sum over all rows, not clipped, puts most of that right."""
+    schema, make = tables[loss]
+    frame, labels = make(3000)
+    rows, asked = PrivateRows.read(frame, labels, schema, multiclass=True), []
+
+    def release(request):
+        asked.append(request)
+        return discrete_gaussian(rows.answer(request), sensitivity=1.0, sigma=0.0, random=noise())
+
+    recipe = Recipe(schema, epsilon=math.inf, delta=1e-6, multiclass=True)
+    model = recipe.run(release)
+    last = asked[-1]
+    assert (last.number, last.kind, last.clip) == (recipe.n_requests, "leaf_sums", int(MEAN_CLIP[loss] * UNIT))
+    assert not last.goes_right.any()
+    assert len(asked) == recipe.n_requests
+    raw = model.raw_scores(read_table(frame, like=model.features))
+    begun = start_of(asked)
+    if loss == "squared":
+        low, high = schema.label_bounds
+        off = raw[:, 0].mean() - np.clip(labels, low, high).mean()
+        moved = model.base_scores - ((begun.centre + 0.5) * (high - low) + low)
+        assert abs(off) < 0.2 * abs(off - moved[0])
+        return
+    bases = begun.update_values if loss == "softmax" else np.array([begun.base_score])
+    moved = model.base_scores - bases
+    truth = np.array([np.mean(labels == name) for name in schema.classes])
+
+    def bias(scores):
+        if loss == "logistic":
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        return np.abs(shares.mean(axis=0) - truth).sum()
+
+    assert bias(raw) < 0.4 * bias(raw - moved)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+def test_noise_does_not_decide_on_the_base_score(tables, loss, size):
+    """Whatever the noise is like beside the rows, a deviation of it moves a base score by less than half."""
+    schema, _ = tables[loss]
+    recipe = Recipe(schema, epsilon=1.0, delta=1e-6, multiclass=True)
+    next(recipe.requests())
+    hessians = {"logistic": np.array([0.01]), "squared": np.ones(1), "softmax": np.array([0.3, 0.2, 1e-3, 1e-6])}[loss]
+    n_rows = size * 100.0
+    begun = Learned([], Size(n_rows, (1.0, 1.0), 3, 100), np.zeros(recipe.n_outputs), hessians=hessians)
+    asking = recipe._stage_3(begun, np.zeros((recipe.n_outputs, 8)))
+    next(asking)
+    one_sigma = np.zeros(4 * recipe.n_outputs, np.int64)
+    one_sigma[: recipe.n_outputs] = round(recipe._noise) * (-1) ** np.arange(recipe.n_outputs)
+    with pytest.raises(StopIteration) as done:
+        asking.send(one_sigma)
+    assert np.abs(done.value.value).max() < 0.5
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+def test_shares_are_all_of_the_budget(loss):
+    """They sum to 1."""
+    assert sum(SHARES[loss]) == pytest.approx(1.0)
 
 
 # --- budget --------------------------------------------------------------------------------------------------------
@@ -119,7 +185,7 @@ def test_the_budget_is_kept_and_used(task, owners, honest):
     assert 1.5 * (1 - 1e-6) < accountant.epsilon(1e-6) == fit.epsilon <= 1.5
     assert 1.5 < other.epsilon(1e-6) < 1.5 * 1.15
     assert all(event.parties == honest for event in fit.events)
-    assert len(fit.events) == (1 if schema.classes else 2) + 10 * 5 + fit.model.meta["n_trees"]
+    assert len(fit.events) == (1 if schema.classes else 2) + 10 * 5 + fit.model.meta["n_trees"] + 1
 
 
 def test_colluding_owners_mean_more_noise():

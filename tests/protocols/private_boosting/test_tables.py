@@ -1,3 +1,5 @@
+"""Bins merged from noisy cells, and the smoothed step of a table against the dense equations that define it."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -7,8 +9,11 @@ from hypothesis import strategies as st
 
 from hedgerow.protocols.private_boosting.tables import (
     LEARNING_RATE,
+    LEVEL_VARIANCE,
+    LEVELS_WORTH,
     RIDGE,
     SMOOTHNESS,
+    TREND_VARIANCE,
     Bins,
     FeatureTable,
     merged,
@@ -55,30 +60,84 @@ def test_bins_are_runs_of_cells(counts, missing, target):
     assert (bins.of_cell[: len(counts)] == bins.n_bins - 1).sum() == 1 or not missing
 
 
-@pytest.mark.parametrize("n_ordered", [0, 1, 5, 7])
-def test_a_step_solves_its_equations(n_ordered):
-    """The tridiagonal solution equals that of the dense equations written down from the definition."""
-    rng = np.random.default_rng(n_ordered)
-    table = FeatureTable(Bins(np.zeros(256, np.uint8), 7, n_ordered, np.ones(7)), rng.uniform(5, 50, 7))
-    table.values = rng.normal(0, 1, 7)
-    before, start = table.values.copy(), table.hessians.copy()
-    gradients, hessians, noise = rng.normal(0, 9, 7), rng.uniform(-5, 60, 7), 13.0
-    step = table.update(gradients, hessians, noise)
-
+def dense_step(table, before, start, gradients, hessians, noise, together):
+    """The first step of a table by dense algebra, written down from the definition; every inverse is a plain one."""
+    bins = table.bins
     known = np.maximum(0.5 * start + 0.5 * hessians, 1)
     trust = known / (known + noise)
-    prior = RIDGE * np.eye(7)
-    for i in range(n_ordered - 1):
-        q = 2 / (1 / (SMOOTHNESS * n_ordered) + (before[i + 1] - before[i]) ** 2)
-        prior[i : i + 2, i : i + 2] += q * np.array([[1, -1], [-1, 1]])
-    wanted = LEARNING_RATE * np.linalg.solve(np.diag(trust * known) + prior, trust * gradients - prior @ before)
-    np.testing.assert_allclose(step, wanted, rtol=1e-10)
+    sure = np.minimum(trust * known, 1)
+    ridge = (LEVELS_WORTH + sure.sum()) / (LEVELS_WORTH * LEVEL_VARIANCE + sure @ before**2)
+    walk = (RIDGE if bins.n_ordered else ridge) * np.eye(bins.n_bins)
+    for i in range(bins.n_ordered - 1):
+        q = 2 / (1 / (SMOOTHNESS * together * bins.n_ordered) + (before[i + 1] - before[i]) ** 2)
+        walk[i : i + 2, i : i + 2] += q * np.array([[1, -1], [-1, 1]])
+    own = bins.mass[: bins.n_ordered]
+    line = np.zeros(bins.n_bins)
+    line[: bins.n_ordered] = [(own[:i].sum() + own[i] / 2) / own.sum() - 0.5 for i in range(bins.n_ordered)]
+    prior = np.linalg.inv(np.linalg.inv(walk) + TREND_VARIANCE / together * np.outer(line, line))
+    return LEARNING_RATE * np.linalg.solve(np.diag(trust * known) + prior, trust * gradients - prior @ before)
+
+
+SHAPES = {
+    "levels": (7, 0),
+    "one level": (1, 0),
+    "one ordered bin": (1, 1),
+    "one ordered bin and missing": (2, 1),
+    "two ordered bins": (2, 2),
+    "ordered": (7, 7),
+    "ordered and missing": (7, 6),
+    "many ordered and missing": (251, 250),
+}
+
+
+@pytest.mark.parametrize(("n_numeric", "together"), [(0, 3), (1, 3), (8, 8), (99, 18)])
+@pytest.mark.parametrize("noise", [0.0, 13.0, 1e9], ids=["no noise", "noise", "nothing but noise"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_step_solves_its_equations(shape, noise, n_numeric, together):
+    """The quick solution equals that of the dense equations, whatever bins there are and whatever the noise is."""
+    n_bins, n_ordered = SHAPES[shape]
+    rng = np.random.default_rng(n_bins)
+    mass = rng.uniform(1, 9, n_bins)
+    bins = Bins(np.zeros(256, np.uint8), n_bins, n_ordered, mass)
+    table = FeatureTable(bins, rng.uniform(5, 50, n_bins), n_numeric)
+    table.values = rng.normal(0, 1, n_bins)
+    before, start = table.values.copy(), table.hessians.copy()
+    gradients, hessians = rng.normal(0, 9, n_bins), rng.uniform(-5, 60, n_bins)
+    step = table.update(gradients, hessians, noise)
+    wanted = dense_step(table, before, start, gradients, hessians, noise, together)
+    np.testing.assert_allclose(step, wanted, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(table.values, before + step)
+
+
+def test_a_line_is_believed_before_any_bin_is():
+    """Under noise that drowns every bin, a straight trend gets through; as many signs at random do not."""
+    n, rng = 200, np.random.default_rng(0)
+    bins = Bins(np.zeros(256, np.uint8), n, n, np.full(n, 100.0))
+    trend = np.sign(np.arange(n) - n / 2 + 0.5)
+    found = []
+    for signs in (trend, rng.permutation(trend)):
+        table = FeatureTable(bins, np.full(n, 20.0), 8)
+        for _ in range(10):
+            table.update(20.0 * (signs - table.values), np.full(n, 20.0), 2000.0)
+        found.append(spread(table.values, bins))
+    assert found[0] > 5 * found[1]
+
+
+def test_levels_that_do_not_matter_are_held_near_0():
+    """Levels are shrunk more while none of them has shown an effect than when all others have."""
+    shrunk = []
+    for effect in (0.0, 2.0):
+        table = FeatureTable(Bins(np.zeros(256, np.uint8), 9, 0, np.full(9, 50.0)), np.full(9, 10.0), 3)
+        truth = np.array([0.5, *np.tile([effect, -effect], 4)])
+        for _ in range(40):
+            table.update(10.0 * (truth - table.values), np.full(9, 10.0), 30.0)
+        shrunk.append(float(table.values[0]))
+    assert 0.0 < shrunk[0] < 0.7 * shrunk[1] < 0.5
 
 
 def test_hessians_are_averaged():
     """The first update halves the weight of the start; later ones never count for less than a tenth."""
-    table = FeatureTable(Bins(np.zeros(256, np.uint8), 1, 0, np.ones(1)), np.array([8.0]))
+    table = FeatureTable(Bins(np.zeros(256, np.uint8), 1, 0, np.ones(1)), np.array([8.0]), 1)
     seen = []
     for _ in range(12):
         table.update(np.zeros(1), np.zeros(1), 1.0)

@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.jit import kernel
+from hedgerow.engine.losses import exponential
+
+_BLOCK = 256
+"""Rows whose class shares are held at a time: they stay in the first-level cache, and loops are vectorised."""
 
 
 @kernel
@@ -72,3 +76,115 @@ def add_gradients(positions: Any, packed: Any, clip: int, largest: int, start: i
         place = np.uint64(2) * np.uint64(positions[i])
         out[place] += min(max(gradient, -clip), clip)
         out[place + np.uint64(1)] += min(hessian, largest)
+
+
+@kernel
+def add_ones(codes: Any, labels: Any, n_classes: int, unit: int, start: int, stop: int, out: Any) -> None:
+    """`unit` per row and (cell, class). In: `codes`, `labels` [rows]. Out: `out` [cells * classes]."""
+    for i in range(start, stop):
+        out[np.uint64(codes[i]) * np.uint64(n_classes) + np.uint64(labels[i])] += unit
+
+
+@kernel
+def shorten(vector: Any, longest: int) -> None:
+    """Scale a vector of whole numbers towards 0 until the sum of its squares is at most longest^2, exactly.
+
+    Entries are at most 2^16 to begin with, so nothing overflows. Each turn makes every entry that is not 0 smaller, so
+    there is an end to it; one turn is usual, because entries are rounded towards 0.
+    """
+    limit = np.int64(longest) * np.int64(longest)
+    squares = np.int64(0)
+    for k in range(len(vector)):
+        squares += np.int64(vector[k]) * np.int64(vector[k])
+    while squares > limit:
+        factor = (float(longest) / np.sqrt(float(squares))) * (1.0 - 2.0**-30)
+        squares = np.int64(0)
+        for k in range(len(vector)):
+            vector[k] = np.int32(float(vector[k]) * factor)  # drops the fraction: towards 0
+            squares += np.int64(vector[k]) * np.int64(vector[k])
+
+
+@kernel
+def add_class_gradients(
+    positions: Any,
+    scores: Any,
+    bases: Any,
+    labels: Any,
+    unit: int,
+    clip: int,
+    largest: int,
+    start: int,
+    stop: int,
+    out: Any,
+) -> None:
+    """Sums per position of a row's vector of MINUS gradients, [y = k] - p_k, and of hessians, p_k (1 - p_k).
+
+    In: `scores` float32 [classes, rows], `bases` [classes], `labels` uint8 [rows]. Out: `out` [positions * 2 classes].
+    Each vector is shortened as whole numbers to a length of at most `clip` and of at most `largest`, whatever the
+    scores are: the sensitivity rests on `shorten` alone.
+    """
+    n_classes = len(scores)
+    shares = np.empty((n_classes, _BLOCK), np.float32)
+    gradients = np.empty((n_classes, _BLOCK), np.int32)
+    hessians = np.empty((n_classes, _BLOCK), np.int32)
+    top = np.empty(_BLOCK, np.float32)
+    total = np.empty(_BLOCK, np.float32)
+    lengths = np.empty((2, _BLOCK), np.float64)  # squared; sums of fewer than 2^21 squares of 2^16 are exact
+    one, half, scale = np.float32(1.0), np.float32(0.5), np.float32(unit)
+    for block in range(start, stop, _BLOCK):
+        size = min(_BLOCK, stop - block)
+        for i in range(size):
+            top[i] = scores[0, block + i] + bases[0]
+        for k in range(1, n_classes):
+            for i in range(size):
+                top[i] = max(top[i], scores[k, block + i] + bases[k])
+        total[:] = np.float32(0.0)
+        for k in range(n_classes):
+            for i in range(size):
+                shares[k, i] = exponential(scores[k, block + i] + bases[k] - top[i])
+                total[i] += shares[k, i]
+        for i in range(size):
+            total[i] = one / total[i]
+        lengths[:] = 0.0
+        for k in range(n_classes):
+            for i in range(size):
+                share = shares[k, i] * total[i]
+                pull = (one if k == labels[block + i] else np.float32(0.0)) - share
+                gradient = min(max(np.int32(np.floor(pull * scale + half)), np.int32(-unit)), np.int32(unit))
+                hessian = min(max(np.int32(share * (one - share) * scale), np.int32(0)), np.int32(unit))
+                gradients[k, i] = gradient
+                hessians[k, i] = hessian
+                lengths[0, i] += np.float64(gradient) * np.float64(gradient)
+                lengths[1, i] += np.float64(hessian) * np.float64(hessian)
+        for i in range(size):
+            if lengths[0, i] > float(clip) * float(clip):
+                shorten(gradients[:, i], clip)
+            if lengths[1, i] > float(largest) * float(largest):
+                shorten(hessians[:, i], largest)
+            place = np.uint64(positions[block + i]) * np.uint64(2 * n_classes)
+            for k in range(n_classes):
+                out[place + np.uint64(k)] += gradients[k, i]
+                out[place + np.uint64(n_classes + k)] += hessians[k, i]
+
+
+@kernel
+def add_chosen(
+    positions: Any, packed: Any, chosen: Any, clip: int, largest: int, start: int, stop: int, out: Any
+) -> None:
+    """`add_gradients` of those rows alone that `chosen` [rows] marks."""
+    for i in range(start, stop):
+        if chosen[i]:
+            gradient = -(packed[i] >> 32)
+            hessian = packed[i] & 0xFFFFFFFF
+            place = np.uint64(2) * np.uint64(positions[i])
+            out[place] += min(max(gradient, -clip), clip)
+            out[place + np.uint64(1)] += min(hessian, largest)
+
+
+@kernel
+def mark_outside(values: Any, low: Any, high: Any, start: int, stop: int, outside: Any) -> None:
+    """Rows with a value beyond its column's bounds; NaN is not. In: `values` [rows, columns]. Out: `outside` [rows]."""
+    for i in range(start, stop):
+        for j in range(len(low)):
+            if values[i, j] < low[j] or values[i, j] > high[j]:
+                outside[i] = 1

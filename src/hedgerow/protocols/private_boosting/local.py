@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hedgerow.engine.dtypes import Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Event
@@ -33,15 +34,18 @@ def fit_locally(
     random: RandomBytes,
     seed: int = 0,
     honest: int | None = None,
+    multiclass: bool = False,
 ) -> LocalFit:
     """Train on the rows of one or several owners; each draws its share of the noise from `random`.
 
     `random` makes the noise and must be secret; `seed` is public. See `Recipe` for the rest.
     """
-    recipe = Recipe(schema, epsilon=epsilon, delta=delta, seed=seed, owners=len(owners), honest=honest)
+    recipe = Recipe(
+        schema, epsilon=epsilon, delta=delta, seed=seed, owners=len(owners), honest=honest, multiclass=multiclass
+    )
     events: list[Event] = []
 
-    def release(request: SumRequest) -> Released:
+    def release(request: SumRequest) -> Released[Ints]:
         parts = [
             discrete_gaussian(
                 rows.answer(request),

@@ -8,8 +8,10 @@ owners draw must be wide in whole-number units (privacy/smoothing.py). With 2^40
     histograms   per column and cell: positives, negatives                    columns * 2^24
                  regression: sum of z, half the count; z is the label         columns * (2^30 + 2^30)
                  scaled to -.5 to .5
+                 softmax: rows of each of K classes                           columns * 2^24
     squares      sum of z^2                                                   2^28
     bin_sums     per bin of one column: sum of -gradients, sum of hessians    clip^2 + largest hessian^2
+                 softmax: K sums of -gradients, then K of hessians            clip^2 + largest hessian^2
     leaf_sums    the same per leaf of an oblivious tree                       clip^2 + largest hessian^2
 
     update       what happens to the rows' scores before that
@@ -18,6 +20,12 @@ owners draw must be wide in whole-number units (privacy/smoothing.py). With 2^40
     table        `update_values[bin of update_feature]` is added
     tables       scores become the sum of `update_values[feature, bin]`
     leaves       `update_values[leaf in the tree of the last request]` is added
+
+With K > 2 classes (softmax) a row has K scores, `update_values` has one more axis in front, of length K, and "start"
+carries the K base scores in it. The clip then bounds the length of a row's whole vector of gradients, and the largest
+hessian that of its vector of hessians: sum over k of (p_k (1 - p_k))^2 <= 4/27. Proof: p (1 - p)^2 is largest at
+p = 1/3, where it is 4/27; so p^2 (1 - p)^2 <= 4/27 p for each class, and the p_k sum to 1. Three classes of 1/3 reach
+it. (The vector of gradients y - p has length at most sqrt(2) (1 - p_y) <= sqrt(2).)
 """
 
 from __future__ import annotations
@@ -33,8 +41,11 @@ from hedgerow.privacy.calibrate import share_of_sigma
 from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 
 Kind = Literal["histograms", "squares", "bin_sums", "leaf_sums"]
+NodeKind = Literal["node_sums", "node_leaves", "node_gains"]
+"""Asked for by policies that grow trees level by level (growing.py)."""
+
 Update = Literal["none", "start", "table", "tables", "leaves"]
-LossName = Literal["logistic", "squared"]
+LossName = Literal["logistic", "squared", "softmax"]
 
 UNIT = 2**16
 """Fixed point of gradients, hessians and scaled labels."""
@@ -42,11 +53,12 @@ UNIT = 2**16
 COUNT_UNIT = 2**12
 """Fixed point of class counts."""
 
-HESSIAN_WEIGHT = {"logistic": 1.0, "squared": 0.5}
+HESSIAN_WEIGHT = {"logistic": 1.0, "squared": 0.5, "softmax": 1.0}
 """The factor c on hessians: it balances their noise against that of the gradients."""
 
-LARGEST_HESSIAN = {"logistic": UNIT // 4, "squared": UNIT // 2}
-"""Of one record, in fixed point, the factor included: c * 1/4 for the logistic loss, c * 1 for the squared one."""
+LARGEST_HESSIAN = {"logistic": UNIT // 4, "squared": UNIT // 2, "softmax": math.isqrt(4 * UNIT**2 // 27) + 1}
+"""Of one record, in fixed point, the factor included: c * 1/4 for the logistic loss, c * 1 for the squared one; for
+softmax the length of the vector, c * sqrt(4/27)."""
 
 MAX_DEPTH = 8
 """Levels of an oblivious tree: the number of a leaf fits a byte."""
@@ -57,7 +69,7 @@ class SumRequest:
     """What the recipe asks next. Plain numbers, text and arrays only, so that it can be sent as a message."""
 
     number: int
-    kind: Kind
+    kind: Kind | NodeKind
     n_sums: int
     sensitivity_squared: int
     sigma: float
@@ -95,11 +107,11 @@ class SumRequest:
         return DiscreteGaussian(self.sensitivity, self.sigma_per_owner(honest), self.n_sums, honest)
 
 
-def record_sensitivity_squared(kind: Kind, loss: LossName, n_columns: int, clip: int) -> int:
+def record_sensitivity_squared(kind: Kind | NodeKind, loss: LossName, n_columns: int, clip: int) -> int:
     """How far one record can move the exact answer, L2 and squared, in whole-number units."""
     if kind == "histograms":
         # In every column the record is in one cell: one count, or (z, half a count) with |z| <= 1/2.
-        return n_columns * (COUNT_UNIT**2 if loss == "logistic" else 2 * (UNIT // 2) ** 2)
+        return n_columns * (2 * (UNIT // 2) ** 2 if loss == "squared" else COUNT_UNIT**2)
     if kind == "squares":
         return (UNIT // 4) ** 2
     return clip**2 + LARGEST_HESSIAN[loss] ** 2

@@ -9,22 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 
-from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.losses import logistic_gradients, squared_gradients
-from hedgerow.engine.table import read_table
+from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.private_boosting.kernels import (
+    add_chosen,
+    add_class_gradients,
     add_gradients,
+    add_ones,
     add_pairs,
     add_scores,
     add_tables,
     find_leaves,
+    mark_outside,
 )
 from hedgerow.protocols.private_boosting.requests import (
     COUNT_UNIT,
@@ -36,10 +40,13 @@ from hedgerow.protocols.private_boosting.requests import (
     SumRequest,
     record_sensitivity_squared,
 )
-from hedgerow.schema import Schema
+from hedgerow.schema import NumericColumn, Schema
 
 MAX_ROWS = 2**40
-"""So many rows of the largest fixed-point value, 1.5 * 2^16, still sum to less than 2^62."""
+"""So many rows of the largest fixed-point value, 2 * 2^16, still sum to less than 2^62."""
+
+MAX_CLASSES = 256
+"""A class fits a byte."""
 
 ROWS_WORTH_A_THREAD = 1 << 15
 
@@ -54,22 +61,37 @@ class PrivateRows:
     """Cell codes, labels and current scores of one owner's rows."""
 
     def __init__(
-        self, codes: Bytes, labels: Floats, cells: tuple[int, ...], loss: LossName, n_threads: int = 1
+        self,
+        codes: Bytes,
+        labels: Floats,
+        cells: tuple[int, ...],
+        loss: LossName,
+        n_threads: int = 1,
+        n_classes: int = 2,
     ) -> None:
-        """`codes` [columns, rows] on the public grid; `labels` 0 or 1, or (squared loss) scaled to -.5 to .5."""
+        """`codes` [columns, rows] on the public grid; `labels` 0 or 1, or (squared loss) scaled to -.5 to .5.
+
+        With the softmax loss, `labels` are the numbers of classes, 0 to `n_classes` - 1.
+        """
         self.loss = loss
         self.n_rows = codes.shape[1]
+        self.n_outputs = n_classes if loss == "softmax" else 1
+        """Scores per row."""
+        self.n_clipped_rows = 0
+        """Rows with a value outside the public bounds, the label included. Exact, so not to be told as it is."""
+        self._n_classes = n_classes
         self._cells = cells
         self._codes = np.ascontiguousarray(codes, np.uint8)
         self._binned = self._codes
         self._labels = np.ascontiguousarray(labels, np.float64)
         self._check_rows()
         self._targets: Scores = self._labels.astype(np.float32)
-        self._scores: Scores = np.zeros(self.n_rows, np.float32)
-        self._packed: Ints = np.zeros(self.n_rows, np.int64)
+        self._classes: Bytes = self._labels.astype(np.uint8) if loss == "softmax" else np.empty(0, np.uint8)
+        self._scores: Scores = np.zeros((self.n_outputs, self.n_rows), np.float32)
+        self._packed: Ints = np.zeros(0 if loss == "softmax" else self.n_rows, np.int64)
         self._leaves: Bytes = np.zeros(self.n_rows, np.uint8)
         self._n_leaves = 0
-        self._base = 0.0
+        self._bases: Scores = np.zeros(self.n_outputs, np.float32)
         self._n_bins: tuple[int, ...] = ()
         self._last_number = -1
         self._team = Team(n_threads)
@@ -78,8 +100,14 @@ class PrivateRows:
         self._ranges = list(pairwise(bounds))
 
     @classmethod
-    def read(cls, X: Any, y: Any, schema: Schema, *, n_threads: int = 1, where: str = "X") -> PrivateRows:
-        """Read a table and its labels as the schema describes them; `where` names the table in error messages."""
+    def read(
+        cls, X: Any, y: Any, schema: Schema, *, n_threads: int = 1, where: str = "X", multiclass: bool = False
+    ) -> Self:
+        """Read a table and its labels as the schema describes them; `where` names the table in error messages.
+
+        More than two classes are refused unless the caller can do with them (`multiclass`).
+        """
+        loss = loss_of(schema, multiclass=multiclass)
         grid = grid_of(schema)
         table = read_table(X, like=grid.features, where=where)
         codes = grid.transform(table, n_threads)
@@ -89,34 +117,42 @@ class PrivateRows:
                     f"{where}: column {column.name!r} has missing values or levels that the schema does not list; "
                     "name it in may_be_missing, or list all levels"
                 )
-        labels = encoded_labels(y, schema, where)
+        labels, clipped = _labels_and_clipped(y, schema, where)
         if len(labels) != table.n_rows:
             raise InvalidInput(f"{where} has {table.n_rows} rows, but there are {len(labels)} labels")
-        return cls(codes, labels, cells_of(schema, grid), loss_of(schema), n_threads)
+        rows = cls(codes, labels, cells_of(schema, grid), loss, n_threads, len(schema.classes or (0, 1)))
+        rows.n_clipped_rows = int(np.count_nonzero(outside_bounds(table, schema, n_threads) | clipped))
+        return rows
 
-    def answer(self, request: SumRequest, *, again: bool = False) -> Ints:
+    def answer(self, request: SumRequest, *, again: bool = False, chosen: Bytes | None = None) -> Ints:
         """The exact sums that were asked for, int64 [n_sums], after the request's update.
 
         A request is answered once. `again` repeats the last answer, without a second update, for a round that could not
         be finished; the caller sees to it that at most one of the two sums is ever opened, or pays for both.
+        `chosen` [rows], for gradient sums of one output: only rows marked 1 are summed; all are updated.
         """
         if again and request.number != self._last_number:
             raise ProtocolError(f"request {request.number} cannot be repeated: the last was {self._last_number}")
+        if chosen is not None and (self.loss == "softmax" or request.kind in ("histograms", "squares")):
+            raise ProtocolError(f"request {request.number}: a sample of rows is for gradient sums of one output")
         if not again:
             self._check(request)
             self._last_number = request.number
             self._update(request)
+        return self._sums(request, chosen)
+
+    def _sums(self, request: SumRequest, chosen: Bytes | None) -> Ints:
         if request.kind == "histograms":
             return self._histograms()
         if request.kind == "squares":
             return np.array([int(self._rounded(self._labels**2, UNIT).sum(dtype=np.int64))])
         if request.kind == "bin_sums":
-            return self._gradient_sums(self._binned[request.features[0]], request)
+            return self._gradient_sums(self._binned[request.features[0]], request, chosen)
         # Copies, because arrays from a message are read-only, and kernels would be compiled anew for those.
         features, goes_right = request.features.copy(), request.goes_right.copy()
         self._each_range(lambda start, stop: find_leaves(self._binned, features, goes_right, start, stop, self._leaves))
         self._n_leaves = 1 << len(request.features)
-        return self._gradient_sums(self._leaves, request)
+        return self._gradient_sums(self._leaves, request, chosen)
 
     # --- sums --------------------------------------------------------------------------------------------------------
 
@@ -124,25 +160,48 @@ class PrivateRows:
         if self.loss == "logistic":
             first = np.where(self._labels > 0.5, COUNT_UNIT, 0).astype(np.int32)
             second = (COUNT_UNIT - first).astype(np.int32)
-        else:
+        elif self.loss == "squared":
             first = self._rounded(self._labels, UNIT)
             second = np.full(self.n_rows, UNIT // 2, np.int32)
 
         def of_column(cells: int, codes: Bytes) -> Ints:
-            return self._summed(2 * cells, lambda start, stop, out: add_pairs(codes, first, second, start, stop, out))
+            def add(start: int, stop: int, out: Ints) -> None:
+                if self.loss == "softmax":
+                    add_ones(codes, self._classes, self._n_classes, COUNT_UNIT, start, stop, out)
+                else:
+                    add_pairs(codes, first, second, start, stop, out)
+
+            return self._summed(self._per_cell * cells, add)
 
         return np.concatenate([of_column(cells, codes) for cells, codes in zip(self._cells, self._codes, strict=True)])
 
-    def _gradient_sums(self, positions: Bytes, request: SumRequest) -> Ints:
+    @property
+    def _per_cell(self) -> int:
+        """Numbers per cell in histograms."""
+        return self._n_classes if self.loss == "softmax" else 2
+
+    @property
+    def _per_position(self) -> int:
+        """Numbers per bin or leaf in gradient sums."""
+        return 2 * self.n_outputs
+
+    def _gradient_sums(self, positions: Any, request: SumRequest, chosen: Bytes | None = None) -> Ints:
         unit, clip, largest = np.float32(UNIT), request.clip, LARGEST_HESSIAN[self.loss]
 
         def add(start: int, stop: int, out: Ints) -> None:
-            scores, targets, packed = self._scores[start:stop], self._targets[start:stop], self._packed[start:stop]
+            if self.loss == "softmax":
+                scores, bases, classes = self._scores, self._bases, self._classes
+                add_class_gradients(positions, scores, bases, classes, UNIT, clip, largest, start, stop, out)
+                return
+            mine, targets, packed = self._scores[0, start:stop], self._targets[start:stop], self._packed[start:stop]
             if self.loss == "logistic":
-                logistic_gradients(scores, targets, np.float32(self._base), unit, unit, packed)
+                logistic_gradients(mine, targets, self._bases[0], unit, unit, packed)
             else:
-                squared_gradients(scores, targets, _BEYOND_CLIP, unit, np.float32(largest), packed)
-            add_gradients(positions, self._packed, clip, largest, start, stop, out)
+                squared_gradients(mine, targets, _BEYOND_CLIP, unit, np.float32(largest), packed)
+            if chosen is None:
+                add_gradients(positions, self._packed, clip, largest, start, stop, out)
+            else:
+                add_chosen(positions, self._packed, chosen, clip, largest, start, stop, out)
 
         return self._summed(request.n_sums, add)
 
@@ -162,23 +221,32 @@ class PrivateRows:
     # --- updates -----------------------------------------------------------------------------------------------------
 
     def _update(self, request: SumRequest) -> None:
-        values = request.update_values.astype(np.float32)
         if request.update == "start":
             # Codes without a cell cannot occur (checked when the rows were read), so their bins do not matter.
-            self._binned = np.stack([bins[own] for bins, own in zip(request.bins, self._codes, strict=True)])
-            self._n_bins = _bin_counts(request, self._cells)
-            self._base = request.base_score
+            self._binned = np.empty_like(self._codes)
+            for bins, own, out in zip(request.bins, self._codes, self._binned, strict=True):
+                np.take(bins, own, out=out, mode="clip")  # a byte is never beyond 256 bins; the mode spares a copy
+            self._n_bins = bin_counts(request, self._cells)
+            bases = request.update_values if self.loss == "softmax" else request.base_score
+            self._bases = np.full(self.n_outputs, bases, np.float32)
             self._scores[:] = 0.0
             self._n_leaves = 0
             if self.loss == "squared":
                 self._targets = ((self._labels - request.centre) / request.spread).astype(np.float32)
-        elif request.update == "tables":
-            self._each_range(lambda start, stop: add_tables(self._binned, values, start, stop, self._scores))
-        elif request.update == "table":
-            own = self._binned[request.update_feature]
-            self._each_range(lambda start, stop: add_scores(own, values, start, stop, self._scores))
-        elif request.update == "leaves":
-            self._each_range(lambda start, stop: add_scores(self._leaves, values, start, stop, self._scores))
+            return
+        if request.update == "none":
+            return
+        values = request.update_values.astype(np.float32)
+        for scores, own in zip(self._scores, values if self.loss == "softmax" else [values], strict=True):
+            self._update_scores(request, own, scores)
+
+    def _update_scores(self, request: SumRequest, values: Scores, scores: Scores) -> None:
+        """The update of one output."""
+        if request.update == "tables":
+            self._each_range(lambda start, stop: add_tables(self._binned, values, start, stop, scores))
+            return
+        positions = self._leaves if request.update == "leaves" else self._binned[request.update_feature]
+        self._each_range(lambda start, stop: add_scores(positions, values, start, stop, scores))
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
@@ -192,7 +260,9 @@ class PrivateRows:
         too_large = [j for j, cells in enumerate(self._cells) if self.n_rows and int(self._codes[j].max()) >= cells]
         if too_large:
             raise InvalidInput(f"column {too_large[0]} has codes beyond its {self._cells[too_large[0]]} cells")
-        low, high = (0.0, 1.0) if self.loss == "logistic" else (-0.5, 0.5)
+        if not 2 <= self._n_classes <= MAX_CLASSES:
+            raise InvalidInput(f"there can be 2 to {MAX_CLASSES} classes, got {self._n_classes}")
+        low, high = (-0.5, 0.5) if self.loss == "squared" else (0.0, self._n_classes - 1.0)
         if not ((self._labels >= low) & (self._labels <= high)).all():
             raise InvalidInput(f"labels must lie between {low} and {high} for the {self.loss} loss")
 
@@ -212,9 +282,9 @@ class PrivateRows:
                 f"but one record can move its answer by {true}"
             )
         self._check_update(request)
-        n_bins = _bin_counts(request, self._cells) if request.update == "start" else self._n_bins
+        n_bins = bin_counts(request, self._cells) if request.update == "start" else self._n_bins
         if request.kind == "histograms":
-            wanted = 2 * sum(self._cells)
+            wanted = self._per_cell * sum(self._cells)
         elif request.kind == "squares":
             wanted = 1
         elif not n_bins:
@@ -226,16 +296,19 @@ class PrivateRows:
             if features.ndim != 1 or not all(0 <= f < n_columns for f in features.tolist()):
                 raise ProtocolError(f"request {request.number} names columns that do not exist: {features.tolist()}")
             if request.kind == "bin_sums":
-                wanted = 2 * n_bins[features[0]] if len(features) == 1 else -1
+                wanted = self._per_position * n_bins[features[0]] if len(features) == 1 else -1
             else:
-                wanted = 2 << len(features) if 1 <= len(features) <= MAX_DEPTH else -1
+                wanted = self._per_position << len(features) if 1 <= len(features) <= MAX_DEPTH else -1
                 _check_array(request, "goes_right", request.goes_right, np.uint8, (len(features), 256), 1)
         if request.n_sums != wanted:
             raise ProtocolError(f"request {request.number} ({request.kind}) asks for {request.n_sums} sums")
 
     def _check_update(self, request: SumRequest) -> None:
         n_columns, values = len(self._cells), request.update_values
+        each = (self.n_outputs,) if self.loss == "softmax" else ()
         if request.update == "start":
+            if self.loss == "softmax":
+                _check_array(request, "update_values", values, np.float64, each, _LARGEST_VALUE)
             _check_array(request, "bins", request.bins, np.uint8, (n_columns, 256), 255)
             usable = math.isfinite(request.base_score) and math.isfinite(request.centre) and request.spread > 0.0
             if not usable or not math.isfinite(request.spread):
@@ -244,20 +317,21 @@ class PrivateRows:
         if request.update != "none" and not self._n_bins:
             raise ProtocolError(f"request {request.number} updates scores before the start of training")
         if request.update == "table":
-            _check_array(request, "update_values", values, np.float64, (256,), _LARGEST_VALUE)
+            _check_array(request, "update_values", values, np.float64, (*each, 256), _LARGEST_VALUE)
             if not 0 <= request.update_feature < n_columns:
                 raise ProtocolError(f"request {request.number} updates column {request.update_feature}")
         elif request.update == "tables":
-            _check_array(request, "update_values", values, np.float64, (n_columns, 256), _LARGEST_VALUE)
+            _check_array(request, "update_values", values, np.float64, (*each, n_columns, 256), _LARGEST_VALUE)
         elif request.update == "leaves":
             if not self._n_leaves:
                 raise ProtocolError(f"request {request.number} updates leaves before there was a tree")
-            _check_array(request, "update_values", values, np.float64, (self._n_leaves,), _LARGEST_VALUE)
+            _check_array(request, "update_values", values, np.float64, (*each, self._n_leaves), _LARGEST_VALUE)
         elif request.update != "none":
             raise ProtocolError(f"request {request.number} has an unknown update, {request.update!r}")
 
 
-def _bin_counts(request: SumRequest, cells: tuple[int, ...]) -> tuple[int, ...]:
+def bin_counts(request: SumRequest, cells: tuple[int, ...]) -> tuple[int, ...]:
+    """Bins per column that a start would set."""
     return tuple(int(bins[:n].max()) + 1 for bins, n in zip(request.bins, cells, strict=True))
 
 
@@ -276,24 +350,38 @@ def _check_array(
 # --- labels --------------------------------------------------------------------------------------------------------
 
 
-def loss_of(schema: Schema) -> LossName:
-    """Classification where the schema lists two classes, regression where it bounds the labels."""
+def loss_of(schema: Schema, *, multiclass: bool = False) -> LossName:
+    """Classification where the schema lists classes, regression where it bounds the labels.
+
+    More than two classes are for callers who say that they can do with them: `multiclass`.
+    """
     if (schema.classes is None) == (schema.label_bounds is None):
         raise InvalidParameter("the schema must state either classes (classification) or label_bounds (regression)")
     if schema.classes is None:
         return "squared"
-    if len(schema.classes) != 2:
+    if len(schema.classes) == 2:
+        return "logistic"
+    if not multiclass:
         raise InvalidParameter(f"private boosting is for two classes, but the schema lists {len(schema.classes)}")
-    return "logistic"
+    if len(schema.classes) > MAX_CLASSES:
+        raise InvalidParameter(
+            f"at most {MAX_CLASSES} classes are possible, but the schema lists {len(schema.classes)}"
+        )
+    return "softmax"
 
 
 def encoded_labels(y: Any, schema: Schema, where: str = "y") -> Floats:
-    """0 and 1 in the order of the schema's classes; numbers scaled by the label bounds to -.5 to .5, clipped."""
+    """Places in the schema's list of classes; numbers scaled by the label bounds to -.5 to .5, clipped."""
+    return _labels_and_clipped(y, schema, where)[0]
+
+
+def _labels_and_clipped(y: Any, schema: Schema, where: str) -> tuple[Floats, Bools]:
+    """Labels as `encoded_labels` has them, and which of them lay outside the bounds."""
     values = np.asarray(y)
     if values.ndim != 1:
         raise InvalidInput(f"{where}: labels must be one per row, got shape {values.shape}")
-    if loss_of(schema) == "logistic":
-        return _encoded_classes(values, schema, where)
+    if loss_of(schema, multiclass=True) != "squared":
+        return _encoded_classes(values, schema, where), np.zeros(len(values), np.bool_)
     low, high = schema.label_bounds or (0.0, 1.0)
     try:
         numbers = values.astype(np.float64)
@@ -302,7 +390,7 @@ def encoded_labels(y: Any, schema: Schema, where: str = "y") -> Floats:
     if np.isnan(numbers).any():
         raise InvalidInput(f"{where}: a label is missing")
     scaled: Floats = (np.clip(numbers, low, high) - low) / (high - low) - 0.5
-    return scaled
+    return scaled, (numbers < low) | (numbers > high)
 
 
 def _encoded_classes(values: np.ndarray, schema: Schema, where: str) -> Floats:
@@ -313,3 +401,23 @@ def _encoded_classes(values: np.ndarray, schema: Schema, where: str) -> Floats:
     if unknown:
         raise InvalidInput(f"{where}: label {unknown[0]!r} is none of the schema's classes {list(code)}")
     return np.array([code[value] for value in plain])[places]
+
+
+# --- bounds --------------------------------------------------------------------------------------------------------
+
+
+def outside_bounds(table: Table, schema: Schema, n_threads: int = 1) -> Bools:
+    """Which rows have a number outside its column's public bounds. A missing value is not outside."""
+    outside = np.zeros(table.n_rows, np.bool_)
+    bounded = [(j, column) for j, column in enumerate(schema.columns) if isinstance(column, NumericColumn)]
+    if table.grid is None:
+        for j, column in bounded:
+            values = table.columns[j].values
+            outside |= (values < column.low) | (values > column.high)
+        return outside
+    # All columns lie together in memory, row by row, and are read so.
+    low, high = np.array([(column.low, column.high) for _, column in bounded]).T.copy()
+    limits = np.linspace(0, table.n_rows, n_threads + 1).astype(int).tolist()
+    tasks = [(table.grid, low, high, start, stop, outside) for start, stop in pairwise(limits)]
+    Team(n_threads).run(mark_outside, tasks)
+    return outside

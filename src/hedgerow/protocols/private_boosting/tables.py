@@ -15,10 +15,22 @@ from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.jit import kernel
 
 RIDGE = 1.0
-"""Prior precision of each bin's value."""
+"""Prior precision of each bin's value in a numeric feature."""
 
-SMOOTHNESS = 3.0
-"""Prior precision of a step between neighbouring bins, per bin of the feature."""
+LEVEL_VARIANCE = 0.25
+"""Prior variance of a level's value in a categorical feature, before the feature has shown how much it matters."""
+
+LEVELS_WORTH = 2.0
+"""That prior variance counts as much as so many well known levels."""
+
+TREND_VARIANCE = 6.0
+"""Prior variance of a straight line's rise from the first to the last row, of all numeric features together."""
+
+SMOOTHNESS = 1.0 / 6.0
+"""Prior precision of a step between neighbouring bins, per bin of the feature and per numeric feature."""
+
+FEWEST, MOST = 3, 18
+"""Numbers of numeric features beyond which the prior does not follow."""
 
 LEARNING_RATE = 0.25
 
@@ -73,11 +85,18 @@ class FeatureTable:
 
     bins: Bins
     hessians: Floats
+    n_numeric: int
+    """Numeric features, this one or not: the more of them make up a score, the less is expected of each."""
     values: Floats = field(init=False)
+    line: Floats = field(init=False)
+    """The rank of each ordered bin's middle row, from -1/2 to 1/2, as far as noisy counts tell; 0 for other bins."""
     _updates: int = 0
 
     def __post_init__(self) -> None:
         self.values = np.zeros(self.bins.n_bins)
+        self.line = np.zeros(self.bins.n_bins)
+        ordered = self.bins.mass[: self.bins.n_ordered]
+        self.line[: len(ordered)] = (np.cumsum(ordered) - 0.5 * ordered) / max(float(ordered.sum()), 1.0) - 0.5
 
     def update(self, gradients: Floats, hessians: Floats, noise_variance: float) -> Floats:
         """Take noisy sums per bin into account; what was added to the values, per bin.
@@ -85,6 +104,9 @@ class FeatureTable:
         The step solves (w H + K) d = w G - K f with the prior precision K, so that the whole function f is shrunk and
         smoothed, not the step alone. `noise_variance` is that of the gradients over the whole stage: w = H / (H + it)
         trusts a bin as far as its information outweighs all the noise it will ever get.
+
+        Levels share one prior variance, estimated from those that are known so far: the levels of a feature that does
+        not matter are held near 0, those of one that does are set free.
         """
         keep = max(1.0 / (self._updates + 2.0), 0.1)
         self._updates += 1
@@ -92,26 +114,43 @@ class FeatureTable:
         known = np.maximum(self.hessians, 1.0)
         trust = known / (known + noise_variance)
         step = np.empty(self.bins.n_bins)
-        _smooth_step(trust * known, trust * gradients, self.values, self.bins.n_ordered, RIDGE, SMOOTHNESS, step)
+        together = min(max(self.n_numeric, FEWEST), MOST)
+        _smooth_step(
+            trust * known, trust * gradients, self.values, self.bins.n_ordered, self._ridge(trust * known),
+            SMOOTHNESS * together, self.line, TREND_VARIANCE / together, step,
+        )  # fmt: skip
         step *= LEARNING_RATE
         self.values = self.values + step
         return step
 
+    def _ridge(self, information: Floats) -> float:
+        """Prior precision of each value: fixed for numeric features, learned for categorical ones."""
+        if self.bins.n_ordered:
+            return RIDGE
+        well_known = np.minimum(information, 1.0)
+        squares = LEVELS_WORTH * LEVEL_VARIANCE + well_known @ self.values**2
+        return float((LEVELS_WORTH + well_known.sum()) / squares)
+
 
 @kernel
 def _smooth_step(
-    information: Any, pull: Any, values: Any, n_ordered: int, ridge: float, smoothness: float, step: Any
-) -> None:
-    """Solve (diag(information) + K) step = pull - K values for a tridiagonal K.
+    information: Any, pull: Any, values: Any, n_ordered: int, ridge: float, smoothness: float, line: Any, trend: float,
+    step: Any,
+) -> None:  # fmt: skip
+    """Solve (diag(information) + K) step = pull - K values.
 
-    K is `ridge` on the diagonal, plus for neighbouring ordered bins a random walk whose steps have Student-t weights
-    with one degree of freedom, so that a jump which the data insist on is not smoothed away:
+    K is the precision of a sum of two independent functions: K^-1 = T^-1 + trend * line line'. T is `ridge` on the
+    diagonal, plus for neighbouring ordered bins a random walk whose steps have Student-t weights with one degree of
+    freedom, so that a jump which the data insist on is not smoothed away:
     q = 2 / (1 / (smoothness * n_ordered) + (f[i+1] - f[i])^2).
+    The straight line is the part that many bins agree on, so it may be known where no single bin is. With
+    u = T line, K = T - u u' / (1 / trend + line' u): tridiagonal but for one rank, which costs a second right side.
     """
     n = len(values)
     diagonal = np.empty(n)
     right = np.empty(n)
     beside = np.zeros(n)  # the entry between i and i + 1
+    bent = ridge * line  # u
     for i in range(n):
         diagonal[i] = information[i] + ridge
         right[i] = pull[i] - ridge * values[i]
@@ -123,14 +162,25 @@ def _smooth_step(
         beside[i] = -q
         right[i] += q * rise
         right[i + 1] -= q * rise
-    # Elimination forwards, substitution backwards; K is positive definite, so no pivot is ever 0.
+        slope = q * (line[i + 1] - line[i])
+        bent[i] -= slope
+        bent[i + 1] += slope
+    scale = 1.0 / trend + np.sum(bent * line)
+    right += bent * (np.sum(bent * values) / scale)
+    # Elimination forwards, substitution backwards, for both right sides; T is positive definite, so no pivot is 0.
+    other = bent.copy()
     for i in range(1, n):
         factor = beside[i - 1] / diagonal[i - 1]
         diagonal[i] -= factor * beside[i - 1]
         right[i] -= factor * right[i - 1]
+        other[i] -= factor * other[i - 1]
     step[n - 1] = right[n - 1] / diagonal[n - 1]
+    other[n - 1] /= diagonal[n - 1]
     for i in range(n - 2, -1, -1):
         step[i] = (right[i] - beside[i] * step[i + 1]) / diagonal[i]
+        other[i] = (other[i] - beside[i] * other[i + 1]) / diagonal[i]
+    # Sherman and Morrison. The divisor is at least 1 / trend: with D = diag(information), T (D + T)^-1 T <= T.
+    step += other * (np.sum(bent * step) / (scale - np.sum(bent * other)))
 
 
 def spread(table: Floats, bins: Bins) -> float:

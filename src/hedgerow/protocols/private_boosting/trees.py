@@ -74,40 +74,76 @@ def oblivious_tree(
 
     In `goes_right` the entry of a feature's missing code says where missing values go.
     """
-    depth = len(features)
-    n_inner = (1 << depth) - 1
-    value, cover = np.empty(2 * n_inner + 1), np.empty(2 * n_inner + 1)
-    value[n_inner:], cover[n_inner:] = leaves, weights
-    gain = np.zeros(2 * n_inner + 1)
-    for k in range(n_inner - 1, -1, -1):
-        left, right = (value[2 * k + 1], cover[2 * k + 1]), (value[2 * k + 2], cover[2 * k + 2])
-        cover[k] = left[1] + right[1]
-        value[k] = (left[0] * left[1] + right[0] * right[1]) / cover[k]
-        gain[k] = _gain(left, right)
-    nodes = {name: np.full(2 * n_inner + 1, blank) for name, blank in _LEAF.items()}
-    nodes |= {"value": value, "cover": cover, "gain": gain}
+    return oblivious_trees(features, goes_right, described, leaves[np.newaxis], weights[np.newaxis])[0]
+
+
+def oblivious_trees(
+    features: Int32s, goes_right: Bytes, described: tuple[FeatureBins, ...], leaves: Floats, weights: Floats
+) -> list[Tree]:
+    """Trees with the same questions, and leaves of their own: `leaves` and `weights` [trees, leaves]."""
+    asked = _no_questions(leaves.shape[1])
     left_levels: list[Any] = []
     for level, number in enumerate(features.tolist()):
         here = slice((1 << level) - 1, (2 << level) - 1)
         feature, right_bins = described[number], goes_right[level]
-        nodes["feature"][here] = number
-        nodes["missing_left"][here] = right_bins[feature.missing_code] == 0
+        asked["feature"][here] = number
+        asked["missing_left"][here] = right_bins[feature.missing_code] == 0
         if feature.edges is not None:
             last_left = int(np.flatnonzero(right_bins[: feature.n_value_bins] == 0)[-1])
-            nodes["bin"][here] = last_left
-            nodes["threshold"][here] = _threshold(feature, last_left)
+            asked["bin"][here] = last_left
+            asked["threshold"][here] = _threshold(feature, last_left)
         else:
-            nodes["level_set"][here] = np.arange(len(left_levels), len(left_levels) + (1 << level))
+            asked["level_set"][here] = np.arange(len(left_levels), len(left_levels) + (1 << level))
             goes_left = (right_bins == 0) & (np.arange(MAX_BINS) < feature.n_value_bins)
             left_levels += [goes_left] * (1 << level)
-    number_of = np.arange(2 * n_inner + 1)
-    inner = number_of < n_inner
-    return Tree(
-        **nodes,
-        left=np.where(inner, 2 * number_of + 1, -1),
-        right=np.where(inner, 2 * number_of + 2, -1),
-        left_levels=np.array(left_levels, np.bool_).reshape(-1, MAX_BINS),
-    )
+    levels = np.array(left_levels, np.bool_).reshape(-1, MAX_BINS)
+    return [Tree(**asked, **_contents(*own), left_levels=levels) for own in zip(leaves, weights, strict=True)]
+
+
+def perfect_tree(
+    features: Int32s, goes_right: Bytes, described: tuple[FeatureBins, ...], leaves: Floats, weights: Floats
+) -> Tree:
+    """A perfect tree with a question of its own at every inner node, given level by level from left to right."""
+    nodes = _no_questions(len(leaves)) | _contents(leaves, weights)
+    left_levels: list[Any] = []
+    for k, number in enumerate(features.tolist()):
+        feature, right_bins = described[number], goes_right[k]
+        nodes["feature"][k] = number
+        nodes["missing_left"][k] = right_bins[feature.missing_code] == 0
+        if feature.edges is not None:
+            last_left = int(np.flatnonzero(right_bins[: feature.n_value_bins] == 0)[-1])
+            nodes["bin"][k] = last_left
+            nodes["threshold"][k] = _threshold(feature, last_left)
+        else:
+            nodes["level_set"][k] = len(left_levels)
+            left_levels.append((right_bins == 0) & (np.arange(MAX_BINS) < feature.n_value_bins))
+    return Tree(**nodes, left_levels=np.array(left_levels, np.bool_).reshape(-1, MAX_BINS))
+
+
+def _no_questions(n_leaves: int) -> dict[str, Any]:
+    """The nodes of a perfect tree, inner ones first, that ask nothing yet."""
+    number_of = np.arange(2 * n_leaves - 1)
+    inner = number_of < n_leaves - 1
+    nodes: dict[str, Any] = {name: np.full(len(number_of), _LEAF[name]) for name in _QUESTION}
+    nodes |= {"left": np.where(inner, 2 * number_of + 1, -1), "right": np.where(inner, 2 * number_of + 2, -1)}
+    return nodes
+
+
+def _contents(leaves: Floats, weights: Floats) -> dict[str, Any]:
+    """Values, covers and gains of all nodes of a perfect tree with these leaves."""
+    n_inner = len(leaves) - 1
+    value, cover = np.empty(2 * n_inner + 1), np.empty(2 * n_inner + 1)
+    value[n_inner:], cover[n_inner:] = leaves, weights
+    gain = np.zeros(2 * n_inner + 1)
+    stop = n_inner
+    while stop > 0:  # a level at a time, from the last but one to the root
+        here, below = slice(stop // 2, stop), slice(stop, 2 * stop + 1)
+        values, covers = value[below].reshape(-1, 2), cover[below].reshape(-1, 2)
+        cover[here] = covers[:, 0] + covers[:, 1]
+        value[here] = (values[:, 0] * covers[:, 0] + values[:, 1] * covers[:, 1]) / cover[here]
+        gain[here] = _gain((values[:, 0], covers[:, 0]), (values[:, 1], covers[:, 1]))
+        stop //= 2
+    return {"value": value, "cover": cover, "gain": gain}
 
 
 _LEAF: dict[str, Any] = {
@@ -121,6 +157,8 @@ _LEAF: dict[str, Any] = {
     "level_set": -1,
 }
 
+_QUESTION = ("feature", "bin", "threshold", "missing_left", "level_set")
+
 
 def _threshold(feature: FeatureBins, last_left: int) -> float:
     """Of a split after a bin; after the last one, every value that is there goes left."""
@@ -133,7 +171,7 @@ def _mean(table: Floats, weights: Floats, bins: list[int]) -> tuple[float, float
     return float(table[bins] @ weights[bins]) / weight, weight
 
 
-def _gain(left: tuple[float, float], right: tuple[float, float]) -> float:
-    """Weighted variance between two sides given as (mean, weight)."""
+def _gain(left: tuple[Any, Any], right: tuple[Any, Any]) -> Any:
+    """Weighted variance between two sides given as (mean, weight); numbers or arrays of them."""
     (a, m), (b, n) = left, right
     return m * n / (m + n) * (a - b) ** 2

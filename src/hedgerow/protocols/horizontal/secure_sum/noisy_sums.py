@@ -29,7 +29,7 @@ TARGET_NOISE = 4.0
 """A bin should hold at least this many standard deviations of one cell's noise."""
 
 
-def add_up(parts: Mapping[str, NoisySum | NoisyCells], n_sums: int, honest: int) -> Released:
+def add_up(parts: Mapping[str, NoisySum | NoisyCells], n_sums: int, honest: int) -> Released[Ints]:
     """The owners' parts, whose masks cancel, and what the noise is worth that they say they added: the least counts."""
     total = np.zeros(n_sums, np.uint64)
     for owner, part in parts.items():

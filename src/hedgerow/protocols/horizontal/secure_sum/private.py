@@ -103,7 +103,7 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     honest = job.assumed_honest
     recipe = Recipe(schema, epsilon=epsilon, delta=delta, seed=job.boosting.seed, owners=len(job.owners), honest=honest)
 
-    def release(request: SumRequest) -> Released:
+    def release(request: SumRequest) -> Released[Ints]:
         wanted = SumWanted(**{f.name: getattr(request, f.name) for f in fields(SumRequest)})
         gathering.tell(wanted)
         parts = gathering.each(NoisySum)

@@ -1,0 +1,83 @@
+"""Confidence intervals for shares and for areas under ROC curves, as exact as they come."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaincinv, ndtri
+from scipy.stats import rankdata
+
+from hedgerow.engine.dtypes import Floats
+from hedgerow.errors import InvalidParameter
+
+
+class Interval(NamedTuple):
+    """An estimate and the two ends between which the truth lies, with the confidence that was asked for."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def at_least(hits: npt.ArrayLike, n: int, risk: float) -> Floats:
+    """What the chance of a hit is at least, but for the stated risk: the lower end by Clopper and Pearson 1934.
+
+    The chance p at which so many hits or more have probability `risk`. Exact for independent trials of equal chance.
+    """
+    k = np.asarray(hits, np.float64)
+    inside = k > 0.0
+    return np.where(inside, betaincinv(np.where(inside, k, 1.0), n - k + 1.0, risk), 0.0)
+
+
+def at_most(hits: npt.ArrayLike, n: int, risk: float) -> Floats:
+    """What the chance of a hit is at most, but for the stated risk."""
+    return 1.0 - at_least(n - np.asarray(hits, np.float64), n, risk)
+
+
+def share(hits: int, n: int, confidence: float = 0.95) -> Interval:
+    """The share of hits among n trials, with a two-sided interval."""
+    risk = (1.0 - checked_confidence(confidence)) / 2.0
+    if n == 0:
+        return Interval(math.nan, 0.0, 1.0)
+    return Interval(hits / n, float(at_least(hits, n, risk)), float(at_most(hits, n, risk)))
+
+
+def area_under_roc(positive: Floats, negative: Floats, confidence: float = 0.95) -> Interval:
+    """P(a positive scores above a negative), ties counting half, with the interval of DeLong et al. 1988.
+
+    The variance is that of the two samples' own placements: V10 = the share of negatives below each positive, V01 =
+    the share of positives above each negative; var = var(V10) / n_positive + var(V01) / n_negative. It is formed for
+    the logit of the area, so that it stays between 0 and 1.
+    """
+    z = float(ndtri(0.5 + checked_confidence(confidence) / 2.0))
+    m, n = len(positive), len(negative)
+    if min(m, n) < 2:
+        raise InvalidParameter(f"an area under a curve needs two scores of each kind or more, got {m} and {n}")
+    everybody = rankdata(np.concatenate([positive, negative]))
+    above = (everybody[:m] - rankdata(positive)) / n
+    below = 1.0 - (everybody[m:] - rankdata(negative)) / m
+    area = float(above.mean())
+    deviation = math.sqrt(float(above.var(ddof=1)) / m + float(below.var(ddof=1)) / n)
+    if not 0.0 < area < 1.0:
+        # All pairs agree: the placements do not vary, and Clopper and Pearson over the smaller sample speaks instead.
+        least = float(at_least(min(m, n), min(m, n), (1.0 - confidence) / 2.0))
+        return Interval(area, least, 1.0) if area else Interval(area, 0.0, 1.0 - least)
+    middle, width = math.log(area / (1.0 - area)), z * deviation / (area * (1.0 - area))
+    return Interval(area, _logistic(middle - width), _logistic(middle + width))
+
+
+def checked_confidence(confidence: Any) -> float:
+    """The confidence, if it is one."""
+    if not isinstance(confidence, float) or not 0.5 <= confidence < 1.0:
+        raise InvalidParameter(f"confidence must be at least 0.5 and below 1, got {confidence!r}")
+    return confidence
+
+
+def _logistic(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0

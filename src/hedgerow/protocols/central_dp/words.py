@@ -1,0 +1,119 @@
+"""The privacy statement of a training."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hedgerow.privacy.accountants import BasicComposition
+from hedgerow.privacy.events import Event
+from hedgerow.privacy.statement import ASSUMPTIONS, PrivacyStatement, Stage
+from hedgerow.protocols.central_dp.bins import counted_columns
+from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.schema import Schema
+
+_CHOICE = {"exponential": "exponential mechanism", "permute_and_flip": "permute-and-flip"}
+
+
+def statement_of(settings: DPBoostSettings, schema: Schema, event: Event, n_clipped: int | None) -> PrivacyStatement:
+    """What holds for the model; `n_clipped` is the released, noisy number."""
+    accountant = BasicComposition(settings.adjacency)
+    reasons: tuple[str, ...] = ()
+    if settings.noisy:
+        accountant.compose(event)
+        epsilon = accountant.total  # pure: the sum itself, for delta = 0
+    else:
+        epsilon = math.inf
+        reasons = (
+            "central.plain trains without noise, for comparison"
+            if settings.protocol == "central.plain"
+            else "epsilon is infinite: no noise was added, for comparison",
+        )
+    return PrivacyStatement(
+        protocol=settings.protocol,
+        epsilon=epsilon,
+        delta=0.0,
+        adjacency=settings.adjacency,
+        event=event,
+        stages=() if settings.protocol == "central.plain" else _stages(settings, schema),
+        accountant=BasicComposition.NAME,
+        assumptions=(*ASSUMPTIONS, *_assumptions(settings)),
+        not_private=reasons,
+        facts=_facts(settings, n_clipped),
+    )
+
+
+def _stages(settings: DPBoostSettings, schema: Schema) -> tuple[Stage, ...]:
+    stages = []
+    n_ensembles, shared = len(settings.ensembles), settings.share_of_trees
+    n_counted = len(counted_columns(schema, settings.max_bins))
+    if settings.binning == "private" and n_counted:
+        stages.append(
+            Stage(
+                "edges of bins",
+                "discrete Laplace noise on a histogram of 256 cells per column",
+                settings.epsilon_of_bins,
+                settings.binning_share,
+                1,
+                f"{n_counted} numeric columns.",
+            )
+        )
+    if settings.clipped_count_share:
+        stages.append(
+            Stage(
+                "number of clipped rows",
+                "discrete Laplace noise on a count",
+                settings.epsilon_of_count,
+                settings.clipped_count_share,
+                1,
+                "Rows with a value or a label outside the public bounds.",
+            )
+        )
+    together = {
+        "central.dpboost": "Trees of one ensemble see disjoint records, so they cost as much as one of them.",
+        "central.parallel": "Every tree sees half of the records that no tree before it saw.",
+        "central.sequential": "Every tree sees all records.",
+    }[settings.protocol]
+    levels = n_ensembles * settings.max_depth * settings.epsilon_per_level
+    stages += [
+        Stage(
+            "splits",
+            _CHOICE[settings.selection],
+            levels,
+            shared * (1.0 - settings.leaf_share),
+            settings.n_trees * (2**settings.max_depth - 1),
+            f"{settings.n_trees} trees of {settings.max_depth} levels. {together}",
+        ),
+        Stage(
+            "leaves",
+            "Laplace noise",
+            n_ensembles * settings.epsilon_of_leaves,
+            shared * settings.leaf_share,
+            settings.n_trees * 2**settings.max_depth,
+            "A record is in one leaf of its tree.",
+        ),
+    ]
+    return tuple(stages)
+
+
+def _assumptions(settings: DPBoostSettings) -> tuple[str, ...]:
+    if settings.protocol not in {"central.dpboost", "central.parallel"}:
+        return ()
+    if settings.assignment == "independent":
+        return ("Which records serve which tree was drawn in secret, for each record by itself, and stays secret.",)
+    words = (
+        "Which records serve which tree was drawn in secret, in subsets of fixed sizes as in the paper. This protects "
+        "the exchange of one record, for a table whose number of rows is public, and not that a record is in it."
+    )
+    return (words,)
+
+
+def _facts(settings: DPBoostSettings, n_clipped: int | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "trees": settings.n_trees,
+        "ensembles": 1 if settings.protocol == "central.plain" else len(settings.ensembles),
+        "gradient bound": settings.gradient_bound,
+    }
+    if n_clipped is not None:
+        facts["rows clipped (noisy estimate)"] = n_clipped
+    return facts

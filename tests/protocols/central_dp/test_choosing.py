@@ -1,0 +1,83 @@
+"""The compiled exponential mechanism is the one of privacy/choices.py: same words, same choice, same event."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hedgerow.privacy import choices
+from hedgerow.protocols.central_dp.choosing import exponential
+
+
+class Counted:
+    """A stream that remembers how many bytes were drawn."""
+
+    def __init__(self, seed):
+        self.generator, self.n_bytes = np.random.default_rng(seed), 0
+
+    def bytes(self, n):
+        """The next n bytes."""
+        self.n_bytes += n
+        return self.generator.bytes(n)
+
+
+def case(seed):
+    """A random problem: one to forty choices among one to some hundred groups, flat or steep."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, [2, 10, 400][seed % 3], size=rng.integers(1, 41))
+    utilities = rng.normal(size=sizes.sum()) * 10.0 ** rng.uniform(-3, 4)
+    utilities[rng.random(len(utilities)) < 0.1] = utilities.max()
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    how = {
+        "starts": starts,
+        "multiplicity": rng.integers(1, [2, 2000][seed % 2], size=len(utilities)),
+        "sensitivity": float(10.0 ** rng.uniform(-1, 1)),
+        "epsilon": float(10.0 ** rng.uniform(-4, 2)),
+        "magnitude": [2.0**24, 5.0][seed % 2],
+        "adjacency": ["add_remove", "replace_one"][seed % 2],
+    }
+    return utilities, how
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_same_words_same_choice(seed):
+    """To the last word drawn, also where words are rejected and utilities are beyond the magnitude."""
+    utilities, how = case(seed)
+    fast, slow = Counted(seed), Counted(seed)
+    for _ in range(5):
+        ours, theirs = exponential(utilities, random=fast, **how), choices.exponential(utilities, random=slow, **how)
+        assert ours.event == theirs.event
+        assert np.array_equal(ours.values.group, theirs.values.group)
+        assert np.array_equal(ours.values.member, theirs.values.member)
+        assert fast.n_bytes == slow.n_bytes
+
+
+def test_frequencies():
+    """The chance of a group is its multiplicity times e^(epsilon u / (2 Delta)), up to a constant."""
+    utilities, multiplicity = np.array([0.0, 1.0, 3.0]), np.array([5, 1, 2])
+    n = 20_000
+    chosen, _ = exponential(
+        np.tile(utilities, n),
+        starts=np.arange(0, 3 * n + 1, 3),
+        multiplicity=np.tile(multiplicity, n),
+        sensitivity=1.0,
+        epsilon=1.0,
+        random=np.random.default_rng(0),
+        magnitude=10.0,
+    )
+    wanted = multiplicity * np.exp(utilities / 2)
+    wanted /= wanted.sum()
+    found = np.bincount(chosen.group % 3, minlength=3)
+    assert np.abs(found - n * wanted).max() < 5 * math.sqrt(n / 4)
+    assert np.abs(np.bincount(chosen.member[chosen.group % 3 == 0]) * 5 / found[0] - 1).max() < 0.1
+
+
+def test_without_noise():
+    """An infinite epsilon takes the first of the best."""
+    utilities, how = case(3)
+    ours = exponential(utilities, random=np.random.default_rng(0), **(how | {"epsilon": math.inf}))
+    theirs = choices.exponential(utilities, random=np.random.default_rng(0), **(how | {"epsilon": math.inf}))
+    assert ours.event == theirs.event
+    assert np.array_equal(ours.values.group, theirs.values.group)

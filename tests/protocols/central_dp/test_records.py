@@ -1,0 +1,81 @@
+"""The private side: gradients are bounded whatever the records are, scores are those of the released model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hedgerow.protocols.central_dp.candidates import COUNT_BITS, GRADIENT_BITS, MAX_ROWS
+from hedgerow.protocols.central_dp.fit import CentralTraining
+from hedgerow.protocols.central_dp.records import keep_bounded
+from hedgerow.protocols.central_dp.settings import DPBoostSettings
+
+
+@given(
+    gradients=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=30),
+    bound=st.integers(1, 2**15),
+    filtering=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_gradient_is_beyond_the_bound(gradients, bound, filtering):
+    """Filtered out or clipped, in whole numbers; the count of each record that takes part is one."""
+    packed = np.array([(g << 32) + 1 for g in gradients], np.int64)
+    ids = np.arange(len(gradients), dtype=np.uint32)
+    values = np.zeros(len(gradients), np.int64)
+    kept = keep_bounded(ids, packed, bound, filtering, values)
+    inside = [abs(g) <= bound for g in gradients]
+    assert ids[:kept].tolist() == [k for k, is_in in enumerate(inside) if is_in or not filtering]
+    for row in ids[:kept].tolist():
+        assert values[row] & MAX_ROWS == 1
+        assert values[row] >> COUNT_BITS == max(-bound, min(bound, gradients[row]))
+
+
+def test_sums_of_the_most_rows_fit():
+    """The largest sum over the largest table stays inside its field."""
+    for q in (2**15, -(2**15)):
+        total = MAX_ROWS * ((q << COUNT_BITS) + 1)
+        assert -(2**63) <= total < 2**63
+        assert total & MAX_ROWS == MAX_ROWS
+        assert total >> COUNT_BITS == MAX_ROWS * q
+    assert 2 * 2**GRADIENT_BITS == 2**15
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_scores_are_those_of_the_model(numbers, loss):
+    """After a training, bringing every record up to date gives the model's own predictions, to the last bit."""
+    X, y, schema = numbers
+    options = DPBoostSettings(epsilon=5.0, loss=loss, n_trees=9, trees_per_ensemble=4, max_depth=4)
+    training = CentralTraining(schema, options, np.random.default_rng(2), 1)
+    records = training.load(training.read(X, y))
+    model = training.boost(records)
+    records._scored(np.arange(len(y), dtype=np.uint32))
+    assert np.array_equal(records._scores, model.raw_scores(X)[:, 0].astype(np.float32))
+
+
+def test_records_are_scored_only_as_far_as_their_turn_needs(numbers):
+    """A record that served the first tree of the only ensemble has not seen any tree."""
+    X, y, schema = numbers
+    options = DPBoostSettings(epsilon=5.0, n_trees=5, trees_per_ensemble=5, max_depth=2)
+    training = CentralTraining(schema, options, np.random.default_rng(2), 1)
+    records = training.load(training.read(X, y))
+    training.boost(records)
+    assert np.bincount(records._seen, minlength=5).min() > 0
+    assert records._seen.max() == 4
+
+
+def test_filtering_leaves_out_what_is_on_the_wrong_side(numbers):
+    """Squared loss with labels -1 and 1: a score of the wrong sign, or one beyond 2, makes |g| > 1."""
+    X, y, schema = numbers
+    options = DPBoostSettings(epsilon=5.0, n_trees=2, max_depth=2)
+    training = CentralTraining(schema, options, np.random.default_rng(2), 1)
+    records = training.load(training.read(X, y))
+    records._scores[:] = np.random.default_rng(0).normal(size=len(y)).astype(np.float32)
+    right_side = int((np.abs(records._scores - (2 * y - 1)) <= 1).sum())
+    ids = np.arange(len(y), dtype=np.uint32)
+    steps = 2**GRADIENT_BITS
+    records.start_tree(ids, steps, filtering=True)
+    assert abs(int(records.rows.node_counts[0]) - right_side) <= 2  # but for those that round to the bound
+    records.start_tree(ids, steps, filtering=False)
+    assert int(records.rows.node_counts[0]) == len(y)
