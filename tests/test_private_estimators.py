@@ -395,3 +395,12 @@ def test_defaults_are_those_of_the_settings_and_of_the_reference():
                  "selection", "protocol"):  # fmt: skip
         assert getattr(settings, name) == getattr(model, name), name
     assert GaussianSettings(epsilon=1.0, delta=1e-6).policy == PrivateBoostingClassifier().policy
+
+
+def test_a_private_model_of_a_federation_is_loaded_as_what_it_is(tmp_path):
+    """Its file has an account of another kind, and is read by the plain estimator."""
+    model = fitted(PrivateBoostingClassifier)
+    ensemble = model.ensemble_
+    ensemble.meta["estimator"], ensemble.meta["privacy"] = "BoostedTreesClassifier", {"epsilon": 1.0}
+    ensemble.save(tmp_path / "model.json")
+    assert type(load_model(tmp_path / "model.json")) is BoostedTreesClassifier

@@ -13,7 +13,7 @@ README = Path(__file__).parents[1] / "README.md"
 def printed_by_example(number):
     """What an example of the README prints when it runs as printed, warnings being errors."""
     examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     command = [sys.executable, "-W", "error", "-c", examples[number]]
     run = subprocess.run(command, check=False, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -28,8 +28,17 @@ def test_first_model_runs():
     assert float(accuracy.group(1)) > 0.86
 
 
-def test_three_owners_run():
-    """The second example prints the statement and an owner's ledger."""
+def test_a_private_model_runs():
+    """The second example is accurate, too, and prints its statement."""
     output = printed_by_example(1)
+    accuracy = re.match(r"accuracy on unseen people: (0\.\d{3})\n", output)
+    assert accuracy, output
+    assert float(accuracy.group(1)) > 0.84
+    assert "differential privacy with epsilon = 1 and delta = 0.000001" in " ".join(output.split())
+
+
+def test_three_owners_run():
+    """The third example prints the statement and an owner's ledger."""
+    output = printed_by_example(2)
     assert output.startswith("Trained with horizontal.secure_sum by 3 owners of rows.\n")
     assert "\nLedger of a\n" in output

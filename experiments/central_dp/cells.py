@@ -12,7 +12,7 @@ import json
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +73,34 @@ class Result:
     when: str = ""
 
     def to_line(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """One line of JSON, without what is as usual."""
+        return json.dumps({**_unusual(self), "cell": _unusual(self.cell)}, separators=(",", ":"))
 
     @classmethod
     def from_line(cls, line: str) -> Result:
         """The inverse of `to_line`."""
         data = json.loads(line)
         cell = data.pop("cell")
-        cell["curve"] = tuple(cell["curve"])
-        data["curve"] = {int(trees): measures for trees, measures in data["curve"].items()}
+        cell["curve"] = tuple(cell.get("curve", ()))
+        data["curve"] = {int(trees): measures for trees, measures in data.get("curve", {}).items()}
         return cls(cell=Cell(**cell), **data)
+
+
+def _unusual(thing: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults; numbers that were measured, to six digits."""
+    out: dict[str, Any] = {}
+    for own in fields(thing):
+        value = getattr(thing, own.name)
+        usual = own.default_factory() if own.default_factory is not MISSING else own.default
+        if value != usual:
+            out[own.name] = value if isinstance(thing, Cell) else _rounded(value)
+    return out
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def run_cell(cell: Cell) -> Result:

@@ -65,14 +65,14 @@ class Outcome:
 # --- Hedgerow --------------------------------------------------------------------------------------------------------
 
 
-def central(protocol: str) -> Callable[[Problem], Outcome]:
-    """`central.dpboost` and its baselines."""
+def central(protocol: str, **always: Any) -> Callable[[Problem], Outcome]:
+    """`central.dpboost` and its baselines; `always` are settings that make a method of its own."""
 
     def run(problem: Problem) -> Outcome:
         from hedgerow.protocols.central_dp.fit import fit_central
         from hedgerow.protocols.central_dp.settings import DPBoostSettings
 
-        wishes = dict(problem.settings)
+        wishes = {**problem.settings, **always}
         count_filtered = wishes.pop("count_filtered", False)
         epsilon = math.inf if problem.epsilon is None else problem.epsilon
         settings = DPBoostSettings(protocol=protocol, epsilon=epsilon, **wishes)
@@ -172,6 +172,7 @@ def _peer(run: peer_methods.Peer) -> Callable[[Problem], Outcome]:
 
 METHODS: dict[str, Callable[[Problem], Outcome]] = {
     **{name: central(name) for name in ("central.dpboost", "central.sequential", "central.parallel", "central.plain")},
+    "central.dpboost without filtering": central("central.dpboost", filtering=False),
     "central.gaussian": gaussian,
     "engine": engine,
     "constant": constant,

@@ -25,6 +25,12 @@ from hedgerow.parameters import accepts_aliases
 CLASSIFIER_LOSSES = ("logistic", "softmax", "squared")
 """The squared loss on labels -1 and 1 is how DPBoost classifies (`private_estimators.py`)."""
 
+PRIVATE_ESTIMATORS = (
+    "DPBoostClassifier",
+    "DPBoostRegressor",
+    "PrivateBoostingClassifier",
+    "PrivateBoostingRegressor",
+)
 REGRESSOR_LOSSES = ("squared", "poisson")
 
 
@@ -294,7 +300,7 @@ def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
     """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement."""
     ensemble = Ensemble.load(path)
     kind: type[BoostedTreesClassifier | BoostedTreesRegressor]
-    if "privacy" in ensemble.meta:
+    if ensemble.meta.get("estimator") in PRIVATE_ESTIMATORS:
         from hedgerow.private_estimators import private_kind
 
         kind = private_kind(ensemble)

@@ -243,9 +243,9 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
     which is not private. For better models under (epsilon, delta) use `PrivateBoostingClassifier`.
 
     >>> from hedgerow import DPBoostClassifier, Schema
-    >>> schema = Schema.from_public(bounds={"age": (0, 120)}, classes=["no", "yes"])
+    >>> schema = Schema.from_public(bounds={"x0": (0, 120)}, classes=["no", "yes"])
     >>> model = DPBoostClassifier(epsilon=1.0, schema=schema, max_iter=5)
-    >>> model.fit({"age": [30.0, 40.0, 50.0] * 20}, ["no", "no", "yes"] * 20).privacy_statement().epsilon <= 1.0
+    >>> model.fit([[30.0], [40.0], [50.0]] * 20, ["no", "no", "yes"] * 20).privacy_statement().epsilon <= 1.0
     True
     """
 
@@ -372,13 +372,13 @@ class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
 
     Noisy class histograms give bins, ten passes over the columns give one smoothed function each, and random oblivious
     trees add what columns say together; all noise is Gaussian on whole numbers, accounted exactly. There is nothing to
-    tune: every constant follows from public or released numbers (docs/protocols/central_dp.md). `policy` names other
-    ways, for study; the parameters from `max_iter` to `subsample` are theirs.
+    tune: every constant follows from public or released numbers (docs/protocols/central_gaussian.md). `policy` names
+    other ways, for study; the parameters from `max_iter` to `subsample` are theirs.
 
     >>> from hedgerow import PrivateBoostingClassifier, Schema
-    >>> schema = Schema.from_public(bounds={"age": (0, 120)}, classes=["no", "yes"])
+    >>> schema = Schema.from_public(bounds={"x0": (0, 120)}, classes=["no", "yes"])
     >>> model = PrivateBoostingClassifier(epsilon=1.0, delta=1e-6, schema=schema)
-    >>> model.fit({"age": [30.0, 40.0, 50.0] * 20}, ["no", "no", "yes"] * 20).privacy_statement().epsilon <= 1.0
+    >>> model.fit([[30.0], [40.0], [50.0]] * 20, ["no", "no", "yes"] * 20).privacy_statement().epsilon <= 1.0
     True
     """
 
@@ -457,14 +457,8 @@ class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
 
 def private_kind(ensemble: Ensemble) -> type[BoostedTreesClassifier | BoostedTreesRegressor]:
     """The estimator that a private model belongs to."""
-    kinds: dict[str, type[BoostedTreesClassifier | BoostedTreesRegressor]] = {
-        kind.__name__: kind
-        for kind in (DPBoostClassifier, DPBoostRegressor, PrivateBoostingClassifier, PrivateBoostingRegressor)
-    }
-    name = ensemble.meta.get("estimator")
-    if name not in kinds:
-        raise ModelFileError(f"a private model of an unknown estimator, {name!r}")
-    return kinds[name]
+    kinds = (DPBoostClassifier, DPBoostRegressor, PrivateBoostingClassifier, PrivateBoostingRegressor)
+    return {kind.__name__: kind for kind in kinds}[ensemble.meta["estimator"]]
 
 
 def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:

@@ -130,7 +130,7 @@ class Schema:
         beside it takes precedence. Never pass the rows to be protected: their bounds are secrets.
         """
         if isinstance(table, Mapping):
-            raise InvalidParameter("bounds and levels are given by name: Schema.from_public(bounds={...}, levels={...})")
+            raise InvalidParameter("bounds and levels are given by name: from_public(bounds={...}, levels={...})")
         if table is not None:
             read = _describe(table, label)
             stated = {*(bounds or {}), *(levels or {})}

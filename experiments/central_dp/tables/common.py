@@ -14,13 +14,16 @@ from experiments.central_dp.show import Line, Panel, Summary, bold_best, plot, s
 SETTINGS: dict[str, Any] = {"max_depth": 6, "learning_rate": 0.1, "l2": 0.1, "loss": "squared"}
 PRIVATE = ("central.dpboost", "central.sequential", "central.parallel")
 PLAIN = "central.plain"
+UNFILTERED = "central.dpboost without filtering"
 CONSTANT = "constant"
 GAUSSIAN = "central.gaussian"
 DELTA = 1e-5
+SHOWN = (*PRIVATE, UNFILTERED, GAUSSIAN)
 SHORT = {
     "central.dpboost": "DPBoost",
     "central.sequential": "SEQ",
     "central.parallel": "PARA",
+    "central.dpboost without filtering": "DPBoost without filtering",
     "central.plain": "NP (no privacy)",
     "constant": "constant",
     "central.gaussian": "central.gaussian, delta 1e-5",
@@ -32,7 +35,7 @@ MEASURE_NAMES = {"error": "test error", "rmse": "test RMSE"}
 def four_methods(
     datasets: Sequence[str], epsilons: Sequence[float], folds: int, n_trees: int, rows: int | None = None
 ) -> list[Cell]:
-    """DPBoost with one ensemble, its two baselines, and the engine without privacy."""
+    """DPBoost with one ensemble, with and without filtering, its two baselines, and the engine without privacy."""
     settings = {**SETTINGS, "n_trees": n_trees, "trees_per_ensemble": n_trees}
     cells: list[Cell] = []
     for dataset in datasets:
@@ -41,7 +44,7 @@ def four_methods(
             cells.append(Cell(dataset, CONSTANT, None, split=fold, rows=rows, settings={"n_trees": n_trees}))
             cells += [
                 Cell(dataset, method, epsilon, split=fold, rows=rows, settings=settings)
-                for method in PRIVATE
+                for method in (*PRIVATE, UNFILTERED)
                 for epsilon in epsilons
             ]
     return cells
@@ -71,7 +74,7 @@ def report_four(results: Sequence[Result], picture: Path, link: str) -> str:
         rows = method_summaries(some, measure)
         epsilons = sorted({e for row in rows.values() for e in row if e is not None})
         lines = []
-        for method in (*PRIVATE, GAUSSIAN):
+        for method in SHOWN:
             if method not in rows:
                 continue
             cells = []
@@ -105,7 +108,7 @@ def _panel(
     flat: dict[str, Summary],
 ) -> Panel:
     panel = Panel(dataset, MEASURE_NAMES[measure])
-    for method in (*PRIVATE, GAUSSIAN):
+    for method in SHOWN:
         if method not in rows:
             continue
         found = [(e, rows[method][e]) for e in epsilons if e in rows.get(method, {})]
@@ -122,29 +125,30 @@ def line_of(label: str, points: Sequence[tuple[float, Summary]]) -> Line:
 
 def count_wins(results: Sequence[Result]) -> str:
     """Of all (dataset, epsilon): where DPBoost has the lower mean than each rival, and by more than the noise."""
-    lines = []
-    for rival in (*PRIVATE[1:], CONSTANT):
-        better, clearly, worse, clearly_worse, worse_where = 0, 0, 0, 0, []
-        for dataset in dataset_order(results):
-            measure = main_measure(TASKS[dataset])
-            rows = method_summaries([r for r in results if r.cell.dataset == dataset], measure)
-            for epsilon, ours in rows.get(PRIVATE[0], {}).items():
-                theirs = rows.get(rival, {}).get(None if rival == CONSTANT else epsilon)
-                if theirs is None:
-                    continue
+    pairs = [(PRIVATE[0], rival) for rival in (*PRIVATE[1:], CONSTANT)]
+    pairs += [(UNFILTERED, rival) for rival in (PRIVATE[0], PRIVATE[2], CONSTANT)]
+    pairs += [(GAUSSIAN, rival) for rival in (PRIVATE[0], UNFILTERED, CONSTANT)]
+    return "\n".join(line for ours, theirs in pairs if (line := _compared(results, ours, theirs)))
+
+
+def _compared(results: Sequence[Result], one: str, other: str) -> str:
+    gaps: dict[str, tuple[float, bool]] = {}
+    for dataset in dataset_order(results):
+        rows = method_summaries([r for r in results if r.cell.dataset == dataset], main_measure(TASKS[dataset]))
+        for epsilon, ours in sorted(rows.get(one, {}).items(), key=lambda item: item[0] or 0.0):
+            theirs = rows.get(other, {}).get(None if other == CONSTANT else epsilon)
+            if theirs is not None:
+                noise = 2 * (ours.error**2 + theirs.error**2) ** 0.5
                 gap = theirs.mean - ours.mean
-                beyond = min(ours.n, theirs.n) > 1 and abs(gap) > 2 * (ours.error**2 + theirs.error**2) ** 0.5
-                better += gap > 0
-                worse += gap <= 0
-                clearly += gap > 0 and beyond
-                clearly_worse += gap < 0 and beyond
-                if gap <= 0:
-                    worse_where.append(f"{dataset} at {epsilon:g}")
-        where = "" if not worse_where else f" Not lower: {', '.join(worse_where)}."
-        if not better + worse:
-            continue
-        lines.append(
-            f"- DPBoost against {SHORT[rival]}: lower mean in {better} of {better + worse} cells, by more than two "
-            f"standard errors in {clearly}; higher by more than two in {clearly_worse}.{where}"
-        )
-    return "\n".join(lines)
+                gaps[f"{dataset} at {epsilon:g}"] = (gap, min(ours.n, theirs.n) > 1 and abs(gap) > noise)
+    if not gaps:
+        return ""
+    lower = [where for where, (gap, _) in gaps.items() if gap > 0]
+    clearly = sum(gap > 0 and beyond for gap, beyond in gaps.values())
+    clearly_not = sum(gap <= 0 and beyond for gap, beyond in gaps.values())
+    others = ", ".join(where for where in gaps if where not in lower)
+    return (
+        f"- {SHORT[one]} against {SHORT[other]}: lower mean in {len(lower)} of {len(gaps)} cells, by more than two "
+        f"standard errors in {clearly}; higher by more than two in {clearly_not}."
+        + (f" Not lower: {others}." if others else "")
+    )

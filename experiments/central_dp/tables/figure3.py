@@ -9,7 +9,15 @@ from experiments.central_dp.cells import Cell, Result, grouped
 from experiments.central_dp.datasets import TASKS
 from experiments.central_dp.objective import main_measure
 from experiments.central_dp.show import Line, Panel, plot, summary, table
-from experiments.central_dp.tables.common import MEASURE_NAMES, PLAIN, PRIVATE, SETTINGS, SHORT, dataset_order
+from experiments.central_dp.tables.common import (
+    MEASURE_NAMES,
+    PLAIN,
+    PRIVATE,
+    SETTINGS,
+    SHORT,
+    UNFILTERED,
+    dataset_order,
+)
 
 N_TREES, PER_ENSEMBLE, EPSILON_PER_ENSEMBLE = 1000, 50, 5.0
 CURVE = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000)
@@ -32,7 +40,7 @@ def growing(folds: dict[str, int], n_trees: int, per_ensemble: int) -> list[Cell
         Cell(dataset, method, None if method == PLAIN else epsilon, split=fold, settings=settings, curve=curve)
         for dataset, n_folds in folds.items()
         for fold in range(n_folds)
-        for method in (PLAIN, *PRIVATE)
+        for method in (PLAIN, *PRIVATE, UNFILTERED)
     ]
 
 
@@ -48,7 +56,7 @@ def report_growing(results: Sequence[Result], picture: Path, link: str) -> str:
         measure = main_measure(TASKS[dataset])
         panel, rows, about = Panel(dataset, MEASURE_NAMES[measure], x_label="trees", log_x=True), [], ""
         by_method = grouped([r for r in results if r.cell.dataset == dataset], "method")
-        for method in (*PRIVATE, PLAIN):
+        for method in (*PRIVATE, UNFILTERED, PLAIN):
             some = by_method.get((method,), [])
             if not some:
                 continue

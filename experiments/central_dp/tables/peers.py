@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,20 +41,22 @@ def cells(*, quick: bool) -> list[Cell]:
 
 def report(results: Sequence[Result], folder: Path, link: str) -> str:
     """Per dataset: AUC, the winner of each column, median seconds."""
-    parts, panels = [f"![AUC against epsilon]({link}/peers.png)", ""], []
+    parts: list[str] = []
+    panels, winners = [], Counter[str]()
     for dataset in dataset_order(results):
         some = [result for result in results if result.cell.dataset == dataset]
         rows = method_summaries(some, "auc")
         epsilons = sorted({e for row in rows.values() for e in row if e is not None})
         panel, lines = Panel(dataset, "AUC", log_x=True, lowest=0.5), []
+        best_of = {epsilon: bold_best(rows, epsilon, METHODS, lowest=False) for epsilon in epsilons}
+        winners.update(name for name in best_of.values() if name is not None)
         for method in METHODS:
             if method not in rows:
                 continue
             cells_shown = []
             for epsilon in epsilons:
-                best = bold_best(rows, epsilon, METHODS, lowest=False)
                 text = str(rows[method].get(epsilon, "-"))
-                cells_shown.append(f"**{text}**" if method == best else text)
+                cells_shown.append(f"**{text}**" if method == best_of[epsilon] else text)
             seconds = statistics.median(result.seconds for result in some if result.cell.method == method)
             lines.append([method, *cells_shown, f"{seconds:.2f}"])
             found = sorted((e, s) for e, s in rows[method].items() if e is not None)
@@ -63,7 +66,7 @@ def report(results: Sequence[Result], folder: Path, link: str) -> str:
             panel.lines.append(Line("engine, not private", epsilons, [plain.mean] * len(epsilons), dashed=True))
         panels.append(panel)
         runs = max(len(group) for group in grouped(some, "method", "epsilon").values())
-        how = "official split, seeds of noise" if dataset == "adult" else "random splits"
+        how = "seeds of noise on the official split" if dataset == "adult" else "random splits"
         parts += [
             f"**{dataset}**, AUC, {runs} {how}; not private: {'-' if plain is None else plain}",
             "",
@@ -71,4 +74,6 @@ def report(results: Sequence[Result], folder: Path, link: str) -> str:
             "",
         ]
     plot(panels, folder / "peers.png", columns=2)
-    return "\n".join(parts)
+    won = ", ".join(f"{name} in {n}" for name, n in winners.most_common())
+    head = [f"![AUC against epsilon]({link}/peers.png)", "", f"Highest mean of {winners.total()} cells: {won}.", ""]
+    return "\n".join(head + parts)

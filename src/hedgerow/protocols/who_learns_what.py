@@ -20,6 +20,11 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Public
+from hedgerow.protocols import central_dp
+from hedgerow.protocols.central_dp.plan import planned_event
+from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central_dp.words import statement_of
+from hedgerow.protocols.private_boosting import central
 from hedgerow.protocols.protocol import Protocol, Request, find, names
 from hedgerow.schema import Schema
 from hedgerow.transport.frames import Message, registered
@@ -101,6 +106,7 @@ def page() -> str:
     parts = ["# Who learns what", origin]
     protocols = [find(name) for name in names()]
     parts += _legend([disclosure_of(kind) for protocol in protocols for kind in messages_of(protocol)])
+    parts += _central()
     for protocol in protocols:
         parts += _section(protocol)
     return "\n\n".join(parts) + "\n"
@@ -110,6 +116,28 @@ def _legend(disclosures: Iterable[Disclosure]) -> list[str]:
     """What the words for protection mean, by the classes they come from."""
     meaning = {d.protection: _first_paragraph(inspect.getdoc(type(d)) or "") for d in disclosures}
     return ["How something is protected:", _table(("protection", "meaning"), meaning.items())]
+
+
+def _central() -> list[str]:
+    """The protocols for one table, in which no message is sent: who gets what in the end."""
+    owner = "everything: the table is its own"
+    pure = "about one row, only what epsilon allows"
+    rows = [
+        ("`central.gaussian`", owner, "about one row, only what (epsilon, delta) allows"),
+        ("`central.dpboost`, `central.sequential`, `central.parallel`", owner, pure),
+        ("`central.plain`", owner, "no limit: the model may remember rows"),
+    ]
+    schema = Schema.from_public(bounds={"age": (0, 120)}, classes=[0, 1])
+    settings = DPBoostSettings(epsilon=1.0)
+    stated = statement_of(settings, schema, planned_event(settings, schema), None)
+    return [
+        "## central: one table, a model to be released",
+        "One party holds all rows and trains. No message is sent before the model is handed out, with its statement.",
+        _table(("protocol", "what the owner learns", "what those learn who get the model"), rows),
+        *(_paragraphs(inspect.getdoc(module) or "")[-1] for module in (central, central_dp)),
+        "What a training with `central.dpboost` and epsilon = 1 states in the end:",
+        _quoted(str(stated)),
+    ]
 
 
 def _section(protocol: Protocol) -> list[str]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.private_boosting import rows as rows_module
+from hedgerow.protocols.private_boosting.kernels import find_leaves
 from hedgerow.protocols.private_boosting.requests import COUNT_UNIT, UNIT, SumRequest, record_sensitivity_squared
 from hedgerow.protocols.private_boosting.rows import PrivateRows, encoded_labels, loss_of
 from hedgerow.schema import Schema
@@ -42,6 +43,24 @@ def start(loss, number=0, feature=0, **fields):
     """The first request of training: bins are cells."""
     options = {"bins": IDENTITY, "base_score": -0.7, "centre": 0.1, "spread": 0.3} | fields
     return ask("bin_sums", loss, number, features=np.array([feature], np.int32), update="start", **options)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [[], range(256), [0], [255], range(40, 200), range(41), range(17, 256), [*range(9), *range(200, 256)],
+     range(1, 256), range(255), [3, 5], range(0, 256, 2)],
+)  # fmt: skip
+def test_leaves_are_looked_up_or_compared(right):
+    """Codes that go right in one run, around the end, in several runs, all or none: the leaf is that of the table."""
+    codes = np.tile(np.arange(256, dtype=np.uint8), (2, 3))
+    bits = np.zeros((3, 256), np.uint8)
+    bits[[0, 2], np.array(right, int)[:, np.newaxis]] = 1
+    bits[1] = np.random.default_rng(0).integers(0, 2, 256)
+    leaves = np.full(768, 99, np.uint8)
+    find_leaves(codes, np.array([0, 1, 0], np.int32), bits, 5, 700, leaves)
+    wanted = 4 * bits[0][codes[0]] + 2 * bits[1][codes[1]] + bits[2][codes[0]]
+    assert leaves[5:700].tolist() == wanted[5:700].tolist()
+    assert set(leaves[:5]) == set(leaves[700:]) == {99}
 
 
 def slow_sums(positions, scores, labels, loss, clip, n):

@@ -192,7 +192,7 @@ def _statement(settings: GaussianSettings, training: Training, event: Event, n_c
     accountant = training.budget.accountant
     return PrivacyStatement(
         protocol=PROTOCOL,
-        epsilon=training.budget.spent,
+        epsilon=settings.epsilon,  # not what was spent: that may be less, but depends on what was released
         delta=settings.delta,
         adjacency=accountant.adjacency,
         event=event,

@@ -1,6 +1,7 @@
 """Kernels over one owner's rows: positions in, exact whole-number sums out.
 
-Every sum is of integers, so neither the order of rows nor their division into ranges matters.
+Every sum is of integers, so neither the order of rows nor their division into ranges matters. Loops run over slices
+from 0: the compiler then knows that no index is negative (those count from the end), and makes them twice as fast.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ def add_pairs(codes: Any, first: Any, second: Any, start: int, stop: int, out: A
 
     In: `codes` [rows], `first` and `second` int32 [rows]. Out: `out` [2 * cells], interleaved.
     """
-    for i in range(start, stop):
-        place = np.uint64(2) * np.uint64(codes[i])
-        out[place] += first[i]
-        out[place + np.uint64(1)] += second[i]
+    cells, ones, others = codes[start:stop], first[start:stop], second[start:stop]
+    for i in range(len(cells)):
+        place = np.uint64(2) * np.uint64(cells[i])
+        out[place] += ones[i]
+        out[place + np.uint64(1)] += others[i]
 
 
 @kernel
@@ -33,33 +35,47 @@ def find_leaves(codes: Any, features: Any, goes_right: Any, start: int, stop: in
     """The leaf of each row in an oblivious tree: one bit per level, the first level's the highest.
 
     In: `codes` [columns, rows], `features` [levels], `goes_right` [levels, 256]. Out: `leaves` [rows].
+    Mostly the codes that go right are neighbours (255 and 0 count as such); then one comparison does, for many rows at
+    a time, instead of a look into the table for each.
     """
-    for i in range(start, stop):
-        leaves[i] = 0
+    found = leaves[start:stop]
+    found[:] = 0
     for level in range(len(features)):
-        column = codes[features[level]]
+        column = codes[features[level]][start:stop]
         bit = goes_right[level]
-        for i in range(start, stop):
-            leaves[i] = (leaves[i] << np.uint8(1)) | bit[column[i]]
+        n_runs, first, length = 0, 0, 0
+        for code in range(256):
+            length += bit[code]
+            if bit[code] and not bit[(code - 1) & 255]:
+                n_runs += 1
+                first = code
+        if n_runs == 1:
+            low, size = np.uint8(first), np.uint8(length)
+            for i in range(len(found)):
+                found[i] = (found[i] << np.uint8(1)) | np.uint8(np.uint8(column[i] - low) < size)
+        else:
+            for i in range(len(found)):
+                found[i] = (found[i] << np.uint8(1)) | bit[column[i]]
 
 
 @kernel
 def add_tables(codes: Any, tables: Any, start: int, stop: int, scores: Any) -> None:
     """Scores become the sum over columns of tables[column, bin]. Out: `scores` [rows]."""
-    for i in range(start, stop):
-        scores[i] = np.float32(0.0)
+    own = scores[start:stop]
+    own[:] = np.float32(0.0)
     for j in range(len(codes)):
-        column = codes[j]
+        column = codes[j][start:stop]
         table = tables[j]
-        for i in range(start, stop):
-            scores[i] += table[column[i]]
+        for i in range(len(own)):
+            own[i] += table[column[i]]
 
 
 @kernel
 def add_scores(positions: Any, values: Any, start: int, stop: int, scores: Any) -> None:
     """values[position] is added to each row's score."""
-    for i in range(start, stop):
-        scores[i] += values[positions[i]]
+    own, places = scores[start:stop], positions[start:stop]
+    for i in range(len(own)):
+        own[i] += values[places[i]]
 
 
 @kernel
@@ -70,10 +86,11 @@ def add_gradients(positions: Any, packed: Any, clip: int, largest: int, start: i
     Whatever the packed values are, a row adds at most `clip` and at most `largest` in absolute value: the sensitivity
     rests on this loop alone.
     """
-    for i in range(start, stop):
-        gradient = -(packed[i] >> 32)
-        hessian = packed[i] & 0xFFFFFFFF
-        place = np.uint64(2) * np.uint64(positions[i])
+    own, places = packed[start:stop], positions[start:stop]
+    for i in range(len(own)):
+        gradient = -(own[i] >> 32)
+        hessian = own[i] & 0xFFFFFFFF
+        place = np.uint64(2) * np.uint64(places[i])
         out[place] += min(max(gradient, -clip), clip)
         out[place + np.uint64(1)] += min(hessian, largest)
 

@@ -485,9 +485,10 @@ class ExponentialTrees(_GrownTrees):
         rho = rho_for(epsilon, delta)
         n_trees, depth = settings.n_trees or cls.N_TREES, settings.max_depth or cls.MAX_DEPTH
         whole = (1.0 - reserve) * rho
-        choices = Repeated(Exponential(1.0, cls._choice_epsilon(whole, n_trees * depth)), n_trees * depth)
-        rest = rho - n_trees * depth * choices.event.epsilon**2 / 8.0  # type: ignore[attr-defined]
-        return Composed((choices, Gaussian(math.sqrt(2.0 * rest) * (1.0 + 1e-9), 1.0)))
+        n_choices = n_trees * depth
+        choice = Exponential(1.0, cls._choice_epsilon(whole, n_choices))
+        rest = rho - n_choices * choice.epsilon**2 / 8.0
+        return Composed((Repeated(choice, n_choices), Gaussian(math.sqrt(2.0 * rest) * (1.0 + 1e-9), 1.0)))
 
     @staticmethod
     def _choice_epsilon(rho: float, choices: int) -> float:

@@ -284,7 +284,7 @@ class Recipe(Training):
         """A last Newton step for the base score, per output, from gradients that are hardly clipped, if at all.
 
         Clipped gradients pull the mean of the predictions away from that of the labels. One sum over all rows, in the
-        left leaf of a tree that sends nobody right, is far above the noise even for a small share of the budget.
+        left leaf of a tree that sends nobody right, tells by how much, for a small share of the budget.
         """
         sums = yield self._request(
             "leaf_sums", 4 * self.n_outputs, SHARES[self.loss][4], 1, MEAN_CLIP[self.loss],
@@ -392,4 +392,5 @@ class _RandomTrees:
 def _starts(table: Floats, bins: Bins) -> Floats:
     """Where each bin begins, in `order_of`, on a line from 0 to 1 that is shared out by `split_shares`."""
     ends = np.cumsum(split_shares(table, bins))
-    return np.concatenate([[0.0], ends[:-1]]) / ends[-1]  # type: ignore[no-any-return]
+    starts: Floats = np.concatenate([[0.0], ends[:-1]]) / ends[-1]
+    return starts

@@ -115,7 +115,7 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
 
     model = recipe.run(release)
     model.meta["privacy"] = {
-        "epsilon": recipe.accountant.epsilon(delta),
+        "epsilon": epsilon,  # checked; what was spent may be less, but depends on what was released
         "delta": delta,
         "asked": [epsilon, delta],
         "adjacency": "add or remove one row of one owner",
