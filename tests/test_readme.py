@@ -34,7 +34,7 @@ def test_a_private_model_runs():
     accuracy = re.match(r"accuracy on unseen people: (0\.\d{3})\n", output)
     assert accuracy, output
     assert float(accuracy.group(1)) > 0.84
-    assert "differential privacy with epsilon = 1 and delta = 0.000001" in " ".join(output.split())
+    assert "differential privacy with epsilon = 1 and delta = 1e-6" in " ".join(output.split())
 
 
 def test_three_owners_run():
