@@ -10,6 +10,7 @@ from hedgerow.privacy.events import Event
 from hedgerow.privacy.statement import ASSUMPTIONS, PrivacyStatement, Stage
 from hedgerow.protocols.central_dp.bins import counted_columns
 from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.measured import audit_of
 from hedgerow.schema import Schema
 
 _CHOICE = {"exponential": "exponential mechanism", "permute_and_flip": "permute-and-flip"}
@@ -39,6 +40,7 @@ def statement_of(settings: DPBoostSettings, schema: Schema, event: Event, n_clip
         accountant=BasicComposition.NAME,
         assumptions=(*ASSUMPTIONS, *_assumptions(settings)),
         not_private=reasons,
+        audit=audit_of(settings.protocol, settings.epsilon) if settings.adjacency == "add_remove" else None,
         facts=_facts(settings, n_clipped),
     )
 

@@ -25,6 +25,7 @@ from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
 from hedgerow.privacy.statement import PrivacyStatement, Stage
 from hedgerow.protocols.central_dp.fit import CentralFit
+from hedgerow.protocols.measured import audit_of
 from hedgerow.protocols.private_boosting.growing import GrowingRows, NodeRequest
 from hedgerow.protocols.private_boosting.policies import POLICIES, Policy, PolicySettings
 from hedgerow.protocols.private_boosting.recipe import PASSES, SHARES, Recipe
@@ -199,6 +200,7 @@ def _statement(settings: GaussianSettings, training: Training, event: Event, n_c
         stages=tuple(_stages(settings, training)),
         accountant=accountant.description,
         not_private=(NO_NOISE,) if math.isinf(settings.epsilon) else (),
+        audit=audit_of(PROTOCOL, settings.epsilon) if settings.policy == "smooth_then_trees" else None,
         facts=facts,
     )
 
