@@ -392,7 +392,7 @@ def test_defaults_are_those_of_the_settings_and_of_the_reference():
     settings, model = DPBoostSettings(epsilon=1.0), DPBoostClassifier()
     assert (settings.n_trees, settings.l2) == (model.max_iter, model.l2_regularization)
     for name in ("max_depth", "learning_rate", "trees_per_ensemble", "loss", "assignment", "binning", "max_bins",
-                 "selection", "protocol"):  # fmt: skip
+                 "filtering", "selection", "protocol"):  # fmt: skip
         assert getattr(settings, name) == getattr(model, name), name
     assert GaussianSettings(epsilon=1.0, delta=1e-6).policy == PrivateBoostingClassifier().policy
 

@@ -204,6 +204,7 @@ class _DPBoost(_Private):
     assignment: str
     binning: str
     selection: str
+    filtering: bool | None
 
     def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
         settings = DPBoostSettings(
@@ -219,6 +220,7 @@ class _DPBoost(_Private):
             binning=self.binning,  # type: ignore[arg-type]  # as above
             max_bins=self.max_bins,
             selection=self.selection,  # type: ignore[arg-type]  # as above
+            filtering=self.filtering,
         )
 
         def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
@@ -266,6 +268,7 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
         binning: str = "public",
         max_bins: int = 32,
         selection: str = "exponential",
+        filtering: bool | None = None,
         bounds: Bounds = "public",
         budget: Dataset | None = None,
         n_jobs: int | None = None,
@@ -285,6 +288,7 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
         self.binning = binning
         self.max_bins = max_bins
         self.selection = selection
+        self.filtering = filtering
         self.bounds = bounds
         self.budget = budget
         self.n_jobs = n_jobs
@@ -311,6 +315,7 @@ class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
         binning: str = "public",
         max_bins: int = 32,
         selection: str = "exponential",
+        filtering: bool | None = None,
         bounds: Bounds = "public",
         budget: Dataset | None = None,
         n_jobs: int | None = None,
@@ -329,6 +334,7 @@ class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
         self.binning = binning
         self.max_bins = max_bins
         self.selection = selection
+        self.filtering = filtering
         self.bounds = bounds
         self.budget = budget
         self.n_jobs = n_jobs

@@ -119,7 +119,7 @@ class NaiveDPBoost:
             return q
         bound = STEPS if settings.loss == "squared" else STEPS // 2
         if abs(q) > bound:
-            return None if settings.filtering else (bound if q > 0 else -bound)
+            return None if settings.filters else (bound if q > 0 else -bound)
         return q
 
     def _value(self, tree: Nested, row: tuple[int, ...]) -> float:

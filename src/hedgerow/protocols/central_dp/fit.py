@@ -200,4 +200,4 @@ def _gradient_limit(settings: DPBoostSettings) -> tuple[int, bool]:
     """
     if settings.protocol == "central.sequential" and math.isinf(settings.epsilon):
         return round(2.0 * settings.gradient_bound * 2**GRADIENT_BITS), False
-    return round(settings.gradient_bound * 2**GRADIENT_BITS), settings.filtering
+    return round(settings.gradient_bound * 2**GRADIENT_BITS), settings.filters

@@ -34,8 +34,10 @@ SMALLEST_CLIP = 1e-100
 class DPBoostSettings:
     """One training of `central.dpboost` or of one of its baselines. Shares are of the whole epsilon.
 
-    `filtering=False` clips gradients to g* instead of leaving their records out, and `leaf_clipping=False` lets leaves
-    be as they are: both for studies of what these two steps are worth, and both as private as the rest.
+    `filtering=True` leaves records with gradients beyond g* out of a tree, as the paper has it; False clips the
+    gradients instead, which is as private and keeps the records that are still wrong. None: clip, but filter in the
+    baselines.
+    `leaf_clipping=False` lets leaves be as they are, for studies of what that step is worth; as private as the rest.
     `gain="centred"` uses a smaller bound on the sensitivity of choices than the paper's (privacy/sensitivity.py);
     the baselines always have the paper's.
     """
@@ -55,7 +57,7 @@ class DPBoostSettings:
     selection: Selection = "exponential"
     clipped_count_share: float = 0.01
     leaf_share: float = 0.5
-    filtering: bool = True
+    filtering: bool | None = None
     leaf_clipping: bool = True
     gain: Gain = "centred"
 
@@ -106,9 +108,10 @@ class DPBoostSettings:
             if getattr(self, name) not in get_args(kind):
                 known = ", ".join(repr(value) for value in get_args(kind))
                 raise InvalidParameter(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        for name in ("filtering", "leaf_clipping"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidParameter(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if not isinstance(self.leaf_clipping, bool):
+            raise InvalidParameter(f"leaf_clipping must be True or False, got {self.leaf_clipping!r}")
+        if not isinstance(self.filtering, bool | None):
+            raise InvalidParameter(f"filtering must be True, False or None, got {self.filtering!r}")
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
@@ -116,6 +119,11 @@ class DPBoostSettings:
     def adjacency(self) -> Adjacency:
         """The paper's subsets have sizes that depend on the number of records: private only where that is public."""
         return "replace_one" if self.assignment == "paper" else "add_remove"
+
+    @property
+    def filters(self) -> bool:
+        """Whether records with gradients beyond g* are left out; else their gradients are clipped."""
+        return self.protocol != "central.dpboost" if self.filtering is None else self.filtering
 
     @property
     def noisy(self) -> bool:
