@@ -172,7 +172,8 @@ def _peer(run: peer_methods.Peer) -> Callable[[Problem], Outcome]:
 
 METHODS: dict[str, Callable[[Problem], Outcome]] = {
     **{name: central(name) for name in ("central.dpboost", "central.sequential", "central.parallel", "central.plain")},
-    "central.dpboost without filtering": central("central.dpboost", filtering=False),
+    "central.dpboost with filtering": central("central.dpboost", filtering=True),
+    "central.parallel without filtering": central("central.parallel", filtering=False),
     "central.gaussian": gaussian,
     "engine": engine,
     "constant": constant,

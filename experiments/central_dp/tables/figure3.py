@@ -11,6 +11,7 @@ from experiments.central_dp.objective import main_measure
 from experiments.central_dp.show import Line, Panel, plot, summary, table
 from experiments.central_dp.tables.common import (
     MEASURE_NAMES,
+    PAPERS,
     PLAIN,
     PRIVATE,
     SETTINGS,
@@ -40,7 +41,7 @@ def growing(folds: dict[str, int], n_trees: int, per_ensemble: int) -> list[Cell
         Cell(dataset, method, None if method == PLAIN else epsilon, split=fold, settings=settings, curve=curve)
         for dataset, n_folds in folds.items()
         for fold in range(n_folds)
-        for method in (PLAIN, *PRIVATE, UNFILTERED)
+        for method in (PLAIN, *PRIVATE, PAPERS, UNFILTERED)
     ]
 
 
@@ -56,7 +57,7 @@ def report_growing(results: Sequence[Result], picture: Path, link: str) -> str:
         measure = main_measure(TASKS[dataset])
         panel, rows, about = Panel(dataset, MEASURE_NAMES[measure], x_label="trees", log_x=True), [], ""
         by_method = grouped([r for r in results if r.cell.dataset == dataset], "method")
-        for method in (*PRIVATE, UNFILTERED, PLAIN):
+        for method in (*PRIVATE, PAPERS, UNFILTERED, PLAIN):
             some = by_method.get((method,), [])
             if not some:
                 continue

@@ -13,9 +13,9 @@ from experiments.central_dp.tables.common import EPSILONS, MEASURE_NAMES, SETTIN
 
 DATASETS = ("abalone", "protein_casp", "synthetic_reg", "adult", "cod_rna", "covtype")
 VARIANTS = {
-    (True, True): "both (DPBoost)",
-    (False, True): "no filtering",
-    (True, False): "no leaf clipping",
+    (True, True): "filtering and leaf clipping (the paper)",
+    (False, True): "leaf clipping alone (DPBoost here)",
+    (True, False): "filtering alone",
     (False, False): "neither",
 }
 
