@@ -353,6 +353,40 @@ class _Gaussian(_Private):
     delta: float
     policy: str
 
+    @accepts_aliases
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        schema: Schema | None = None,
+        policy: str = "smooth_then_trees",
+        max_iter: int | None = None,
+        max_depth: int | None = None,
+        learning_rate: float | None = None,
+        l2_regularization: float | None = None,
+        subsample: float = 1.0,
+        bounds: Bounds = "public",
+        budget: Dataset | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.schema = schema
+        self.policy = policy
+        self.max_iter = max_iter  # type: ignore[assignment]  # None: by the rule
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate  # type: ignore[assignment]  # as above
+        self.l2_regularization = l2_regularization  # type: ignore[assignment]  # as above
+        self.subsample = subsample
+        self.bounds = bounds
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
     def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
         settings = GaussianSettings(
             epsilon=self.epsilon,
@@ -388,77 +422,9 @@ class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
     True
     """
 
-    @accepts_aliases
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        schema: Schema | None = None,
-        policy: str = "smooth_then_trees",
-        max_iter: int | None = None,
-        max_depth: int | None = None,
-        learning_rate: float | None = None,
-        l2_regularization: float | None = None,
-        subsample: float = 1.0,
-        bounds: Bounds = "public",
-        budget: Dataset | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.schema = schema
-        self.policy = policy
-        self.max_iter = max_iter  # type: ignore[assignment]  # None: by the rule
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate  # type: ignore[assignment]  # as above
-        self.l2_regularization = l2_regularization  # type: ignore[assignment]  # as above
-        self.subsample = subsample
-        self.bounds = bounds
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
-
 
 class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
     """The same for numbers between public bounds; predictions never leave them."""
-
-    @accepts_aliases
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        schema: Schema | None = None,
-        policy: str = "smooth_then_trees",
-        max_iter: int | None = None,
-        max_depth: int | None = None,
-        learning_rate: float | None = None,
-        l2_regularization: float | None = None,
-        subsample: float = 1.0,
-        bounds: Bounds = "public",
-        budget: Dataset | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.schema = schema
-        self.policy = policy
-        self.max_iter = max_iter  # type: ignore[assignment]  # None: by the rule
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate  # type: ignore[assignment]  # as above
-        self.l2_regularization = l2_regularization  # type: ignore[assignment]  # as above
-        self.subsample = subsample
-        self.bounds = bounds
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
 
 def private_kind(ensemble: Ensemble) -> type[BoostedTreesClassifier | BoostedTreesRegressor]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-import warnings
 from fractions import Fraction
 from itertools import pairwise, product
 
@@ -41,18 +39,6 @@ class Scripted:
         number, wanted = self.numbers.pop(0)
         assert wanted == length
         return number.to_bytes(length, "little")
-
-
-@pytest.fixture(scope="module")
-def opendp():
-    """The prelude of opendp, with everything switched on that we compare with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # whatever other projects' dependencies warn of
-        prelude = pytest.importorskip("opendp.prelude")
-    prelude.enable_features("contrib")
-    yield prelude
-    # Its compiled part takes Ctrl-C over from Python when it is first used; later tests want it back.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ones(n):

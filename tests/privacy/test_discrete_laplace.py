@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-import warnings
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -37,18 +35,6 @@ class Zeros:
     def bytes(self, length):
         """So many zeros."""
         return bytes(length)
-
-
-@pytest.fixture(scope="module")
-def opendp():
-    """The prelude of opendp, with everything switched on that we compare with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # whatever other projects' dependencies warn of
-        prelude = pytest.importorskip("opendp.prelude")
-    prelude.enable_features("contrib")
-    yield prelude
-    # Its compiled part takes Ctrl-C over from Python when it is first used; later tests want it back.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def chance(coin, digits=400):

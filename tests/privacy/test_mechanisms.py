@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import signal
-import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -20,18 +18,6 @@ class NoBytes:
     def bytes(self, length):
         """Fails."""
         pytest.fail(f"{length} random bytes were drawn")
-
-
-@pytest.fixture(scope="module")
-def opendp():
-    """The prelude of opendp, with everything switched on that we compare with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # whatever other projects' dependencies warn of
-        prelude = pytest.importorskip("opendp.prelude")
-    prelude.enable_features("contrib")
-    yield prelude
-    # Its compiled part takes Ctrl-C over from Python when it is first used; later tests want it back.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # --- discrete Gaussian -----------------------------------------------------------------------------------------------

@@ -92,49 +92,54 @@ class DiscreteGaussian(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class DiscreteLaplace(Event):
+class _LaplaceNoise(Event):
+    """What both kinds of Laplace noise have in common."""
+
+    sensitivity: float
+    scale: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "scale", self.scale)
+        _check_adjacency(self, self.adjacency)
+
+    @property
+    def epsilon(self) -> float:
+        """Its pure differential privacy."""
+        return self.sensitivity / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteLaplace(_LaplaceNoise):
     """Whole-number noise with P(k) proportional to exp(-|k| / scale) on every coordinate; sensitivity in L1."""
 
     KIND: ClassVar[str] = "discrete_laplace"
 
-    sensitivity: float
-    scale: float
-    adjacency: Adjacency = "add_remove"
-
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "scale", self.scale)
-        _check_adjacency(self, self.adjacency)
-
-    @property
-    def epsilon(self) -> float:
-        """Its pure differential privacy."""
-        return self.sensitivity / self.scale
-
 
 @dataclass(frozen=True, slots=True)
-class Laplace(Event):
+class Laplace(_LaplaceNoise):
     """Laplace noise on real values: they are rounded to a public grid first, which the sensitivity (L1) allows for."""
 
     KIND: ClassVar[str] = "laplace"
 
+
+@dataclass(frozen=True, slots=True)
+class _Choice(Event):
+    """What both ways to choose have in common."""
+
     sensitivity: float
-    scale: float
+    epsilon: float
     adjacency: Adjacency = "add_remove"
 
     def __post_init__(self) -> None:
         _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "scale", self.scale)
+        _check_scale(self, "epsilon", self.epsilon)
         _check_adjacency(self, self.adjacency)
-
-    @property
-    def epsilon(self) -> float:
-        """Its pure differential privacy."""
-        return self.sensitivity / self.scale
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential(Event):
+class Exponential(_Choice):
     """A choice among public candidates with P proportional to exp(epsilon utility / (2 sensitivity)).
 
     Made once for each of several disjoint sets of records, or once for all: one record takes part in one choice.
@@ -142,30 +147,12 @@ class Exponential(Event):
 
     KIND: ClassVar[str] = "exponential"
 
-    sensitivity: float
-    epsilon: float
-    adjacency: Adjacency = "add_remove"
-
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "epsilon", self.epsilon)
-        _check_adjacency(self, self.adjacency)
-
 
 @dataclass(frozen=True, slots=True)
-class PermuteAndFlip(Event):
+class PermuteAndFlip(_Choice):
     """A choice by permute-and-flip (McKenna and Sheldon 2020), at the same epsilon never worse than the exponential."""
 
     KIND: ClassVar[str] = "permute_and_flip"
-
-    sensitivity: float
-    epsilon: float
-    adjacency: Adjacency = "add_remove"
-
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "epsilon", self.epsilon)
-        _check_adjacency(self, self.adjacency)
 
 
 @dataclass(frozen=True, slots=True)
