@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 import sys
 import warnings
 
@@ -23,18 +22,6 @@ def pld():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whatever other projects' dependencies warn of
         return pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-
-
-@pytest.fixture(scope="module")
-def opendp():
-    """The prelude of opendp, with everything switched on that we compare with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        prelude = pytest.importorskip("opendp.prelude")
-    prelude.enable_features("contrib")
-    yield prelude
-    # Its compiled part takes Ctrl-C over from Python when it is first used; later tests want it back.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.parametrize(("sensitivity", "sigma", "times"), [(1, 20.0, 50), (10, 100.0, 10), (3, 64.0, 100)])
