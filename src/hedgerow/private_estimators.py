@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,7 +60,7 @@ class _Watched(SecureRandom):
         return super().bytes(n)
 
 
-class _Private(BoostedTrees):
+class _Private(BoostedTrees, ABC):
     """What all private estimators share: the schema, the budget, the statement."""
 
     epsilon: float
@@ -111,9 +112,9 @@ class _Private(BoostedTrees):
 
     # --- what subclasses know ----------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
         """The training, and what it will cost at most; all parameters are checked here, without a look at the rows."""
-        raise NotImplementedError
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 

@@ -399,7 +399,7 @@ def _encoded_classes(values: np.ndarray, schema: Schema, where: str) -> Floats:
     plain = [int(v) if isinstance(v, float) and v.is_integer() else v for v in distinct.tolist()]
     unknown = [value for value in plain if value not in code]
     if unknown:
-        raise InvalidInput(f"{where}: label {unknown[0]!r} is none of the schema's classes {list(code)}")
+        raise InvalidInput(f"{where}: a label is none of the schema's classes {list(code)}")  # which, is not for logs
     return np.array([code[value] for value in plain])[places]
 
 
