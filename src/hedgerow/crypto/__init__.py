@@ -1,1 +1,1 @@
-"""Randomness, fixed point, masks and shares. Nothing here talks to anybody."""
+"""Randomness, fixed point, masks, shares and record linkage. Nothing here talks to anybody."""

@@ -1,0 +1,394 @@
+"""Which records do all parties hold? Private set intersection by Diffie-Hellman, for two or more parties.
+
+    anna's ids   --anna--> ka H(x) --ben--> ka kb H(x) --carla--> ka kb kc H(x) --,     each arrow blinds with the
+    ben's ids    --ben-->  kb H(x) --carla--> ...      --anna-->  ka kb kc H(x) --+--   party's key and shuffles
+    carla's ids  --carla-> kc H(x) --anna-->  ...      --ben-->   ka kb kc H(x) --'     > the comparer
+
+1. Ids become digests by an agreed rule (`hedgerow.crypto.identifiers`), digests become points (`BlindingKey.blind`).
+2. Every party's set goes once round the ring of all parties, beginning at its owner (`way_round`). Each party
+   multiplies every point with its own secret key for this run (`blind`, `reblind`) and passes the set on in a random
+   order of its own (`Stay`).
+3. The last party on each way sends the set to the comparer, one of the parties. Equal ids are now equal points. The
+   comparer finds the points that all sets have, sorts them by value, and notes in this order at which place of
+   each set they stand (`common_places`).
+4. The places of each set go back the way it came. Each party undoes its own shuffle (`Stay.restored`). The owner ends
+   up with its own rows, in an order that is the same at all parties.
+
+The group is NIST P-256, of prime order n, by the ECDH of the `cryptography` package (OpenSSL). A point is sent as its
+x coordinate: k(-P) = -(kP), so x(kP) is well defined by x(P). Every 32 bytes are either the x of exactly one pair
+P, -P, or refused. There is no small subgroup, the neutral element cannot be written, and keys are from 1 .. n - 1.
+
+H(x): the digest and a counter go through SHA-256 until the 32 bytes are an x coordinate. If SHA-256 is a random
+function, this is uniform among all x coordinates, exactly, and nobody knows a discrete logarithm of H(x).
+
+
+Who learns what, if all follow the protocol (honest but curious)
+
+    every party     the number of ids of every party; which of its own ids all parties hold, and their common order
+    the comparer    also the number of ids that any group of the parties has in common, as numbers: not which ids,
+                    not even which of its own. With two parties this is the size of the result, so nothing more
+    nobody          which of its ids some but not all of the others hold, unless the numbers leave no other possibility
+
+Parties that put together what they saw learn at most what the comparer learns: the result, and the numbers for groups.
+This holds for all parties but one, too.
+
+Why. Let K be a product of keys that holds at least one key which the observer does not know. All keys are uniform and
+independent, so K is uniform to the observer. By the decisional Diffie-Hellman assumption on P-256, and with SHA-256 as
+a random function, the points K H(x) for distinct x cannot be told from independent uniform points. (Dropping the
+sign of the y coordinate can only take from who wants to tell them apart.)
+ a. Party j receives the set of party i under K_i = k_i ... k_(j-1), indices round the ring. K_i = k_i K_(i+1) with k_i
+    in no other K_(i') between i and j, so the K_i are independent and uniform. Each is used for one set. So what j
+    receives in 2 looks like lists of uniform points, and shows their lengths only.
+ b. The comparer c also sees all sets under the product of all keys. It can divide by its own, so it has them under
+    K* = K_(c+1), which by a is uniform and independent of the other K_i: lists of uniform points, some of them equal.
+    The set of c+1 ends at c, who made that list itself. Every other set came through the shuffle of at least one other
+    party after c had it, so its places say nothing about those that c knew. What remains is which points are equal,
+    up to the order in each list: how many ids each group of parties has in common.
+ c. In 4, a party sees places after its own shuffle and computes those before it. Both name points that belong to the
+    result. The party knows them to be so, and by the common order also which of its own ids they are. It learns
+    K H(x) for some x that it knew to be in that set. This tells nothing about K H(x') by the assumption.
+ d. The common order is that of uniform points, whatever the order and the values of the ids.
+ e. All but party h together: every set was blinded with k_h and shuffled by h. They can divide by their own keys, so
+    they have k_h H(x) for all sets, in orders that h chose, and the places of the result: as in b, with c = all but h.
+
+What is not claimed
+ - Anything against a party that departs from the protocol. It may send ids that it does not hold (with a list of all
+   possible ids it learns which of them are in the result), send sets of its choice round the ring, or spoil the result.
+   What is checked: every point is in the group, numbers of points, no point twice in a set, places in range.
+ - That numbers are harmless. A small result, or one as large as a set, speaks about single persons.
+ - Constant time. OpenSSL multiplies with a secret key on P-256 in constant time where it has code for this curve
+   (x86-64, ARM64 and others), and with a Montgomery ladder elsewhere. Making H(x) takes a number of tries that depends
+   on the id, about two, and square roots in variable time. It happens at the owner, on a block of ids at a time; who
+   measures how long a block took learns a sum over that block. Sorting and normalising are not in constant time either.
+ - Erasure of keys, which Python cannot promise. A key is for one run: under one key, the same ids give the same points.
+
+Cost: a party multiplies as many points as all parties have ids together, once each, and sends 32 bytes for each. It
+holds a set as 32 bytes for each point and 8 for its place. Threads help as far as `cryptography` lets go of Python's
+lock: its recent versions do so in ECDH, which is two thirds of the time, but not while they decode a point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hedgerow.crypto.csprng import SecureRandom
+from hedgerow.crypto.identifiers import Bytes32, Duplicates, IdRule, PreparedIds, Rows, prepare_ids, sorted_runs
+from hedgerow.crypto.unshared import Unshared
+from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
+
+POINT_BYTES = 32
+BLOCK = 1 << 14
+"""Points in a block, unless told otherwise: half a megabyte, and about a second of work."""
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Number of elements of the group, a prime."""
+
+Points = Bytes32
+"""x coordinates, big-endian: uint8 [n, 32]."""
+Send = Callable[[str, str, npt.NDArray[np.generic]], None]
+"""Called with sender, receiver and what is sent."""
+
+_CURVE = ec.SECP256R1()
+_ECDH = ec.ECDH()
+_EITHER_SIGN = b"\x02"  # SEC 1: a compressed point, of the two with this x the one whose y is even
+_LABEL = b"hedgerow psi point v1"
+_MAX_TRIES = 256  # each fails with probability 1/2
+
+
+def to_point(digest: bytes) -> ec.EllipticCurvePublicKey:
+    """H: the point of a digest.
+
+    1. x = SHA-256(label, counter, digest) for counter = 0, 1, 2, ...
+    2. The first x that is on the curve: that of a uniform point, up to its sign.
+    """
+    for counter in range(_MAX_TRIES):
+        point = _decoded(hashlib.sha256(_LABEL + bytes([counter]) + digest).digest())
+        if point is not None:
+            return point
+    raise AssertionError("256 coins in a row fell on one side")
+
+
+def _decoded(x: bytes) -> ec.EllipticCurvePublicKey | None:
+    """The point with this x coordinate, None if there is none."""
+    try:
+        return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, _EITHER_SIGN + x)
+    except ValueError:
+        return None
+
+
+class BlindingKey(Unshared):
+    """A party's secret number k for one run; multiplies points with it. It cannot be stored.
+
+    `blind` and `reblind` are functions of their block alone, so blocks may come in any order and on any thread.
+    """
+
+    def __init__(self, private: ec.EllipticCurvePrivateKey) -> None:
+        super().__init__()
+        self._private = private
+
+    @classmethod
+    def generate(cls) -> BlindingKey:
+        """A new key, uniform in 1 .. n - 1, from the operating system's randomness."""
+        return cls.from_number(1 + SecureRandom().integer(ORDER - 1))
+
+    @classmethod
+    def from_number(cls, number: int) -> BlindingKey:
+        """The key of a given number; for tests, where a run has to be repeated."""
+        if not 1 <= number < ORDER:
+            raise InvalidParameter("the number of a blinding key must be between 1 and the order of the group less 1")
+        return cls(ec.derive_private_key(number, _CURVE))
+
+    def __repr__(self) -> str:
+        return "BlindingKey(hidden)"
+
+    def blind(self, digests: Bytes32, *, n_threads: int = 1) -> Points:
+        """k H(x) for a block of the party's own digests."""
+        private = self._key()
+
+        def one(digest: bytes) -> bytes:
+            return private.exchange(_ECDH, to_point(digest))
+
+        return _each(one, _checked(digests, "digests"), n_threads)
+
+    def reblind(self, points: Points, *, sender: str, n_threads: int = 1) -> Points:
+        """k P for a block of points that `sender` sent; ProtocolError if any of them is not in the group."""
+        private = self._key()
+
+        def one(x: bytes) -> bytes:
+            point = _decoded(x)
+            return b"" if point is None else private.exchange(_ECDH, point)
+
+        return _each(one, _checked(points, f"points from {sender}"), n_threads, sender)
+
+    def _key(self) -> ec.EllipticCurvePrivateKey:
+        with self._turn():  # refuses a forked process; two threads may multiply at the same time
+            return self._private
+
+
+def _each(one: Callable[[bytes], bytes], table: Bytes32, n_threads: int, sender: str = "") -> Points:
+    """`one` applied to every row, the rows dealt out in as many parts as threads."""
+    if n_threads < 1:
+        raise InvalidParameter(f"n_threads must be at least 1, got {n_threads}")
+
+    def several(part: Bytes32) -> list[bytes]:
+        data = part.tobytes()
+        return [one(data[start : start + POINT_BYTES]) for start in range(0, len(data), POINT_BYTES)]
+
+    if n_threads == 1 or len(table) < 2 * n_threads:
+        made = several(table)
+    else:
+        with ThreadPoolExecutor(n_threads) as pool:
+            made = [x for part in pool.map(several, np.array_split(table, n_threads)) for x in part]
+    if invalid := made.count(b""):
+        raise ProtocolError(f"{sender} sent {invalid} points of {len(made)} that are not in the group")
+    return np.frombuffer(b"".join(made), np.uint8).reshape(-1, POINT_BYTES)
+
+
+def _checked(table: Bytes32, what: str) -> Bytes32:
+    if not isinstance(table, np.ndarray) or table.dtype != np.uint8:
+        raise InvalidType(f"{what} must be an array of uint8, got {getattr(table, 'dtype', type(table).__name__)}")
+    if table.ndim != 2 or table.shape[1] != POINT_BYTES:
+        raise ProtocolError(f"{what} must have the shape [n, {POINT_BYTES}], got {list(table.shape)}")
+    return table
+
+
+def way_round(parties: Sequence[str], owner: str) -> tuple[str, ...]:
+    """The parties in the order in which the set of `owner` visits them: round the ring of sorted names."""
+    ring = sorted(parties)
+    if len(ring) < 2 or len(set(ring)) < len(ring):
+        raise InvalidParameter(f"records are linked among two or more parties with different names, got {ring}")
+    if owner not in ring:
+        raise InvalidParameter(f"owner must be one of {ring}, got {owner!r}")
+    start = ring.index(owner)
+    return (*ring[start:], *ring[:start])
+
+
+class Stay:
+    """One set at one party: blinded points come in block by block, and leave in a random order.
+
+    1. `put(block)`: the next points, already blinded by this party, go to places of a uniformly random permutation.
+    2. `blocks(size)`: when all have come, and not before, the points in their new order.
+    3. `restored(places)`: later, places in the new order become places in the order of arrival.
+
+    `owner` and `sender` are for errors; `n` is how many points were announced.
+    """
+
+    def __init__(self, n: int, random: SecureRandom, *, owner: str, sender: str) -> None:
+        if n < 0:
+            raise ProtocolError(f"{sender} announced {n} points of {owner}")
+        self.n = n
+        self.owner = owner
+        self.sender = sender
+        self._place = random_order(n, random)  # of each point, by arrival
+        self._points: Points | None = np.empty((n, POINT_BYTES), np.uint8)
+        self._arrived = 0
+
+    def __repr__(self) -> str:
+        return f"Stay(set of {self.owner}, {self._arrived} of {self.n} points)"
+
+    def put(self, points: Points) -> None:
+        """The next block, blinded by this party."""
+        _checked(points, f"points of {self.owner}")
+        end = self._arrived + len(points)
+        if end > self.n:
+            raise ProtocolError(f"{self.sender} sent {end} points of {self.owner} or more, {self.n} were announced")
+        self._kept()[self._place[self._arrived : end]] = points
+        self._arrived = end
+
+    def points(self) -> Points:
+        """All points in their new order."""
+        if self._arrived < self.n:
+            raise ProtocolError(
+                f"{self.sender} sent {self._arrived} points of {self.owner}, {self.n} were announced; a part of a set "
+                f"is not passed on, since it would show which points came first"
+            )
+        return self._kept()
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Points]:
+        """All points in their new order, in blocks of at most `size`."""
+        points = self.points()
+        for start in range(0, self.n, size):
+            yield points[start : start + size]
+
+    def release(self) -> None:
+        """Let go of the points, once they were sent; the shuffle is kept for the way back."""
+        self._points = None
+
+    def restored(self, places: Rows) -> Rows:
+        """Which points, counted by arrival, stand at these places of the new order; the order of the list is kept."""
+        check_places(places, self.n, self.owner)
+        arrival = np.empty(self.n, np.int64)
+        arrival[self._place] = np.arange(self.n)
+        return arrival[places]
+
+    def _kept(self) -> Points:
+        if self._points is None:
+            raise ProtocolError(f"the points of {self.owner} were already released")
+        return self._points
+
+
+def check_places(places: Rows, n: int, owner: str) -> None:
+    """Refuse what are not different places of a set of n points."""
+    if not isinstance(places, np.ndarray) or places.dtype != np.int64 or places.ndim != 1:
+        raise InvalidType(f"places of the set of {owner} must be a list of int64")
+    if len(places) and not (places.min() >= 0 and places.max() < n):
+        raise ProtocolError(f"places of the set of {owner} must be between 0 and {n - 1}")
+    if len(np.unique(places)) < len(places):
+        raise ProtocolError(f"the places of the set of {owner} hold {len(places) - len(np.unique(places))} twice")
+
+
+def random_order(n: int, random: SecureRandom) -> Rows:
+    """A uniform permutation: the order of n random words, which are drawn again should two be equal."""
+    while True:
+        words = random.words(n)
+        order = np.argsort(words, kind="stable").astype(np.int64, copy=False)
+        drawn = words[order]
+        if not np.any(drawn[1:] == drawn[:-1]):
+            return order
+
+
+def common_places(sets: Mapping[str, Points]) -> dict[str, Rows]:
+    """For the comparer: where in each fully blinded set the points stand that all sets have, sorted by their value.
+
+    1. All sets in one list, sorted. Equal points are now neighbours.
+    2. No set holds a point twice, so a point that occurs as often as there are sets is in all of them.
+    """
+    owners = sorted(sets)
+    if len(owners) < 2:
+        raise InvalidParameter(f"two or more sets are compared, got {len(owners)}")
+    tables = [_checked(sets[owner], f"the set of {owner}") for owner in owners]
+    for owner, table in zip(owners, tables, strict=True):
+        repeated = len(table) - int(sorted_runs(table)[1].sum())
+        if repeated:
+            raise ProtocolError(f"the set of {owner} holds {repeated} points of {len(table)} twice")
+    order, is_new = sorted_runs(np.concatenate(tables))
+    starts = np.flatnonzero(is_new)
+    lengths = np.diff(starts, append=len(order))
+    in_all = starts[lengths == len(owners)]
+    places, before = {}, 0
+    for i, (owner, table) in enumerate(zip(owners, tables, strict=True)):
+        # Sorting is stable: within a run, the i-th is that of the i-th set.
+        places[owner] = order[in_all + i] - before
+        before += len(table)
+    return places
+
+
+def align_locally(
+    ids: Mapping[str, Iterable[object]],
+    rule: IdRule | None = None,
+    *,
+    context: str = "local",
+    comparer: str | None = None,
+    duplicates: Duplicates = "refuse",
+    keys: Mapping[str, BlindingKey] | None = None,
+    random: Mapping[str, SecureRandom] | None = None,
+    n_threads: int = 1,
+    block: int = BLOCK,
+    on_send: Send | None = None,
+) -> dict[str, Rows]:
+    """The whole protocol in one process: for each party its rows of the records that all hold, in one common order.
+
+    For tests and trials. `comparer` is the first name by default; `keys` and `random` are new by default.
+    """
+    rule = IdRule() if rule is None else rule
+    parties = sorted(ids)
+    ways = {owner: way_round(parties, owner) for owner in parties}
+    comparer = parties[0] if comparer is None else comparer
+    if comparer not in ids:
+        raise InvalidParameter(f"comparer must be one of {parties}, got {comparer!r}")
+    prepared = {
+        party: prepare_ids(ids[party], rule, context=context, party=party, duplicates=duplicates) for party in parties
+    }
+    keys = {party: BlindingKey.generate() for party in parties} if keys is None else keys
+    random = {party: SecureRandom() for party in parties} if random is None else random
+    post = on_send or (lambda _sender, _receiver, _what: None)
+
+    stays: dict[str, list[Stay]] = {}
+    final: dict[str, Points] = {}
+    for owner in parties:
+        stays[owner] = list(_round_the_ring(prepared[owner], ways[owner], keys, random, n_threads, block, post))
+        last = stays[owner][-1]
+        final[owner] = last.points()
+        post(ways[owner][-1], comparer, final[owner])
+        last.release()
+
+    rows = {}
+    found = common_places(final)
+    for owner in parties:
+        places, sender = found[owner], comparer
+        for party, stay in zip(reversed(ways[owner]), reversed(stays[owner]), strict=True):
+            post(sender, party, places)
+            places, sender = stay.restored(places), party
+        rows[owner] = prepared[owner].rows[places]
+    return rows
+
+
+def _round_the_ring(
+    prepared: PreparedIds,
+    way: Sequence[str],
+    keys: Mapping[str, BlindingKey],
+    random: Mapping[str, SecureRandom],
+    n_threads: int,
+    block: int,
+    post: Send,
+) -> Iterator[Stay]:
+    """The stays of one set at all parties; points are kept at the last one only."""
+    owner, n = prepared.party, len(prepared)
+    stay = Stay(n, random[owner], owner=owner, sender=owner)
+    for digests in prepared.blocks(block):
+        stay.put(keys[owner].blind(digests, n_threads=n_threads))
+    for sender, party in itertools.pairwise(way):
+        arriving = Stay(n, random[party], owner=owner, sender=sender)
+        for points in stay.blocks(block):
+            post(sender, party, points)
+            arriving.put(keys[party].reblind(points, sender=sender, n_threads=n_threads))
+        stay.release()
+        yield stay
+        stay = arriving
+    yield stay
