@@ -64,7 +64,7 @@ What is not claimed
 
 Cost: a party multiplies as many points as all parties have ids together, once each, and sends 32 bytes for each. It
 holds a set as 32 bytes for each point and 8 for its place. Threads help as far as `cryptography` lets go of Python's
-lock: its recent versions do so in ECDH, which is two thirds of the time, but not while they decode a point.
+lock: its recent versions do so in ECDH, which is half to two thirds of the time, but not while they decode a point.
 """
 
 from __future__ import annotations
