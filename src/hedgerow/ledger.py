@@ -83,6 +83,16 @@ class Sealed(Disclosure):
 
 
 @dataclass(frozen=True, slots=True)
+class Randomised(Disclosure):
+    """Its owner made it random before it left: what the receiver learns of one value is what epsilon allows."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return "randomised by its owner; the event in the ledger says how much"
+
+
+@dataclass(frozen=True, slots=True)
 class Result(Disclosure):
     """Follows from what the sender has learned: part of the model that all parties get."""
 

@@ -32,6 +32,7 @@ from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.mtls import Identity, TrustStore
 
 ABOUT, ROWS, RESULT, LEDGER = "party.json", "rows.npz", "result.json", "ledger.jsonl"
+PART = "part.json"
 
 
 def write_folder(folder: Path, about: Mapping[str, Any], identity: Identity, data: PartyData | None) -> None:
@@ -41,8 +42,9 @@ def write_folder(folder: Path, about: Mapping[str, Any], identity: Identity, dat
     described = dict(about)
     if data is not None:
         columns = {f"column_{k}": column.values for k, column in enumerate(data.table.columns)}
-        labels = {} if data.labels is None else {"labels": data.labels}
-        np.savez(folder / ROWS, **columns, **labels)  # type: ignore[arg-type]  # the stubs take keywords for options
+        more = {"labels": data.labels, "ids": data.ids}
+        more = {name: values for name, values in more.items() if values is not None}
+        np.savez(folder / ROWS, allow_pickle=False, **columns, **more)  # type: ignore[arg-type]  # the stubs take keywords for options
         described["data"] = {
             "names": list(data.table.names),
             "has_names": data.table.has_names,
@@ -51,6 +53,8 @@ def write_folder(folder: Path, about: Mapping[str, Any], identity: Identity, dat
             "classes": None if data.classes is None else list(data.classes),
             "n_threads": data.n_threads,
         }
+        if data.part is not None:
+            (folder / PART).write_text(json.dumps(data.part))
     (folder / ABOUT).write_text(json.dumps(described))
 
 
@@ -60,10 +64,11 @@ def _read_data(folder: Path, described: Mapping[str, Any]) -> PartyData:
             Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels))
             for k, (name, levels) in enumerate(zip(described["names"], described["levels"], strict=True))
         )
-        labels = arrays.get("labels")
+        labels, ids = arrays.get("labels"), arrays.get("ids")
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
-    return PartyData(table, labels, classes, described["n_threads"])
+    part = json.loads((folder / PART).read_text()) if (folder / PART).exists() else None
+    return PartyData(table, labels, classes, described["n_threads"], part, ids)
 
 
 def main(folder: Path) -> int:

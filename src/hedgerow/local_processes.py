@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow import errors
-from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
 from hedgerow.local_party import LEDGER, RESULT, write_folder
@@ -35,7 +34,8 @@ START_SECONDS = 180.0  # importing and compiling on a busy machine
 GRACE_SECONDS = 5.0  # how long a local process may be out of reach
 AFTERMATH_SECONDS = 15.0  # how long the others may take to end once the first result or failure is there
 
-Outcome = tuple[dict[str, Ensemble], dict[str, Ledger], dict[str, Meter], float]
+Outcome = tuple[dict[str, Any], dict[str, Ledger], dict[str, Meter], float]
+"""Each party's result, ledger and traffic; seconds from the first message to the last result."""
 
 
 def run_in_processes(
@@ -63,7 +63,7 @@ def run_in_processes(
         if names[0] not in fleet.done:
             party, error = root_cause({name: fleet.errors[name] for name in names if name in fleet.errors})
             raise named(party, error, names)
-        return _read_results(folders, fleet)
+        return _read_results(protocol, folders, fleet)
 
 
 def _write_folders(
@@ -231,13 +231,13 @@ def _sudden_end(name: str, code: int | None, folder: Path) -> BaseException:
     return ProcessEnded(f"{name}: the process ended with exit code {code}: {''.join(last) or 'no message'}")
 
 
-def _read_results(folders: Mapping[str, Path], fleet: _Fleet) -> Outcome:
+def _read_results(protocol: Protocol, folders: Mapping[str, Path], fleet: _Fleet) -> Outcome:
     results, ledgers, meters = {}, {}, {}
     for name, folder in folders.items():
         if name not in fleet.done:
             continue
         event = fleet.done[name]
-        results[name] = Ensemble.from_dict(json.loads((folder / RESULT).read_text()))
+        results[name] = protocol.result_from_dict(json.loads((folder / RESULT).read_text()))
         ledgers[name] = Ledger.from_json_lines(name, (folder / LEDGER).read_text())
         meters[name] = Meter.from_dict(event["traffic"])
     started = min(event["started"] for event in fleet.done.values())

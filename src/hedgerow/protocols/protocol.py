@@ -7,8 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Level, Table
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
@@ -16,12 +20,17 @@ from hedgerow.party import Party
 
 @dataclass(frozen=True)
 class PartyData:
-    """What a party brings: columns, and labels as numbers where it has labels (of its own classes, if classes)."""
+    """What a party brings: columns, and labels as numbers where it has labels (of its own classes, if classes).
+
+    To score rows with a vertical model it brings `part`, its part of the model as a dict; to align rows, their `ids`.
+    """
 
     table: Table
     labels: Floats | None = None
     classes: tuple[Level, ...] | None = None
     n_threads: int = 1
+    part: Mapping[str, Any] | None = None
+    ids: npt.NDArray[np.generic] | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class Request:
     boosting: BoostingParams
     max_bins: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    label_holder: str | None = None  # where columns are split: the party that has the labels
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,7 @@ class Protocol(ABC):
     name: ClassVar[str]
     partition: ClassVar[str]  # "rows" or "columns"
     options: ClassVar[frozenset[str]]  # parameters of its own, beside those of trees
+    shares: ClassVar[tuple[str, ...]] = ()  # modules whose messages it sends too, in common with other protocols
 
     @abstractmethod
     def job(self, request: Request) -> Any:
@@ -83,6 +94,10 @@ class Protocol(ABC):
     def rehearse(self, job: Any) -> None:
         """Get every kernel compiled that a run of this job needs, on made-up data."""
 
+    def result_from_dict(self, data: Mapping[str, Any]) -> Any:
+        """What `play` returned, from its `to_dict` after a way through JSON."""
+        return Ensemble.from_dict(data)
+
     @abstractmethod
     def statement(self, job: Any, meta: Mapping[str, Any]) -> Statement:
         """What a finished run guarantees and what it does not; `meta` is what the model says about its training."""
@@ -94,16 +109,61 @@ def _secure_sum() -> Protocol:
     return PROTOCOL
 
 
-_LOADERS: dict[str, Callable[[], Protocol]] = {"horizontal.secure_sum": _secure_sum}
+def _bucket_rr() -> Protocol:
+    from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+def _noised_gradients() -> Protocol:
+    from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+def _aligning() -> Protocol:
+    from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+def _scoring() -> Protocol:
+    from hedgerow.protocols.vertical.scoring.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+def _explaining() -> Protocol:
+    from hedgerow.protocols.vertical.explaining.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+_TRAINING: dict[str, Callable[[], Protocol]] = {
+    "horizontal.secure_sum": _secure_sum,
+    "vertical.bucket_rr": _bucket_rr,
+    "vertical.noised_gradients": _noised_gradients,
+}
+_SERVICES: dict[str, Callable[[], Protocol]] = {
+    "vertical.aligning": _aligning,
+    "vertical.scoring": _scoring,
+    "vertical.explaining": _explaining,
+}
 
 
 def names() -> tuple[str, ...]:
-    """All protocols that several parties can run."""
-    return tuple(_LOADERS)
+    """All protocols that several parties can train a model with."""
+    return tuple(_TRAINING)
+
+
+def services() -> tuple[str, ...]:
+    """What parties do together before and after training."""
+    return tuple(_SERVICES)
 
 
 def find(name: str) -> Protocol:
     """The protocol of this name; loaded when it is first asked for."""
-    if name not in _LOADERS:
-        raise InvalidParameter(f"there is no protocol {name!r}; there are {', '.join(_LOADERS)}")
-    return _LOADERS[name]()
+    loader = _TRAINING.get(name) or _SERVICES.get(name)
+    if loader is None:
+        raise InvalidParameter(f"there is no protocol {name!r}; there are {', '.join(_TRAINING)}")
+    return loader()

@@ -1,0 +1,12 @@
+"""Columns are split between parties who share their rows; one of them, the label holder, has the labels.
+
+    job.py          what every vertical job says
+    agreement.py    the first messages of every vertical run: do the tables fit together?
+    parts.py        what training leaves behind: each party's own part of the model
+    aligning/       before training: which rows do all parties hold?
+    bucket_rr/, noised_gradients/   training
+    scoring/        afterwards: predictions by all parties together
+    explaining/     afterwards: importances and contributions, to each party those of its own columns
+
+All parties are taken to follow the protocol, and to be curious.
+"""
