@@ -1,0 +1,344 @@
+"""What each column adds to a row's score: path-dependent TreeSHAP (Lundberg, Erion, Lee) in the engine's own way.
+
+The players of a tree's game are columns, or groups of features given as one player. With the players of a set S known,
+a row goes its own way at their nodes; at all other nodes both ways count, each by its share of the cover. So a leaf of
+value v gives v * prod(o_j for j in S) * prod(z_j for j not in S), where for each player j on the path to the leaf
+
+    o_j   1 if the row goes the leaf's way at all nodes of the player, else 0
+    z_j   the product of the shares of the cover that go the leaf's way at these nodes
+
+The Shapley weights of sets are integrals, |S|! (d - |S| - 1)! / d! = integral of t^|S| (1 - t)^(d - |S| - 1) over
+[0, 1], and sums of products are products of sums. So with d players on its path a leaf adds to player i
+
+    v * (o_i - z_i) * integral of prod(t o_j + (1 - t) z_j for j != i) dt,
+
+the integral of a polynomial of degree d - 1, for which ceil(d / 2) points of Gauss and Legendre are exact. All terms
+are products of numbers between 0 and 1; nothing is divided or cancels, however deep the tree is.
+
+A row matters to a leaf only by its o, a pattern of d bits: rows of the same pattern share one calculation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Bytes, Floats, Ints
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.jit import kernel
+from hedgerow.engine.threads import Team
+from hedgerow.errors import InvalidInput
+
+MOST_PLAYERS = 64
+"""Different players on the way to one leaf: the bits of a pattern."""
+
+MOST_REMEMBERED = 10
+"""Players up to which a leaf keeps the shares of all patterns, for a tile of rows, in a table of 80 kB at most."""
+
+TILE_BYTES = 1 << 20
+"""Sums of one tile of rows, all players: within the second-level cache."""
+
+
+class PlayedTrees(NamedTuple):
+    """All trees of an ensemble, node after node, as the kernel reads them. M nodes, T trees."""
+
+    start: Any  # int64[T + 1]
+    left: Any  # int64[M]: left child among all M nodes, the right one follows; -1 for a leaf
+    feature: Any  # int64[M]
+    player: Any  # int64[M]
+    bin: Any  # int64[M]: -1 for a split by levels
+    missing_left: Any  # bool[M]
+    missing_code: Any  # int64[M]: of the node's feature
+    level_set: Any  # int64[M]: row of left_levels
+    left_levels: Any  # bool[S, 256]
+    share: Any  # float64[M]: of the cover of the node and its sibling together
+    reach: Any  # float64[M]: product of the shares on the way to the node
+    value: Any  # float64[M]
+    depth: int  # of the deepest tree
+
+
+class Way(NamedTuple):
+    """What belongs to the nodes between the root and where a kernel is in a tree, by level, for a tile of rows."""
+
+    player: Any  # int64[levels, slots]: players so far
+    zero: Any  # float64[levels, slots]: their z
+    n_slots: Any  # int64[levels]
+    pattern: Any  # uint64[levels, rows]: bit k is the o of the player in slot k; bits that no player has are set
+    goes_left: Any  # uint64[levels, rows]: 1 if the row goes left at the node
+
+
+class Desk(NamedTuple):
+    """Points and weights of the quadrature, and room to work with one leaf."""
+
+    points: Any  # float64[points + 1, points]
+    weights: Any  # float64[points + 1, points]
+    before: Any  # float64[slots]: products over the slots before each
+    shares: Any  # float64[slots]: what the leaf adds
+    seen: Any  # bool[patterns]: whether the table holds this pattern
+    table: Any  # float64[slots, patterns]
+    place: Any  # int64[rows]: the pattern of each row, as a place in the table
+
+
+def contributions(ensemble: Ensemble, codes: Bytes, group_of_feature: Ints | None = None, n_threads: int = 1) -> Floats:
+    """What each player adds to the raw scores of the rows of `codes` uint8 [features, rows]; then what is expected.
+
+    float64 [rows, players + 1, outputs]. Features of equal numbers in `group_of_feature` are one player; without it
+    each feature is one. The last entry is the same for all rows: the base score and, of each tree, the mean of the leaf
+    values, weighted with the cover. Over all players and it the sum is the raw score. A node with less cover than
+    none, as noise can make it, counts as one with none; where both children have none, each gets half.
+    """
+    if codes.ndim != 2 or codes.shape[0] != len(ensemble.features) or codes.dtype != np.uint8:
+        raise InvalidInput(
+            f"codes must be uint8 [{len(ensemble.features)} features, rows], got {codes.dtype}{list(codes.shape)}"
+        )
+    player_of = _checked_groups(group_of_feature, len(ensemble.features))
+    n_players = int(player_of.max(initial=-1)) + 1
+    trees = _lay_out(ensemble, player_of)
+    n_rows, n_outputs = codes.shape[1], ensemble.n_outputs
+    out = np.zeros((n_rows, n_players + 1, n_outputs))
+    out[:, n_players] = _expected(ensemble, trees)
+    tile = min(max(TILE_BYTES // (8 * max(n_players, 1)), 128), 2048, max(n_rows, 1))
+    points, weights = _quadrature(min(MOST_PLAYERS, trees.depth))
+    codes = np.ascontiguousarray(codes)
+    tasks = [(trees, codes, first, min(first + tile, n_rows), points, weights, out) for first in range(0, n_rows, tile)]
+    if not all(Team(n_threads).run(add_contributions, tasks)):
+        raise InvalidInput(
+            f"a leaf is reached through splits of more than {MOST_PLAYERS} different columns; contributions cannot be "
+            "calculated for such trees"
+        )
+    return out
+
+
+def _checked_groups(group_of_feature: Ints | None, n_features: int) -> Ints:
+    if group_of_feature is None:
+        return np.arange(n_features)
+    groups = np.asarray(group_of_feature)
+    if groups.shape != (n_features,) or groups.dtype.kind not in "iu" or (groups < 0).any():
+        raise InvalidInput(f"group_of_feature must hold a number from 0 on for each of {n_features} features")
+    return groups.astype(np.int64)
+
+
+def _lay_out(ensemble: Ensemble, player_of: Ints) -> PlayedTrees:
+    """One array per property of the nodes, over all trees."""
+    trees = ensemble.trees
+    start = np.cumsum([0, *(tree.n_nodes for tree in trees)])
+    first_set = np.cumsum([0, *(len(tree.left_levels) for tree in trees)])
+
+    def joined(name: str, dtype: Any) -> Any:
+        return np.concatenate([np.empty(0, dtype), *(getattr(tree, name) for tree in trees)]).astype(dtype)
+
+    def shifted(name: str, by: Any) -> Any:
+        own = joined(name, np.int64)
+        return np.where(own < 0, -1, own + np.repeat(by[:-1], np.diff(start)))
+
+    feature, left, cover = joined("feature", np.int64), shifted("left", start), joined("cover", np.float64)
+    missing_code = np.array([bins.missing_code for bins in ensemble.features] or [0])
+    players = player_of if len(player_of) else np.zeros(1, np.int64)
+    share, reach = np.ones(len(left)), np.ones(len(left))
+    depth = follow_cover(left, cover, share, reach)
+    return PlayedTrees(
+        start,
+        left,
+        feature,
+        players[feature],
+        joined("bin", np.int64),
+        joined("missing_left", np.bool_),
+        missing_code[feature],
+        shifted("level_set", first_set),
+        np.concatenate([np.zeros((0, 256), np.bool_), *(tree.left_levels for tree in trees)]),
+        share,
+        reach,
+        joined("value", np.float64),
+        depth,
+    )
+
+
+def _expected(ensemble: Ensemble, trees: PlayedTrees) -> Floats:
+    """Per output: base score and mean of the leaf values by cover."""
+    leaf = trees.left < 0
+    output = np.repeat(np.arange(len(trees.start) - 1) % ensemble.n_outputs, np.diff(trees.start))
+    means = np.bincount(output[leaf], (trees.value * trees.reach)[leaf], minlength=ensemble.n_outputs)
+    return ensemble.base_scores + means
+
+
+def _quadrature(most_players: int) -> tuple[Floats, Floats]:
+    """Points and weights on [0, 1]: row k is exact for polynomials of degree 2k - 1, such as those of 2k players."""
+    most = max((most_players + 1) // 2, 1)
+    points, weights = np.zeros((most + 1, most)), np.zeros((most + 1, most))
+    for k in range(1, most + 1):
+        x, w = np.polynomial.legendre.leggauss(k)
+        points[k, :k], weights[k, :k] = (x + 1) / 2, w / 2
+    return points, weights
+
+
+@kernel
+def follow_cover(left: Any, cover: Any, share: Any, reach: Any) -> int:
+    """Shares of the cover and products of them on the way (out, 1 at the roots); returns the greatest depth."""
+    level = np.zeros(left.shape[0], np.int64)
+    deepest = 0
+    for node in range(left.shape[0]):  # a parent comes before its children
+        if left[node] < 0:
+            continue
+        one, two = max(cover[left[node]], 0.0), max(cover[left[node] + 1], 0.0)
+        # Not divided by the parent's cover: sums of floats may differ from it, and shares must add up to one.
+        part = one / (one + two) if one + two > 0.0 else 0.5
+        for side in range(2):
+            child = left[node] + side
+            share[child] = part if side == 0 else 1.0 - part
+            reach[child] = reach[node] * share[child]
+            level[child] = level[node] + 1
+            deepest = max(deepest, level[child])
+    return deepest
+
+
+@kernel
+def write_shares(pattern: Any, n_slots: int, zero: Any, value: float, desk: Any) -> None:
+    """What a leaf adds to each player of its path, for rows of one pattern, into the `shares` of the desk (out)."""
+    shares, before = desk.shares, desk.before
+    one = np.uint64(1)
+    n_points = (n_slots + 1) // 2
+    for slot in range(n_slots):
+        shares[slot] = 0.0
+    for q in range(n_points):
+        t = desk.points[n_points, q]
+        product = desk.weights[n_points, q]
+        for slot in range(n_slots):
+            before[slot] = product
+            product *= t * np.float64((pattern >> np.uint64(slot)) & one) + (1.0 - t) * zero[slot]
+        after = 1.0
+        for slot in range(n_slots - 1, -1, -1):
+            shares[slot] += before[slot] * after
+            after *= t * np.float64((pattern >> np.uint64(slot)) & one) + (1.0 - t) * zero[slot]
+    for slot in range(n_slots):
+        shares[slot] *= value * (np.float64((pattern >> np.uint64(slot)) & one) - zero[slot])
+
+
+@kernel
+def add_leaf(level: int, value: float, way: Any, desk: Any, total: Any) -> None:
+    """Add what the leaf at this level of the way gives to each row of the tile to `total` [players, rows] (out)."""
+    n_slots, player, zero, pattern = way.n_slots[level], way.player[level], way.zero[level], way.pattern[level]
+    table, place = desk.table, desk.place
+    wanted = ~np.uint64(0) >> np.uint64(64 - n_slots)  # the bits that players have; n_slots is never 0 here
+    if n_slots > MOST_REMEMBERED:
+        for i in range(pattern.shape[0]):
+            write_shares(pattern[i] & wanted, n_slots, zero, value, desk)
+            for slot in range(n_slots):
+                total[player[slot], i] += desk.shares[slot]
+        return
+    desk.seen[: 1 << n_slots] = False
+    for i in range(pattern.shape[0]):
+        bits = pattern[i] & wanted
+        place[i] = np.int64(bits)
+        if not desk.seen[place[i]]:
+            desk.seen[place[i]] = True
+            write_shares(bits, n_slots, zero, value, desk)
+            for slot in range(n_slots):
+                table[slot, place[i]] = desk.shares[slot]
+    for slot in range(n_slots):
+        into = player[slot]
+        for i in range(pattern.shape[0]):
+            total[into, i] += table[slot, place[i]]
+
+
+@kernel
+def find_left(trees: Any, node: int, codes: Any, start: int, goes_left: Any) -> None:
+    """Which rows of `codes` from `start` on go left at an inner node, 0 or 1 for each row of the tile (out)."""
+    feature, last, missing = trees.feature[node], trees.bin[node], trees.missing_code[node]
+    for_missing = np.uint64(trees.missing_left[node])
+    chosen = trees.level_set[node]
+    if chosen < 0:
+        for i in range(goes_left.shape[0]):
+            code = np.int64(codes[feature, start + i])
+            goes_left[i] = np.uint64(code <= last) if code < missing else for_missing
+    else:
+        for i in range(goes_left.shape[0]):
+            code = np.int64(codes[feature, start + i])
+            goes_left[i] = np.uint64(trees.left_levels[chosen, code]) if code < missing else for_missing
+
+
+@kernel
+def step_down(trees: Any, node: int, above: int, level: int, way: Any) -> bool:
+    """Fill a level of the way for `node` from that of its parent `above` (in, out); False if there is no slot left."""
+    slots = way.n_slots[level - 1]
+    slot = slots
+    for k in range(slots):
+        way.player[level, k] = way.player[level - 1, k]
+        way.zero[level, k] = way.zero[level - 1, k]
+        if way.player[level, k] == trees.player[above]:
+            slot = k
+    if slot == way.player.shape[1]:
+        return False
+    if slot == slots:
+        way.player[level, slot], way.zero[level, slot] = trees.player[above], 1.0
+        slots += 1
+    way.n_slots[level] = slots
+    way.zero[level, slot] *= trees.share[node]
+    is_left = np.uint64(node == trees.left[above])
+    pattern, pattern_above, goes_left = way.pattern[level], way.pattern[level - 1], way.goes_left[level - 1]
+    for i in range(pattern.shape[0]):
+        pattern[i] = pattern_above[i] & ~((goes_left[i] ^ is_left) << np.uint64(slot))
+    return True
+
+
+@kernel
+def add_tree(trees: Any, tree: int, codes: Any, start: int, way: Any, desk: Any, total: Any) -> bool:
+    """Add what a tree gives to rows of `codes` from `start` on to `total` [players, rows of the tile] (out).
+
+    Depth first: both children read their parent's level of the way before another node of that level is visited.
+    False if a path has more players than a pattern has bits; `total` is then not complete.
+    """
+    waiting = np.zeros((trees.depth + 2, 3), np.int64)  # node, its parent, its level
+    waiting[0, 0] = trees.start[tree]
+    n_waiting = 1
+    while n_waiting > 0:
+        n_waiting -= 1
+        node, above, level = waiting[n_waiting]
+        if level > 0 and not step_down(trees, node, above, level, way):
+            return False
+        if trees.left[node] >= 0:
+            find_left(trees, node, codes, start, way.goes_left[level])
+            for side in range(2):
+                waiting[n_waiting, 0], waiting[n_waiting, 1] = trees.left[node] + side, node
+                waiting[n_waiting, 2] = level + 1
+                n_waiting += 1
+        elif level > 0:  # a tree of one leaf says the same of all rows
+            add_leaf(level, trees.value[node], way, desk, total)
+    return True
+
+
+@kernel
+def add_contributions(trees: Any, codes: Any, start: int, stop: int, points: Any, weights: Any, out: Any) -> bool:
+    """Contributions to rows start..stop-1 of `codes` (in) into `out` [rows, players + 1, outputs] (out).
+
+    False if a path has more players than a pattern has bits; `out` is then not complete.
+    """
+    size, n_players, n_outputs = stop - start, out.shape[1] - 1, out.shape[2]
+    n_levels, most = trees.depth + 1, min(trees.depth + 1, MOST_PLAYERS)
+    n_kept = min(most, MOST_REMEMBERED)
+    way = Way(
+        np.zeros((n_levels, most), np.int64),
+        np.zeros((n_levels, most)),
+        np.zeros(n_levels, np.int64),
+        np.full((n_levels, size), ~np.uint64(0)),
+        np.zeros((n_levels, size), np.uint64),
+    )
+    desk = Desk(
+        points,
+        weights,
+        np.zeros(most),
+        np.zeros(most),
+        np.zeros(1 << n_kept, np.bool_),
+        np.zeros((n_kept, 1 << n_kept)),
+        np.zeros(size, np.int64),
+    )
+    total = np.zeros((n_players, size))
+    for output in range(n_outputs):
+        total[:] = 0.0
+        for tree in range(output, trees.start.shape[0] - 1, n_outputs):
+            if not add_tree(trees, tree, codes, start, way, desk, total):
+                return False
+        for i in range(size):
+            for k in range(n_players):
+                out[start + i, k, output] = total[k, i]
+    return True
