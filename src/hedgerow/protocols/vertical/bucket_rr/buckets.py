@@ -1,0 +1,294 @@
+"""From a party's table to buckets, from buckets to randomised ones, and how those are written down.
+
+    edges="public"      numeric: equally wide cells between the schema's bounds; whole numbers: at most one per number
+                        categorical: one per level of the schema
+    edges={...}         the edges that the job gives; other columns as above
+    edges="quantile"    about equally many rows in each; one per distinct value where there are few
+
+A column that may have gaps has one bucket more, for them, and one fewer for values. Whether it may is public as well
+(`may_be_missing`), but for "quantile", where the data says it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
+from hedgerow.engine.jit import kernel
+from hedgerow.engine.table import Column, Table, read_table
+from hedgerow.engine.threads import Team
+from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.privacy.discrete_gaussian import RandomBytes
+from hedgerow.privacy.events import Composed, Event, NonPrivate, RandomisedResponse
+from hedgerow.privacy.mechanisms import randomised_response
+from hedgerow.privacy.released import Released
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, PUBLIC, QUANTILE, Job
+from hedgerow.schema import NumericColumn
+
+MOST_VALUES = MAX_BINS - 1  # one code is the engine's own for missing values
+MESSAGE_BYTES = 16 << 20  # of packed buckets; a column is never torn apart
+DATA_EDGES = NonPrivate("equal-frequency edges follow the values, so the buckets of others tell of one value too")
+
+
+@dataclass(frozen=True)
+class Bucketing:
+    """How a party's columns are put into buckets. Those with one bucket only tell nothing, and stay at home."""
+
+    features: tuple[FeatureBins, ...]  # of all columns
+    may_be_missing: tuple[bool, ...]
+
+    @property
+    def categories(self) -> Ints:
+        """Buckets of each column, that of missing values included where there may be any."""
+        n_values = [feature.n_value_bins for feature in self.features]
+        return np.array(n_values, np.int64) + np.array(self.may_be_missing, np.int64)
+
+    @property
+    def sent(self) -> Ints:
+        """Places of the columns that are sent."""
+        return np.flatnonzero(self.categories > 1)
+
+
+# --- buckets ---------------------------------------------------------------------------------------------------------
+
+
+def bucketing_of(party: str, table: Table, job: Job, n_threads: int = 1) -> Bucketing:
+    """The buckets of a party's columns; errors name party and column."""
+    _check_names(party, table, job)
+    if job.edges_mode == QUANTILE:
+        gaps = tuple(_has_gaps(column) for column in table.columns)
+        features = _quantile_bins(party, table, gaps, job.buckets, n_threads)
+    else:
+        described = [_public_bins(party, column, job) for column in table.columns]
+        features, gaps = tuple(entry[0] for entry in described), tuple(entry[1] for entry in described)
+    found = Bucketing(features, gaps)
+    if not len(found.sent):
+        raise InvalidInput(f"{party}: every column has one bucket only, so there is nothing to train on")
+    return found
+
+
+def codes_of(party: str, table: Table, bucketing: Bucketing, n_threads: int = 1) -> Bytes:
+    """The buckets of all values: uint8 [columns that are sent, rows]."""
+    features = bucketing.features
+    if any(f.levels != c.levels for f, c in zip(features, table.columns, strict=True)):
+        table = read_table(table, like=features, where=f"{party}: X")  # levels that are not listed become missing
+    codes = BinMapper(features).transform(table, n_threads)
+    worst = codes.max(axis=1) >= bucketing.categories
+    if worst.any():
+        name = features[int(np.argmax(worst))].name
+        raise InvalidInput(
+            f"{party}: column {name!r} has a value that is missing, or a level that is not listed, but it is not "
+            f"stated that it may be missing; say so in the schema: may_be_missing=[{name!r}]"
+        )
+    sent = bucketing.sent
+    return codes if len(sent) == len(codes) else codes[sent]
+
+
+def _check_names(party: str, table: Table, job: Job) -> None:
+    names = {column.name for column in table.columns}
+    for name in job.public_names():
+        if name.startswith(f"{party}.") and name not in names and name[len(party) + 1 :] not in names:
+            raise InvalidParameter(f"{NAME}: edges or schema name {name!r}, but {party} has no such column")
+
+
+def _has_gaps(column: Column) -> bool:
+    return bool((column.values < 0).any() if column.levels is not None else np.isnan(column.values).any())
+
+
+def _quantile_bins(
+    party: str, table: Table, gaps: Sequence[bool], buckets: int, n_threads: int
+) -> tuple[FeatureBins, ...]:
+    found: dict[str, FeatureBins] = {}
+    for with_gaps in (False, True):
+        columns = tuple(c for c, has in zip(table.columns, gaps, strict=True) if has == with_gaps)
+        if columns:
+            part = Table(columns, table.n_rows, tuple(c.name for c in columns), table.has_names)
+            # The engine counts a bin of missing values always, we only where there are any.
+            mapper = BinMapper.fit(part, min(buckets + (not with_gaps), MAX_BINS), n_threads=n_threads)
+            found |= {feature.name: feature for feature in mapper.features}
+    features = tuple(found[column.name] for column in table.columns)
+    for feature, has in zip(features, gaps, strict=True):
+        _check_level_count(party, feature, has, buckets)
+    return features
+
+
+def _public_bins(party: str, column: Column, job: Job) -> tuple[FeatureBins, bool]:
+    """A column's buckets by what is public about it, and whether it may be missing."""
+    name = column.name
+    described, given = job.described(party, name), job.edges_of(party, name)
+    gaps = described is not None and described.may_be_missing
+    if described is None and given is None:
+        where = "the schema" if job.edges == PUBLIC else "edges or the schema"
+        raise InvalidParameter(
+            f"{NAME}: column {name!r} of {party} has no entry in {where}, neither as {name!r} nor as "
+            f"'{party}.{name}'; its buckets must be public (or take edges='quantile')"
+        )
+    if given is not None:
+        if column.levels is not None:
+            raise InvalidParameter(f"{NAME}: edges are given for column {name!r} of {party}, which has levels")
+        return FeatureBins(name, edges=np.array(given, np.float64)), gaps
+    if isinstance(described, NumericColumn):
+        if column.levels is not None:
+            raise InvalidInput(f"{party}: column {name!r} has bounds in the schema, but its values have levels")
+        return FeatureBins(name, edges=_even_edges(described, min(job.buckets - gaps, MOST_VALUES))), gaps
+    levels = () if described is None else described.levels
+    mine = column.levels or (0.0,)
+    if bool(levels) and isinstance(levels[0], str) != isinstance(mine[0], str):
+        raise InvalidInput(f"{party}: the levels of column {name!r} are text in one of schema and table only")
+    feature = FeatureBins(name, levels=levels)
+    _check_level_count(party, feature, gaps, job.buckets)
+    return feature, gaps
+
+
+def _check_level_count(party: str, feature: FeatureBins, gaps: bool, buckets: int) -> None:
+    if feature.levels is None or feature.n_value_bins + gaps <= buckets:
+        return
+    raise InvalidParameter(
+        f"{NAME}: column {feature.name!r} of {party} has {feature.n_value_bins} levels{' and missing values' * gaps}, "
+        f"more than buckets={buckets}; raise buckets (at most {MAX_BINS}), or group levels"
+    )
+
+
+def _even_edges(column: NumericColumn, n_cells: int) -> Floats:
+    """At most n_cells - 1 edges between equally wide cells; whole numbers are not torn apart."""
+    low, high = column.low, column.high
+    if column.integer and high - low < n_cells:
+        edges = np.arange(low + 1.0, high + 0.5)
+    elif column.integer:
+        edges = np.ceil(np.linspace(low, high + 1.0, n_cells + 1)[1:-1])
+    else:
+        edges = np.linspace(low, high, n_cells + 1)[1:-1]
+        with np.errstate(over="ignore"):  # float32 and float64 tables then have the same buckets
+            short = edges.astype(np.float32).astype(np.float64)
+        edges = np.where(np.isfinite(short), short, edges)
+    edges = np.unique(edges)
+    inside: Floats = edges[(edges > low) & (edges <= high)]
+    return inside
+
+
+# --- noise -----------------------------------------------------------------------------------------------------------
+
+
+def planned_events(job: Job, categories: Ints) -> tuple[Event, ...]:
+    """What each column costs one record, known before any noise is drawn."""
+    if not job.is_noisy:
+        return (NonPrivate("buckets without noise"),) * len(categories)
+    return tuple(RandomisedResponse(int(n), job.noise) for n in categories)
+
+
+def together(events: Sequence[Event], mode: str) -> Event:
+    """What columns that are sent together cost one record."""
+    edges = (DATA_EDGES,) if mode == QUANTILE else ()
+    return Composed((*edges, *events))
+
+
+def randomise(codes: Bytes, categories: Ints, epsilon: float, random: RandomBytes) -> Released[Bytes]:
+    """Each column by itself: a code stays, or any other one of its column takes its place."""
+    if math.isinf(epsilon):
+        return Released(codes, Composed((NonPrivate("buckets without noise"),) * len(codes)))
+    released = [
+        randomised_response(column, categories=int(n), epsilon=epsilon, random=random)
+        for column, n in zip(codes, categories, strict=True)
+    ]
+    return Released(np.stack([r.values for r in released]), Composed(tuple(r.event for r in released)))
+
+
+def keep_probability(categories: int, epsilon: float) -> float:
+    """The chance that randomised response leaves a code as it is."""
+    return 1.0 / (1.0 + (categories - 1) * math.exp(-epsilon))
+
+
+def costs(job: Job, n_columns: int) -> tuple[float, float]:
+    """Epsilon of one element, and of one record in so many columns; with edges from the data no less than this.
+
+    With equal-frequency edges a value that moves from one end to the other takes one other value over each edge, so as
+    many elements change as there are buckets. Where values tie it can be more.
+    """
+    per_element = job.noise * (job.buckets if job.edges_mode == QUANTILE else 1)
+    return per_element, n_columns * per_element
+
+
+# --- packing ---------------------------------------------------------------------------------------------------------
+
+
+def bits_for(categories: int) -> int:
+    """Bits that a code takes on its way: 1, 2, 4 or 8."""
+    return next(bits for bits in (1, 2, 4, 8) if categories <= 1 << bits)
+
+
+def packed_sizes(categories: Ints, n_rows: int) -> list[int]:
+    """Bytes of each column."""
+    return [(n_rows * bits_for(int(n)) + 7) // 8 for n in categories]
+
+
+def portions(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(start, stop) of the columns of each message: as many as fit, and at least one."""
+    start, total = 0, 0
+    for j, size in enumerate(sizes):
+        if j > start and total + size > MESSAGE_BYTES:
+            yield start, j
+            start, total = j, 0
+        total += size
+    yield start, len(sizes)
+
+
+def pack(codes: Bytes, categories: Ints, n_threads: int = 1) -> Bytes:
+    """Columns of codes, each packed as densely as its number of buckets allows, one after the other."""
+    sizes = packed_sizes(categories, codes.shape[1])
+    out = np.empty(sum(sizes), np.uint8)
+    ends = np.cumsum(sizes).tolist()
+    tasks = [
+        (codes[j], bits_for(int(n)), out[end - size : end])
+        for j, (n, size, end) in enumerate(zip(categories, sizes, ends, strict=True))
+    ]
+    Team(n_threads).run(pack_codes, tasks)
+    return out
+
+
+def unpack(packed: Bytes, categories: Ints, out: Bytes, n_threads: int = 1) -> None:
+    """The inverse of `pack`, into `out` [columns, rows]; InvalidInput for what `pack` cannot have written."""
+    sizes = packed_sizes(categories, out.shape[1])
+    if packed.shape != (sum(sizes),):
+        raise InvalidInput(f"{sum(sizes)} bytes of packed buckets were announced, {packed.size} came")
+    ends = np.cumsum(sizes).tolist()
+    tasks = [
+        (packed[end - size : end], bits_for(int(n)), out[j])
+        for j, (n, size, end) in enumerate(zip(categories, sizes, ends, strict=True))
+    ]
+    largest = Team(n_threads).run(unpack_codes, tasks)
+    if any(code >= n for code, n in zip(largest, categories, strict=True)):
+        raise InvalidInput("a bucket is not one of those that were announced for its column")
+
+
+@kernel
+def pack_codes(codes: Any, bits: int, out: Any) -> None:
+    """Codes of `bits` bits each into bytes, the first in the lowest bits."""
+    per_byte = 8 // bits
+    n_codes = len(codes)
+    for k in range(len(out)):
+        byte = np.uint8(0)
+        for i in range(min(per_byte, n_codes - k * per_byte)):
+            byte |= codes[k * per_byte + i] << np.uint8(bits * i)
+        out[k] = byte
+
+
+@kernel
+def unpack_codes(packed: Any, bits: int, out: Any) -> int:
+    """The inverse of `pack_codes`; returns the largest code."""
+    per_byte = 8 // bits
+    mask = np.uint8((1 << bits) - 1)
+    n_codes = len(out)
+    largest = np.uint8(0)
+    for k in range(len(packed)):
+        byte = packed[k]
+        for i in range(min(per_byte, n_codes - k * per_byte)):
+            code = (byte >> np.uint8(bits * i)) & mask
+            out[k * per_byte + i] = code
+            largest = max(largest, code)
+    return int(largest)

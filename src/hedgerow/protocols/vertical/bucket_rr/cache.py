@@ -1,0 +1,327 @@
+"""Transfers that outlive a run: kept buckets serve every later training on the same rows, and none is forgotten.
+
+    FOLDER/shop/transfers.jsonl     a feature holder's book: one line for every transfer it ever made, never deleted
+    FOLDER/shop/<transfer>.json     the edges and levels of that transfer
+    FOLDER/bank/shop.<job>.npz      what the label holder keeps of it: packed buckets, kinds, event
+
+Each party uses its own sub-folder only, and in production has a folder of its own. A transfer is in the book, and on
+the disk, before its first byte is sent: what may have left the house is charged, also if the run then fails. So nothing
+is sent twice without being charged twice. A file that cannot be read is an error, never a reason to send again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.dtypes import Bools, Bytes, Int32s
+from hedgerow.engine.table import Table
+from hedgerow.errors import InvalidInput
+from hedgerow.privacy.events import Event, NonPrivate, from_dict
+from hedgerow.protocols.vertical.bucket_rr.buckets import Bucketing, costs
+from hedgerow.protocols.vertical.bucket_rr.job import NO_NOISE, Job
+
+BOOK = "transfers.jsonl"
+_FORMAT = "hedgerow transferred buckets"
+_VERSION = 1
+_AGAIN = "transfer='again' sends anew, which costs epsilon again"
+
+
+class History(NamedTuple):
+    """What a party has sent of its present values, over all runs that its book knows of."""
+
+    transfers: int
+    others: int  # transfers of other values that are in the same book
+    per_element: float  # epsilons of all transfers of these values together (basic composition)
+    per_record: float
+    is_bound: bool  # False: no less than these, because some of the edges were taken from the data
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able: an infinite epsilon is "inf"."""
+        epsilons = {"per_element": _told(self.per_element), "per_record": _told(self.per_record)}
+        return {**self._asdict(), **epsilons}
+
+
+def about_transfer(job: Job, n_columns: int, history: History) -> dict[str, Any]:
+    """JSON-able: what one transfer of so many columns costs, and what all that the book knows of add up to."""
+    per_element, per_record = costs(job, n_columns)
+    return {
+        "columns": n_columns,
+        "per_element": _told(per_element),
+        "per_record": _told(per_record),
+        "history": history.to_dict(),
+    }
+
+
+def _told(value: float) -> float | str:
+    return value if math.isfinite(value) else NO_NOISE
+
+
+def _heard(value: Any) -> float:
+    return math.inf if value == NO_NOISE else float(value)
+
+
+# --- the feature holder's book ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One line of the book."""
+
+    transfer: str
+    to: str
+    at: str
+    data: str  # fingerprint of names, types and values
+    settings: str  # fingerprint of epsilon, buckets and all that decides about the edges
+    per_element: float | str
+    per_record: float | str
+    event: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """What a transfer is made from: the values, and how they are put into buckets and randomised."""
+
+    data: str
+    settings: str
+
+
+def fingerprints(party: str, table: Table, job: Job) -> Fingerprints:
+    """SHA-256 of a party's columns in their order, and of everything in the job that its buckets depend on."""
+    data = hashlib.sha256()
+    for column in table.columns:
+        levels = None if column.levels is None else list(column.levels)
+        about = [column.name, column.values.dtype.str, len(column.values), levels]
+        data.update(json.dumps(about).encode() + b"\n")
+        data.update(np.ascontiguousarray(column.values).data)
+    described = [job.described(party, column.name) for column in table.columns]
+    settings = [
+        _told(job.noise),
+        job.buckets,
+        job.edges_mode,
+        [job.edges_of(party, column.name) for column in table.columns],
+        [None if entry is None else entry.to_dict() for entry in described],
+    ]
+    return Fingerprints(data.hexdigest(), hashlib.sha256(json.dumps(settings).encode()).hexdigest())
+
+
+class Book:
+    """All transfers that a party has ever made from here."""
+
+    def __init__(self, party: str, folder: str | Path) -> None:
+        self._party = party
+        self._folder = Path(folder) / party
+        self._path = self._folder / BOOK
+        _make_folder(self._folder)
+
+    def transfers(self) -> list[Transfer]:
+        """Every line; InvalidInput, naming the line, for one that cannot be read."""
+        if not self._path.exists():
+            return []
+        text = _read(self._party, self._path).decode("utf-8", "replace")
+        *lines, rest = text.split("\n")
+        found = [self._transfer(line, number) for number, line in enumerate(lines, start=1)]
+        if rest:
+            raise self._damaged(len(lines) + 1, "it has no end")
+        return found
+
+    def _transfer(self, line: str, number: int) -> Transfer:
+        try:
+            entry = Transfer(**json.loads(line))
+            from_dict(entry.event)
+            if not all(_heard(cost) > 0 for cost in (entry.per_element, entry.per_record)):
+                raise self._damaged(number, "a cost is not a positive number")
+        except InvalidInput:
+            raise
+        except (ValueError, TypeError) as problem:
+            raise self._damaged(number, str(problem)) from None
+        return entry
+
+    def _damaged(self, number: int, why: str) -> InvalidInput:
+        return InvalidInput(
+            f"{self._party}: line {number} of {self._path} cannot be read ({why}); without it nobody knows what was "
+            "sent before, so nothing is sent now. Put the file back from a copy"
+        )
+
+    def find(self, transfer_id: str, label_holder: str, now: Fingerprints) -> Bucketing:
+        """The buckets of a transfer that the label holder has kept; InvalidInput unless made from what is here now."""
+        for entry in self.transfers():
+            if entry.transfer != transfer_id or entry.to != label_holder:
+                continue
+            if (entry.data, entry.settings) == (now.data, now.settings):
+                return self._bucketing(transfer_id)
+            what = "values" if entry.data != now.data else "bounds, levels or edges"
+            raise InvalidInput(
+                f"{self._party}: the cached transfer of {entry.at} was made from other data: the {what} have changed "
+                f"since; {_AGAIN}"
+            )
+        raise InvalidInput(
+            f"{self._party}: {label_holder} has kept a transfer that {self._path} does not know of; put the right file "
+            f"back, or {_AGAIN}"
+        )
+
+    def check_not_sent(self, label_holder: str, now: Fingerprints) -> None:
+        """InvalidInput if the very same was sent before, and the label holder no longer has it."""
+        for entry in self.transfers():
+            if (entry.to, entry.data, entry.settings) == (label_holder, now.data, now.settings):
+                raise InvalidInput(
+                    f"{self._party}: these buckets were sent to {label_holder} before ({entry.at}), but it has not "
+                    f"kept them; {_AGAIN}"
+                )
+
+    def write(
+        self, label_holder: str, now: Fingerprints, bucketing: Bucketing, cost: tuple[float, float], event: Event
+    ) -> str:
+        """Charge a transfer; afterwards it may be made. Returns its number, which is random."""
+        self.transfers()  # a damaged book is not written to
+        number = secrets.token_hex(16)
+        bins = {**BinMapper(bucketing.features).to_dict(), "may_be_missing": list(bucketing.may_be_missing)}
+        _write_private(json.dumps(bins).encode(), self._folder / f"{number}.json")
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        costs = (_told(cost[0]), _told(cost[1]))
+        entry = Transfer(number, label_holder, at, now.data, now.settings, *costs, event.to_dict())
+        # Appending, in one piece: two runs at the same time both get their lines.
+        line = (json.dumps(asdict(entry)) + "\n").encode()
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            written = os.write(file, line)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        if written != len(line):
+            raise InvalidInput(f"{self._party}: {self._path} could not be written, the disk may be full")
+        return number
+
+    def history(self, now: Fingerprints) -> History:
+        """What was sent of the present values so far."""
+        entries = self.transfers()
+        mine = [entry for entry in entries if entry.data == now.data]
+        per_element = math.fsum(_heard(entry.per_element) for entry in mine)
+        per_record = math.fsum(_heard(entry.per_record) for entry in mine)
+        is_bound = not any(isinstance(leaf, NonPrivate) for e in mine for leaf, _ in from_dict(e.event).leaves())
+        return History(len(mine), len(entries) - len(mine), per_element, per_record, is_bound)
+
+    def _bucketing(self, transfer_id: str) -> Bucketing:
+        path = self._folder / f"{transfer_id}.json"
+        try:
+            document = json.loads(_read(self._party, path))
+            features = BinMapper.from_dict(document).features
+            gaps = document["may_be_missing"]
+            usable = isinstance(gaps, list) and len(gaps) == len(features) and all(isinstance(g, bool) for g in gaps)
+        except (ValueError, KeyError, TypeError) as problem:
+            raise InvalidInput(f"{self._party}: {path} cannot be read: {problem}; {_AGAIN}") from None
+        if not usable:
+            raise InvalidInput(f"{self._party}: {path} does not say which columns may be missing; {_AGAIN}")
+        return Bucketing(features, tuple(gaps))
+
+
+# --- what the label holder keeps -------------------------------------------------------------------------------------
+
+
+class Kept(NamedTuple):
+    """One party's buckets as they came."""
+
+    transfer_id: str
+    n_values: Int32s
+    has_levels: Bools
+    may_be_missing: Bools
+    packed: Bytes  # of all columns
+
+
+_ARRAYS = {"n_values": np.int32, "has_levels": np.bool_, "may_be_missing": np.bool_, "packed": np.uint8}
+
+
+class Shelf:
+    """The transfers that the label holder has kept, one per party and kind of job."""
+
+    def __init__(self, party: str, folder: str | Path, job: Job, n_rows: int) -> None:
+        self._party = party
+        self._folder = Path(folder) / party
+        self._about = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "epsilon": _told(job.noise),
+            "buckets": job.buckets,
+            "edges": job.edges_mode,
+            "n_rows": n_rows,
+        }
+        self._key = hashlib.sha256(json.dumps(self._about).encode()).hexdigest()[:16]
+        _make_folder(self._folder)
+
+    def _path(self, holder: str) -> Path:
+        return self._folder / f"{holder}.{self._key}.npz"
+
+    def keep(self, holder: str, kept: Kept, event: Event) -> None:
+        """Put a transfer on the shelf, in place of an older one for such a job."""
+        about = {**self._about, "transfer": kept.transfer_id, "from": holder, "event": event.to_dict()}
+        content = io.BytesIO()
+        arrays = {name: getattr(kept, name) for name in _ARRAYS}
+        np.savez(content, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
+        _write_private(content.getvalue(), self._path(holder))
+
+    def find(self, holder: str) -> Kept | None:
+        """What was kept of a party for such a job; None if nothing was. InvalidInput for a damaged file."""
+        path = self._path(holder)
+        if not path.exists():
+            return None
+        try:
+            with np.load(io.BytesIO(_read(self._party, path)), allow_pickle=False) as stored:
+                about = json.loads(stored["about"].tobytes())
+                arrays = {name: stored[name] for name in _ARRAYS}
+            from_dict(about["event"])
+            fits = all(about[name] == value for name, value in self._about.items()) and about["from"] == holder
+            number = about["transfer"]
+            fits = fits and isinstance(number, str) and bool(number)
+            fits = fits and all(a.dtype == _ARRAYS[name] and a.ndim == 1 for name, a in arrays.items())
+        except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile) as problem:
+            raise self._damaged(path, str(problem)) from None
+        if not fits:
+            raise self._damaged(path, "it does not hold what its name says")
+        return Kept(number, **arrays)
+
+    def _damaged(self, path: Path, why: str) -> InvalidInput:
+        return InvalidInput(f"{self._party}: {path} cannot be read ({why}); put it back from a copy, or {_AGAIN}")
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InvalidInput(f"cache: the folder {folder} cannot be made: {problem}") from None
+
+
+def _read(party: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise InvalidInput(f"{party}: {path} cannot be read: {problem}") from None
+
+
+def _write_private(content: bytes, path: Path) -> None:
+    """Replace a file in one step, on the disk before it gets its name, readable by its owner only."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,116 @@
+"""A feature holder's side: buckets, noise, one transfer; in the end it learns what the model asks about its columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hedgerow.engine.dtypes import MAX_BINS, Bytes
+from hedgerow.errors import ProtocolError
+from hedgerow.party import Party
+from hedgerow.protocols.protocol import PartyData
+from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.bucket_rr.buckets import (
+    Bucketing,
+    bucketing_of,
+    codes_of,
+    costs,
+    pack,
+    packed_sizes,
+    planned_events,
+    portions,
+    randomise,
+    together,
+)
+from hedgerow.protocols.vertical.bucket_rr.cache import Book, History, about_transfer, fingerprints
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
+from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
+from hedgerow.protocols.vertical.parts import OwnerPart, Questions
+
+
+def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
+    """The whole role of a feature holder."""
+    data = check_table(me.name, brought)
+    bucketing = bucketing_of(me.name, data.table, job, data.n_threads)
+    codes = codes_of(me.name, data.table, bucketing, data.n_threads)
+    left_out = [feature.name for feature in bucketing.features if feature.name not in _names(bucketing)]
+    if left_out:
+        me.log.warning("%s: left out, because they have one bucket only: %s", me.name, ", ".join(map(repr, left_out)))
+    book = None if job.cache is None else Book(me.name, job.cache)
+    if book is None:
+        begin_as_feature_holder(me, job, data)
+        is_bound = job.is_noisy and job.edges_mode != QUANTILE
+        history = History(1, 0, *costs(job, len(codes)), is_bound)
+        _send(me, job, bucketing, codes, history, data.n_threads)
+    else:
+        bucketing, history = _send_unless_kept(me, job, data, bucketing, codes, book)
+    return _part(me, job, bucketing, history)
+
+
+def _names(bucketing: Bucketing) -> set[str]:
+    return {bucketing.features[j].name for j in bucketing.sent.tolist()}
+
+
+def _send_unless_kept(
+    me: Party, job: Job, data: PartyData, bucketing: Bucketing, codes: Bytes, book: Book
+) -> tuple[Bucketing, History]:
+    """With a book: what the label holder has kept is not sent, and what is sent is charged before."""
+    now = fingerprints(me.name, data.table, job)
+    book.transfers()  # what is wrong with the book or the transfer stops the run before anybody sends anything
+    kept = me.recv(job.label_holder, HaveTransfer).transfer_id if job.transfer == "once" else ""
+    if kept:
+        bucketing = book.find(kept, job.label_holder, now)
+    elif job.transfer == "once":
+        book.check_not_sent(job.label_holder, now)
+    begin_as_feature_holder(me, job, data)
+    if kept:
+        history = book.history(now)
+        me.send(job.label_holder, SameAsBefore(*history))
+        return bucketing, history
+    event = together(planned_events(job, bucketing.categories[bucketing.sent]), job.edges_mode)
+    number = book.write(job.label_holder, now, bucketing, costs(job, len(codes)), event)
+    history = book.history(now)
+    _send(me, job, bucketing, codes, history, data.n_threads, number)
+    return bucketing, history
+
+
+def _send(
+    me: Party, job: Job, bucketing: Bucketing, codes: Bytes, history: History, n_threads: int, number: str = ""
+) -> None:
+    """The one transfer: kinds of columns, then their buckets, each message with the event of its own columns."""
+    sent = bucketing.sent
+    categories = bucketing.categories[sent]
+    ranges = list(portions(packed_sizes(categories, codes.shape[1])))
+    kinds = ColumnKinds(
+        n_values=np.array([bucketing.features[j].n_value_bins for j in sent.tolist()], np.int32),
+        has_levels=np.array([bucketing.features[j].is_categorical for j in sent.tolist()], np.bool_),
+        may_be_missing=np.array(bucketing.may_be_missing, np.bool_)[sent],
+        n_messages=len(ranges),
+        transfer_id=number,
+        transfers=history.transfers,
+        others=history.others,
+        per_element=history.per_element,
+        per_record=history.per_record,
+        is_bound=history.is_bound,
+    )
+    me.send(job.label_holder, kinds)
+    for start, stop in ranges:
+        noisy = randomise(codes[start:stop], categories[start:stop], job.noise, me.rng)
+        message = Buckets(start, pack(noisy.values, categories[start:stop], n_threads))
+        me.send(job.label_holder, message, event=together(noisy.event.parts(), job.edges_mode).to_dict())
+
+
+def _part(me: Party, job: Job, bucketing: Bucketing, history: History) -> OwnerPart:
+    """Wait for what the model asks about the own columns; only here it meets their thresholds."""
+    asked = me.recv(job.label_holder, OwnSplits)
+    sent, n = bucketing.sent, len(asked.column)
+    shapes = (asked.bin.shape, asked.missing_left.shape, asked.left_levels.shape)
+    if shapes != ((n,), (n,), (n, MAX_BINS // 8)) or not np.isin(asked.column, np.arange(len(sent))).all():
+        raise ProtocolError(f"{me.name}: {job.label_holder} asks about columns that were not sent to it")
+    questions = Questions(
+        sent[asked.column].astype(np.int32),
+        asked.bin,
+        asked.missing_left,
+        np.unpackbits(asked.left_levels, axis=1).view(np.bool_),
+    )
+    meta = {**about_transfer(job, len(sent), history), "epsilon": job.to_dict()["epsilon"], "edges": job.edges_mode}
+    return OwnerPart(me.name, job.label_holder, NAME, job.run_id, bucketing.features, questions, meta)

@@ -1,0 +1,162 @@
+"""What a run of vertical.bucket_rr is to do: public parameters, checked before any party is asked for anything."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.errors import InvalidParameter
+from hedgerow.protocols.vertical.bucket_rr.debias import check_debiased
+from hedgerow.protocols.vertical.job import VerticalJob
+from hedgerow.schema import Column, Schema
+from hedgerow.transport.mtls import check_party_name
+
+NAME = "vertical.bucket_rr"
+PUBLIC, QUANTILE, GIVEN = "public", "quantile", "given"
+TRANSFERS = ("once", "again")
+LARGEST_EPSILON = 1e6  # of randomised response
+LEAST_DEBIASED = 1e-6
+NO_NOISE = "inf"  # how JSON, which has no infinity, says that there is none
+
+
+@dataclass(frozen=True)
+class Job(VerticalJob):
+    """Everything that the parties must agree on. JSON-able; nothing in it is secret."""
+
+    NAME: ClassVar[str] = NAME
+
+    epsilon: float | None = None  # of one element; there is no default, math.inf is without noise
+    buckets: int = 16  # of one column, that of missing values included
+    edges: str | Mapping[str, Sequence[float]] = PUBLIC
+    schema: Schema | None = None
+    debias: bool = True
+    cache: str | None = None
+    transfer: str = "once"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_epsilon()
+        self._check_buckets()
+        self._check_edges()
+        if not isinstance(self.debias, bool):
+            raise InvalidParameter(f"{NAME}: debias must be True or False, got {self.debias!r}")
+        if self.debias and self.is_noisy:
+            check_debiased(self.boosting, NAME)
+            if self.noise < LEAST_DEBIASED:
+                raise InvalidParameter(
+                    f"{NAME}: with epsilon below {LEAST_DEBIASED:g} true buckets are no likelier than others, so there "
+                    f"is nothing to debias, got {self.epsilon!r}"
+                )
+        if self.transfer not in TRANSFERS:
+            raise InvalidParameter(f"{NAME}: transfer must be one of {', '.join(TRANSFERS)}, got {self.transfer!r}")
+        if self.cache is not None:
+            if not isinstance(self.cache, str | os.PathLike) or not os.fspath(self.cache):
+                raise InvalidParameter(f"{NAME}: cache must be a folder, got {self.cache!r}")
+            object.__setattr__(self, "cache", os.fspath(self.cache))
+            for party in self.parties:
+                check_party_name(party)  # each has a sub-folder of its own
+
+    def _check_epsilon(self) -> None:
+        if self.epsilon is None:
+            raise InvalidParameter(
+                f"{NAME} needs epsilon, the privacy loss of one element, for instance epsilon=4; "
+                "epsilon=math.inf sends buckets without noise"
+            )
+        number = isinstance(self.epsilon, int | float | np.integer | np.floating)
+        if not number or isinstance(self.epsilon, bool) or not self.epsilon > 0:
+            raise InvalidParameter(f"{NAME}: epsilon must be a number above 0, or math.inf, got {self.epsilon!r}")
+        if LARGEST_EPSILON < self.epsilon < math.inf:
+            raise InvalidParameter(
+                f"{NAME}: epsilon must be at most {LARGEST_EPSILON:.0e}, or math.inf for no noise, got {self.epsilon!r}"
+            )
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+    def _check_buckets(self) -> None:
+        whole = isinstance(self.buckets, int | np.integer) and not isinstance(self.buckets, bool)
+        if not whole or not 2 <= self.buckets <= MAX_BINS:
+            raise InvalidParameter(
+                f"{NAME}: buckets must be a whole number between 2 and {MAX_BINS}, got {self.buckets!r}"
+            )
+        object.__setattr__(self, "buckets", int(self.buckets))
+
+    def _check_edges(self) -> None:
+        if isinstance(self.edges, Mapping):
+            object.__setattr__(self, "edges", {name: _checked(name, given) for name, given in self.edges.items()})
+        elif self.edges not in (PUBLIC, QUANTILE):
+            raise InvalidParameter(
+                f"{NAME}: edges must be 'public', 'quantile' or {{column: [edges]}}, got {self.edges!r}"
+            )
+        if self.schema is not None and not isinstance(self.schema, Schema):
+            raise InvalidParameter(f"{NAME}: schema must be a Schema, got {type(self.schema).__name__}")
+        if self.edges == PUBLIC and self.schema is None:
+            raise InvalidParameter(
+                f"{NAME}: edges='public' needs the columns' public bounds and levels: "
+                "schema=Schema.from_public(bounds={column: (low, high)}, levels={column: [...]}); edges='quantile' "
+                "takes them from the data, which then costs more than epsilon"
+            )
+
+    @property
+    def noise(self) -> float:
+        """Epsilon of one element, math.inf without noise."""
+        return math.inf if self.epsilon is None else self.epsilon
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether buckets are randomised at all."""
+        return math.isfinite(self.noise)
+
+    @property
+    def edges_mode(self) -> str:
+        """One of "public" (from the schema), "given" (from the job, others from the schema) and "quantile"."""
+        return self.edges if isinstance(self.edges, str) else GIVEN
+
+    def edges_of(self, party: str, column: str) -> Sequence[float] | None:
+        """The edges that the job gives for a party's column, under "party.column" or "column"."""
+        if isinstance(self.edges, str):
+            return None
+        return self.edges.get(f"{party}.{column}", self.edges.get(column))
+
+    def described(self, party: str, column: str) -> Column | None:
+        """What the schema says about a party's column, under "party.column" or "column"."""
+        if self.schema is None:
+            return None
+        known = {entry.name: entry for entry in self.schema.columns}
+        return known.get(f"{party}.{column}", known.get(column))
+
+    def public_names(self) -> list[str]:
+        """All names that schema and edges have entries for."""
+        described = [] if self.schema is None else list(self.schema.names)
+        return described + ([] if isinstance(self.edges, str) else list(self.edges))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        data = super().to_dict()
+        data["epsilon"] = self.epsilon if self.is_noisy else NO_NOISE
+        data["edges"] = self.edges if isinstance(self.edges, str) else {n: list(e) for n, e in self.edges.items()}
+        data["schema"] = None if self.schema is None else self.schema.to_dict()
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`, also after a way through JSON."""
+        values = dict(data)
+        values["epsilon"] = math.inf if values["epsilon"] == NO_NOISE else values["epsilon"]
+        values["schema"] = None if values["schema"] is None else Schema.from_dict(values["schema"])
+        return super().from_dict(values)
+
+
+def _checked(name: Any, given: Any) -> tuple[float, ...]:
+    if not isinstance(name, str) or not name:
+        raise InvalidParameter(f"{NAME}: edges are given by the column's name, got {name!r}")
+    try:
+        edges = FeatureBins(name, edges=np.asarray(given)).edges
+    except ValueError as problem:  # also InvalidInput
+        raise InvalidParameter(f"{NAME}: {problem}") from None
+    return () if edges is None else tuple(edges.tolist())

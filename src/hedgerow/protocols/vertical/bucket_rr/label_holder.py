@@ -1,0 +1,248 @@
+"""The label holder's side: receives buckets once, trains by itself, tells each owner what the model asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.boosting import BoostingParams, EvalsLog, train
+from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.errors import InvalidInput, ProtocolError, TransportError
+from hedgerow.party import Party
+from hedgerow.protocols.protocol import PartyData
+from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.bucket_rr.buckets import (
+    MOST_VALUES,
+    keep_probability,
+    planned_events,
+    together,
+    unpack,
+)
+from hedgerow.protocols.vertical.bucket_rr.cache import History, Kept, Shelf, about_transfer
+from hedgerow.protocols.vertical.bucket_rr.debias import train_debiased
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
+from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
+from hedgerow.protocols.vertical.parts import LabelHolderPart, Questions, divide
+
+
+def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderPart:
+    """The whole role of the label holder."""
+    data = check_table(me.name, brought)
+    if data.labels is None:
+        raise InvalidInput(f"{me.name}: is to hold the labels, but brings none")
+    params = _params(job, data, data.labels)
+    shelf = None if job.cache is None else Shelf(me.name, job.cache, job, data.table.n_rows)
+    kept: dict[str, Kept | None] = {}
+    if shelf is not None and job.transfer == "once":
+        kept = {party: shelf.find(party) for party in job.feature_holders}
+    for party, transfer in kept.items():
+        me.send(party, HaveTransfer("" if transfer is None else transfer.transfer_id))
+    begin_as_label_holder(me, job, data)
+    own = BinMapper.fit(data.table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
+    own_codes = own.transform(data.table, data.n_threads)
+    foreign = _receive_all(me, job, kept, shelf)
+    pool = _Pool.of(job, own, own_codes, foreign, data.n_threads)
+    ensemble = _train(me, job, params, pool, data.labels)
+    ensemble.classes = data.classes if job.task == "classification" else None
+    transfers = {party: about_transfer(job, f.n_columns, f.history) for party, f in foreign.items()}
+    ensemble.meta |= {"rounds": {"setup": 3 if kept else 2, "training": 0}, "transfers": transfers}
+    part, questions = divide(ensemble, pool.owners, me.name, protocol=NAME, run_id=job.run_id)
+    for party in job.feature_holders:
+        me.send(party, _as_message(questions[party]))
+    return part
+
+
+def _params(job: Job, data: PartyData, labels: Floats) -> BoostingParams:
+    n_classes = None
+    if job.task == "classification":
+        n_classes = len(data.classes or ())
+        if n_classes < 2:
+            raise InvalidInput(f"{job.label_holder}: labels must be of at least two classes, got {n_classes}")
+    # What the engine would refuse is refused before anybody has paid for a transfer.
+    if labels.shape != (data.table.n_rows,) or not np.isfinite(labels).all():
+        raise InvalidInput(f"{job.label_holder}: there must be one finite label for each of {data.table.n_rows} rows")
+    low, high = float(labels.min()), float(labels.max())
+    params = job.for_labels(n_classes, (low, high))
+    least, most = params.label_range or (low, high)
+    if n_classes is None and (low < least or high > most or (params.loss == "poisson" and low < 0)):
+        raise InvalidInput(
+            f"{job.label_holder}: labels lie outside the declared label_range {params.label_range}, or below 0 for the "
+            "poisson loss"
+        )
+    return replace(params, n_threads=data.n_threads)
+
+
+# --- what comes from feature holders ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Foreign:
+    """One feature holder's columns, as far as the label holder knows them."""
+
+    kinds: ColumnKinds | Kept
+    pieces: tuple[tuple[int, Bytes], ...]  # first column and packed buckets of each message
+    history: History
+
+    @property
+    def n_columns(self) -> int:
+        """How many were sent."""
+        return len(self.kinds.n_values)
+
+    @property
+    def categories(self) -> Ints:
+        """Buckets of each column, that of missing values included where there may be any."""
+        return _categories(self.kinds)
+
+    def features(self, party: str) -> list[FeatureBins]:
+        """Columns with a number for a name; a value is the number of its bucket."""
+        kinds = zip(self.kinds.n_values.tolist(), self.kinds.has_levels.tolist(), strict=True)
+        return [
+            FeatureBins(f"{party}[{j}]", levels=tuple(range(n)))
+            if by_levels
+            else FeatureBins(f"{party}[{j}]", edges=np.arange(1.0, n))
+            for j, (n, by_levels) in enumerate(kinds)
+        ]
+
+    def unpack(self, party: str, out: Bytes, n_threads: int) -> None:
+        """All buckets, straight to where training reads them."""
+        stops = [first for first, _ in self.pieces[1:]] + [self.n_columns]
+        for (start, packed), stop in zip(self.pieces, stops, strict=True):
+            try:
+                unpack(packed, self.categories[start:stop], out[start:stop], n_threads)
+            except InvalidInput as problem:
+                raise ProtocolError(f"what {party} sent cannot be used: {problem}") from None
+
+
+def _categories(kinds: ColumnKinds | Kept) -> Ints:
+    categories: Ints = kinds.n_values.astype(np.int64) + kinds.may_be_missing
+    return categories
+
+
+def _receive_all(me: Party, job: Job, kept: Mapping[str, Kept | None], shelf: Shelf | None) -> dict[str, _Foreign]:
+    """Everybody's buckets. If one party fails, the others' are still put on the shelf: they have been paid for."""
+    foreign: dict[str, _Foreign] = {}
+    problem: TransportError | None = None
+    for party in job.feature_holders:
+        try:
+            foreign[party] = _receive(me, job, party, kept.get(party), shelf)
+        except TransportError as failure:
+            if shelf is None:
+                raise
+            problem = problem or failure
+    if problem is not None:
+        raise problem
+    return foreign
+
+
+def _receive(me: Party, job: Job, party: str, kept: Kept | None, shelf: Shelf | None) -> _Foreign:
+    """One party's buckets: those that were kept, if it agrees that they are still right, else new ones."""
+    if kept is not None:
+        same = me.recv(party, SameAsBefore)
+        _check_kinds(party, kept)
+        history = History(same.transfers, same.others, same.per_element, same.per_record, same.is_bound)
+        return _Foreign(kept, ((0, kept.packed),), history)
+    kinds = me.recv(party, ColumnKinds)
+    _check_kinds(party, kinds)
+    if not 1 <= kinds.n_messages <= len(kinds.n_values):
+        raise ProtocolError(f"{party} announces {kinds.n_messages} messages for {len(kinds.n_values)} columns")
+    messages = [me.recv(party, Buckets) for _ in range(kinds.n_messages)]
+    firsts = [message.first for message in messages]
+    if firsts[0] != 0 or sorted(set(firsts)) != firsts or firsts[-1] >= len(kinds.n_values):
+        raise ProtocolError(f"{party} sends its columns out of order")
+    if shelf is not None:
+        if not kinds.transfer_id:
+            raise ProtocolError(f"{party} gives its transfer no number, so it cannot be kept")
+        packed = np.concatenate([message.packed for message in messages])
+        event = together(planned_events(job, _categories(kinds)), job.edges_mode)
+        shelf.keep(
+            party, Kept(kinds.transfer_id, kinds.n_values, kinds.has_levels, kinds.may_be_missing, packed), event
+        )
+    history = History(kinds.transfers, kinds.others, kinds.per_element, kinds.per_record, kinds.is_bound)
+    return _Foreign(kinds, tuple((message.first, message.packed) for message in messages), history)
+
+
+def _check_kinds(party: str, kinds: ColumnKinds | Kept) -> None:
+    """Bytes from elsewhere become sizes of tables, so nothing is taken for granted."""
+    shape = kinds.n_values.shape
+    same = len(shape) == 1 and shape == kinds.has_levels.shape == kinds.may_be_missing.shape
+    if not same or not shape[0]:
+        raise ProtocolError(f"{party} must describe each of its columns, and at least one")
+    if not ((kinds.n_values >= 1) & (kinds.n_values <= MOST_VALUES)).all() or (_categories(kinds) < 2).any():
+        raise ProtocolError(f"{party} describes a column of fewer than 2 or more than {MAX_BINS} buckets")
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Everybody's columns, in the order of the parties, as the engine takes them."""
+
+    owners: list[str]  # of each column
+    mapper: BinMapper
+    codes: Bytes  # [columns, rows]
+    keep: Floats  # chance that a code is the true one
+    n_codes: Ints  # codes that noise may have put in its place, and itself
+
+    @classmethod
+    def of(cls, job: Job, own: BinMapper, own_codes: Bytes, foreign: Mapping[str, _Foreign], n_threads: int) -> _Pool:
+        """Own codes are copied, foreign ones unpacked into their place."""
+        owners: list[str] = []
+        features: list[FeatureBins] = []
+        n_codes: list[int] = []
+        n_columns = len(own_codes) + sum(f.n_columns for f in foreign.values())
+        codes = np.empty((n_columns, own_codes.shape[1]), np.uint8)
+        keep = np.ones(n_columns)
+        for party in job.parties:
+            start = len(owners)
+            if party == job.label_holder:
+                codes[start : start + len(own_codes)] = own_codes
+                features += own.features
+                n_codes += [feature.n_codes for feature in own.features]
+            else:
+                theirs = foreign[party]
+                stop = start + theirs.n_columns
+                theirs.unpack(party, codes[start:stop], n_threads)
+                features += theirs.features(party)
+                n_codes += theirs.categories.tolist()
+                keep[start:stop] = [keep_probability(n, job.noise) for n in theirs.categories.tolist()]
+            owners += [party] * (len(features) - start)
+        return cls(owners, BinMapper(tuple(features)), codes, keep, np.array(n_codes, np.int64))
+
+
+def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Floats) -> Ensemble:
+    if not (job.is_noisy and job.debias):
+        progress = _Progress(me, params.n_iterations)
+        return train(params, pool.mapper, pool.codes, labels, callbacks=[progress]).ensemble
+    return train_debiased(
+        params,
+        pool.mapper,
+        pool.codes,
+        labels,
+        keep=pool.keep,
+        n_codes=pool.n_codes,
+        on_tree=me.report,
+        n_threads=params.n_threads,
+    )
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Tells whoever watches after each iteration."""
+
+    me: Party
+    total: int
+
+    def after_iteration(self, model: Ensemble, epoch: int, evals_log: EvalsLog) -> bool:  # noqa: ARG002 - the engine calls it so
+        """Go on, whatever the model is."""
+        self.me.report(epoch + 1, self.total)
+        return False
+
+
+def _as_message(questions: Questions) -> OwnSplits:
+    levels = np.packbits(questions.left_levels, axis=1)
+    return OwnSplits(questions.column, questions.bin, questions.missing_left, levels)

@@ -1,0 +1,86 @@
+"""vertical.bucket_rr as something to run: its parameters, roles and statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hedgerow.engine.table import Column, Table
+from hedgerow.party import Party
+from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
+from hedgerow.protocols.rehearsal import rehearse
+from hedgerow.protocols.vertical.bucket_rr.feature_holder import feature_holder
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
+from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
+from hedgerow.protocols.vertical.bucket_rr.statement import statement
+from hedgerow.protocols.vertical.parts import Part, part_from_dict
+
+
+class BucketRandomisedResponse(Protocol):
+    """FederBoost for columns that are split between parties."""
+
+    name = NAME
+    partition = "columns"
+    options = frozenset({"epsilon", "buckets", "edges", "schema", "debias", "cache", "transfer"})
+    shares = ("hedgerow.protocols.vertical.agreement",)
+
+    def job(self, request: Request) -> Job:
+        """The job, with everything checked that can be checked without data."""
+        return Job(**Job.common_fields(request), **request.options)
+
+    def job_from_dict(self, data: Mapping[str, Any]) -> Job:
+        """A job that was written down with its `to_dict`."""
+        return Job.from_dict(data)
+
+    def parties(self, job: Job) -> tuple[str, ...]:
+        """The label holder, who listens, then the feature holders."""
+        return (job.label_holder, *job.feature_holders)
+
+    def play(self, me: Party, job: Job, data: PartyData | None) -> Part:
+        """One party's role."""
+        return label_holder(me, job, data) if me.name == job.label_holder else feature_holder(me, job, data)
+
+    def rehearse(self, job: Job) -> None:
+        """The same job with two trees, on a few made-up rows of two parties; nothing is kept."""
+        small = replace(
+            job,
+            parties=("a", "b"),
+            label_holder="a",
+            boosting=replace(job.boosting, n_iterations=2),
+            buckets=max(job.buckets, 4),
+            edges=QUANTILE,
+            schema=None,
+            cache=None,
+            transfer="once",
+        )
+        rehearse(self, small, {"a": _made_up_rows(job, labels=True), "b": _made_up_rows(job, labels=False)})
+
+    def result_from_dict(self, data: Mapping[str, Any]) -> Part:
+        """A party's part of the model, after a way through JSON."""
+        return part_from_dict(data)
+
+    def statement(self, job: Job, meta: Mapping[str, Any]) -> Statement:
+        """What holds, and what does not."""
+        return statement(job, meta)
+
+
+def _made_up_rows(job: Job, *, labels: bool) -> PartyData:
+    n_rows = 40
+    numbers = np.random.default_rng(labels).normal(size=(n_rows, 2))
+    columns = (
+        Column("wide", numbers[:, 0].copy()),
+        Column("narrow", numbers[:, 1].astype(np.float32)),
+        Column("level", (np.arange(n_rows) % 3 % 2).astype(np.int32), ("a", "b")),
+    )
+    table = Table(columns, n_rows, tuple(column.name for column in columns), has_names=True)
+    if not labels:
+        return PartyData(table)
+    if job.task == "regression":  # such as every loss takes, and within the range that was declared for the real ones
+        return PartyData(table, np.linspace(*(job.boosting.label_range or (0.0, 1.0)), n_rows))
+    return PartyData(table, (np.arange(n_rows) % 2).astype(np.float64), (0, 1))
+
+
+PROTOCOL = BucketRandomisedResponse()
