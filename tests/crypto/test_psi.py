@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.identifiers import IdRule, prepare_ids
+from hedgerow.crypto.identifiers import IdRule, prepare_ids, sorted_runs
 from hedgerow.crypto.psi import (
     ORDER,
     BlindingKey,
+    Departure,
     Stay,
     align_locally,
     check_places,
@@ -406,6 +407,33 @@ def test_stay_shuffles_and_restores(n, size, cut, seed):
         stay.points()
 
 
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(0, 30), size=st.integers(1, 40), seed=st.integers(0, 255))
+def test_own_ids_leave_in_a_random_order(n, size, seed):
+    """What leaves are the own points in another order, whatever the blocks; places lead back to rows of the table."""
+    values = [str(i // 2) for i in range(2 * n)]
+    prepared = prepare_ids(values, IdRule(), context="run", party="anna", duplicates="first")
+    departure = Departure(prepared, generator(seed))
+    left = np.concatenate([np.empty((0, 32), np.uint8), *departure.blocks(key(1), size)])
+    assert rows_of(left) == rows_of(key(1).blind(prepared.digests))
+    places = random_order(n, generator(seed))[: n // 2]
+    rows = departure.restored(places)
+    assert np.array_equal(key(1).blind(digests(*(values[row] for row in rows))), left[places])
+    assert not np.any(rows % 2)
+    with pytest.raises(ProtocolError, match="released"):
+        next(departure.blocks(key(1)))
+
+
+def test_own_ids_do_not_leave_in_the_order_of_rows():
+    """With 200 ids, hardly any leaves at the place of its row, and two parties' orders differ."""
+    prepared = prepare_ids(map(str, range(200)), IdRule(), context="run", party="anna")
+    orders = [Departure(prepared, generator(seed)).restored(np.arange(200)) for seed in (1, 2)]
+    assert all(sorted(order.tolist()) == list(range(200)) for order in orders)
+    assert np.mean(orders[0] == np.arange(200)) < 0.1
+    assert np.mean(orders[0] == orders[1]) < 0.1
+    assert "200 points" in repr(Departure(prepared, generator(1)))
+
+
 def test_too_few_and_too_many_points_are_refused():
     """A stay passes nothing on before all announced points came, and takes no more than these."""
     points = key(0).blind(digests("a", "b", "c"))
@@ -485,6 +513,16 @@ def test_comparer_finds_what_all_have(sets):
     for name, places in common_places(tables).items():
         assert [bytes(row) for row in tables[name][places]] == expected
         check_places(places, len(tables[name]), name)
+
+
+@pytest.mark.parametrize("differing", [0, 7, 8, 16, 31])
+def test_rows_are_sorted_by_all_of_their_bytes(differing):
+    """Rows that are alike but for one byte, wherever it is, are told apart; of equal ones the earlier is first."""
+    table = np.full((9, 32), 7, np.uint8)
+    table[:, differing] = [3, 1, 200, 1, 0, 3, 255, 2, 1]
+    order, is_new = sorted_runs(table)
+    assert order.tolist() == [4, 1, 3, 8, 7, 0, 5, 2, 6]
+    assert is_new.tolist() == [True, True, False, False, True, True, False, True, True]
 
 
 def test_comparer_refuses_repeated_points():

@@ -12,10 +12,11 @@ A digest is as secret as the id: who sees it can try all names in a telephone bo
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -26,6 +27,8 @@ from hedgerow.crypto.masking import joined
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
 
 DIGEST_BYTES = 32
+BLOCK_ROWS = 1 << 15
+"""Ids that are turned into Python values at a time."""
 MISSING_TYPES = frozenset({"NAType", "NaTType", "NoneType", "MaskedConstant"})
 """Names of the types that pandas, numpy and Python mark a missing value with; pandas is not imported to look."""
 
@@ -177,30 +180,33 @@ def prepare_ids(
     if duplicates not in ("refuse", "first"):
         raise InvalidParameter(f"duplicates must be 'refuse' or 'first', got {duplicates!r}")
     where = f"{party}: column {column!r}"
-    plain = _plain(values, where)
     start = hashlib.sha256(joined("hedgerow id v1", rule.canonical, context))
-    digests = bytearray(DIGEST_BYTES * len(plain))
+    digests = bytearray()
     missing = foreign = unreadable = 0
-    for row, value in enumerate(plain):
-        try:
-            encoded = rule.normalised(value).encode()
-        except TypeError:
-            foreign += 1
-            continue
-        except ValueError:  # no number, or text with half of a surrogate pair
-            unreadable += 1
-            continue
-        missing += not encoded
-        one = start.copy()
-        one.update(encoded)
-        digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)] = one.digest()
+    for plain in plain_blocks(values, where):
+        made = []
+        for value in plain:
+            one = start.copy()
+            try:
+                encoded = rule.normalised(value).encode()
+            except TypeError:
+                foreign += 1
+                encoded = b"?"
+            except ValueError:  # no number, or text with half of a surrogate pair
+                unreadable += 1
+                encoded = b"?"
+            missing += not encoded
+            one.update(encoded)
+            made.append(one.digest())
+        digests += b"".join(made)
+    n_rows = len(digests) // DIGEST_BYTES
     if foreign:
         wanted = "text" if rule.kind == "text" else "whole numbers, or text of digits"
-        raise InvalidType(f"{where} holds {foreign} ids of {len(plain)} that are not {wanted}, which the id rule wants")
+        raise InvalidType(f"{where} holds {foreign} ids of {n_rows} that are not {wanted}, which the id rule wants")
     if unreadable:
-        raise InvalidInput(f"{where} holds {unreadable} ids of {len(plain)} that cannot be read as {rule.kind}")
+        raise InvalidInput(f"{where} holds {unreadable} ids of {n_rows} that cannot be read as {rule.kind}")
     if missing:
-        raise InvalidInput(f"{where} holds {missing} missing ids of {len(plain)}; leave these rows out or fill them in")
+        raise InvalidInput(f"{where} holds {missing} missing ids of {n_rows}; leave these rows out or fill them in")
     table = np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
     rows = first_rows(table)
     repeated = len(table) - len(rows)
@@ -212,10 +218,29 @@ def prepare_ids(
     return PreparedIds(party, column, table[rows] if repeated else table, rows, len(table))
 
 
-def _plain(values: Iterable[object], where: str) -> list[object]:
-    """A list of Python values; arrays, series and columns of tables know how to make one."""
+def plain_blocks(values: Iterable[object], where: str) -> Iterator[list[object]]:
+    """Lists of Python values, a block at a time: all at once they would take several times the memory of the column."""
     if isinstance(values, str | bytes | Mapping):
         raise InvalidType(f"{where} must be a column of ids, got {type(values).__name__}")
+    if isinstance(values, Iterator):
+        while block := list(itertools.islice(values, BLOCK_ROWS)):
+            yield block
+        return
+    if not isinstance(values, Sized):
+        yield from plain_blocks(iter(values), where)
+        return
+    if getattr(values, "ndim", 1) != 1:
+        raise InvalidType(f"{where} must be one column of ids, got {getattr(values, 'ndim', None)} dimensions")
+    sliced = getattr(values, "iloc", values)  # of a pandas series, whose own brackets may mean labels
+    if not hasattr(sliced, "__getitem__"):
+        yield from plain_blocks(iter(values), where)
+        return
+    for start in range(0, len(values), BLOCK_ROWS):
+        yield _plain(sliced[start : start + BLOCK_ROWS])
+
+
+def _plain(values: Any) -> list[object]:
+    """A list of Python values; arrays, series and columns of tables know how to make one."""
     for name in ("to_pylist", "tolist", "to_list"):  # arrow; numpy and pandas; polars
         if (method := getattr(values, name, None)) is not None:
             return cast("list[object]", method())
@@ -225,15 +250,27 @@ def _plain(values: Iterable[object], where: str) -> list[object]:
 def first_rows(table: Bytes32) -> Rows:
     """The rows whose 32 bytes stand in no earlier row, in increasing order."""
     order, is_new = sorted_runs(table)
-    # lexsort is stable: the first row of a run of equal ones is the earliest.
+    # Sorting is stable: the first row of a run of equal ones is the earliest.
     return np.sort(order[is_new]).astype(np.int64)
 
 
 def sorted_runs(table: Bytes32) -> tuple[Rows, npt.NDArray[np.bool_]]:
     """The order that sorts rows of 32 bytes, and for each place in it whether a new value begins there."""
     words = np.ascontiguousarray(table).view(">u8")  # [n, 4]; big-endian, so that their order is that of the bytes
-    order = np.lexsort(words.T[::-1]).astype(np.int64, copy=False)
-    in_order = words[order]
-    is_new = np.ones(len(table), np.bool_)
-    np.any(in_order[1:] != in_order[:-1], axis=1, out=is_new[1:])
+    # Digests and points differ in their first eight bytes, if they differ, but for one pair in 2^64.
+    order = np.argsort(words[:, 0].astype(np.uint64), kind="stable").astype(np.int64, copy=False)
+    is_new = _begins(words, order)
+    if np.any(is_new[1:] & (words[order[1:], 0] == words[order[:-1], 0])):
+        order = np.lexsort(words.T[::-1]).astype(np.int64, copy=False)
+        is_new = _begins(words, order)
     return order, is_new
+
+
+def _begins(words: npt.NDArray[np.unsignedinteger[Any]], order: Rows) -> npt.NDArray[np.bool_]:
+    """For each place in an order whether its row differs from the one before; the first does."""
+    is_new = np.zeros(len(order), np.bool_)
+    is_new[:1] = True
+    for column in words.T:
+        in_order = column[order]
+        is_new[1:] |= in_order[1:] != in_order[:-1]
+    return is_new

@@ -7,12 +7,13 @@
 1. Ids become digests by an agreed rule (`hedgerow.crypto.identifiers`), digests become points (`BlindingKey.blind`).
 2. Every party's set goes once round the ring of all parties, beginning at its owner (`way_round`). Each party
    multiplies every point with its own secret key for this run (`blind`, `reblind`) and passes the set on in a random
-   order of its own (`Stay`).
+   order of its own. The owner draws this order first and sends block after block as they are made (`Departure`); the
+   others cannot pass on anything before all points have come (`Stay`).
 3. The last party on each way sends the set to the comparer, one of the parties. Equal ids are now equal points. The
    comparer finds the points that all sets have, sorts them by value, and notes in this order at which place of
    each set they stand (`common_places`).
-4. The places of each set go back the way it came. Each party undoes its own shuffle (`Stay.restored`). The owner ends
-   up with its own rows, in an order that is the same at all parties.
+4. The places of each set go back the way it came. Each party undoes its own shuffle (`restored`). The owner ends up
+   with its own rows, in an order that is the same at all parties.
 
 The group is NIST P-256, of prime order n, by the ECDH of the `cryptography` package (OpenSSL). A point is sent as its
 x coordinate: k(-P) = -(kP), so x(kP) is well defined by x(P). Every 32 bytes are either the x of exactly one pair
@@ -30,12 +31,16 @@ Who learns what, if all follow the protocol (honest but curious)
     nobody          which of its ids some but not all of the others hold, unless the numbers leave no other possibility
 
 Parties that put together what they saw learn at most what the comparer learns: the result, and the numbers for groups.
-This holds for all parties but one, too.
+This holds for all parties but one, too. But numbers say more to those who know more: parties that know each other's
+ids know for each id which of them hold it, and learn how many ids of each such kind the others hold. If only one id is
+of a kind, they learn whether the others hold that one.
 
 Why. Let K be a product of keys that holds at least one key which the observer does not know. All keys are uniform and
 independent, so K is uniform to the observer. By the decisional Diffie-Hellman assumption on P-256, and with SHA-256 as
-a random function, the points K H(x) for distinct x cannot be told from independent uniform points. (Dropping the
-sign of the y coordinate can only take from who wants to tell them apart.)
+a random function, the points K H(x) for distinct x cannot be told from independent uniform points, nor can those for
+several independent K, even for the same x and by one who knows all x and H(x): a table of K_i H(x_j) cannot be told
+from a table of independent uniform points, by one step for each K_i. (Dropping the sign of the y coordinate can only
+take from who wants to tell them apart.)
  a. Party j receives the set of party i under K_i = k_i ... k_(j-1), indices round the ring. K_i = k_i K_(i+1) with k_i
     in no other K_(i') between i and j, so the K_i are independent and uniform. Each is used for one set. So what j
     receives in 2 looks like lists of uniform points, and shows their lengths only.
@@ -46,10 +51,16 @@ sign of the y coordinate can only take from who wants to tell them apart.)
     up to the order in each list: how many ids each group of parties has in common.
  c. In 4, a party sees places after its own shuffle and computes those before it. Both name points that belong to the
     result. The party knows them to be so, and by the common order also which of its own ids they are. It learns
-    K H(x) for some x that it knew to be in that set. This tells nothing about K H(x') by the assumption.
+    K H(x) for some x that it knew to be in that set. This tells nothing about K H(x') by the assumption. A place before
+    the shuffle is one in the order of the party before, which is random too, and for the first party after the owner
+    it is one in the owner's own random order, not a row of its table.
  d. The common order is that of uniform points, whatever the order and the values of the ids.
- e. All but party h together: every set was blinded with k_h and shuffled by h. They can divide by their own keys, so
-    they have k_h H(x) for all sets, in orders that h chose, and the places of the result: as in b, with c = all but h.
+ e. Some parties together see sets under products of the others' keys. One step for each of these keys shows that points
+    under different products look independent and uniform, also where one product is part of another. What shows is
+    which points of two sets under the same product are equal. Whoever's key is in the product has shuffled both sets,
+    so this is again a number for a group of parties. All but party h have all sets under k_h, as in b. Fewer have
+    fewer, but perhaps some even without the comparer: ben and carla of the picture have the sets of anna and of carla
+    under anna's key (carla can take hers off), and so the number of ids that anna and carla have in common.
 
 What is not claimed
  - Anything against a party that departs from the protocol. It may send ids that it does not hold (with a list of all
@@ -58,13 +69,16 @@ What is not claimed
  - That numbers are harmless. A small result, or one as large as a set, speaks about single persons.
  - Constant time. OpenSSL multiplies with a secret key on P-256 in constant time where it has code for this curve
    (x86-64, ARM64 and others), and with a Montgomery ladder elsewhere. Making H(x) takes a number of tries that depends
-   on the id, about two, and square roots in variable time. It happens at the owner, on a block of ids at a time; who
-   measures how long a block took learns a sum over that block. Sorting and normalising are not in constant time either.
+   on the id, about two, and square roots in variable time. It happens at the owner, on a block of ids in random order
+   at a time; who measures how long a block took learns about the sum of tries over that block. With blocks of a few
+   ids that could tell points of guessed ids apart, so blocks are large. Sorting and normalising are not in constant
+   time either.
  - Erasure of keys, which Python cannot promise. A key is for one run: under one key, the same ids give the same points.
 
 Cost: a party multiplies as many points as all parties have ids together, once each, and sends 32 bytes for each. It
-holds a set as 32 bytes for each point and 8 for its place. Threads help as far as `cryptography` lets go of Python's
-lock: its recent versions do so in ECDH, which is half to two thirds of the time, but not while they decode a point.
+holds a set as 32 bytes for each point and 4 for its place (8 where there are more than 2^31). Threads help as far as
+`cryptography` lets go of Python's lock: its recent versions do so in ECDH, which is half to three quarters of
+the time, but not while they decode a point. Why this group and this package: docs/decisions/0013-record-linkage.md.
 """
 
 from __future__ import annotations
@@ -73,6 +87,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,9 +148,9 @@ class BlindingKey(Unshared):
         self._private = private
 
     @classmethod
-    def generate(cls) -> BlindingKey:
-        """A new key, uniform in 1 .. n - 1, from the operating system's randomness."""
-        return cls.from_number(1 + SecureRandom().integer(ORDER - 1))
+    def generate(cls, random: SecureRandom | None = None) -> BlindingKey:
+        """A new key, uniform in 1 .. n - 1, from the operating system's randomness or a party's generator."""
+        return cls.from_number(1 + (random or SecureRandom()).integer(ORDER - 1))
 
     @classmethod
     def from_number(cls, number: int) -> BlindingKey:
@@ -209,6 +224,38 @@ def way_round(parties: Sequence[str], owner: str) -> tuple[str, ...]:
     return (*ring[start:], *ring[:start])
 
 
+class Departure:
+    """A party's own set: its digests leave blinded and in a random order, each block as soon as it is made.
+
+    1. `blocks(key, size)`: the points of the set, blinded, in an order that was drawn before the first one.
+    2. `restored(places)`: later, places in this order become rows of the party's table.
+    """
+
+    def __init__(self, prepared: PreparedIds, random: SecureRandom) -> None:
+        self.n = len(prepared)
+        self.owner = prepared.party
+        self._digests: Bytes32 | None = prepared.digests
+        self._rows = prepared.rows
+        self._order = _compact(random_order(self.n, random))  # which id leaves first, second, ...
+
+    def __repr__(self) -> str:
+        return f"Departure(set of {self.owner}, {self.n} points)"
+
+    def blocks(self, key: BlindingKey, size: int = BLOCK, *, n_threads: int = 1) -> Iterator[Points]:
+        """The blinded points, in blocks of at most `size`. Goes through once; digests are let go of at the end."""
+        if self._digests is None:
+            raise ProtocolError(f"the points of {self.owner} were already released")
+        for start in range(0, self.n, size):
+            yield key.blind(self._digests[self._order[start : start + size]], n_threads=n_threads)
+        self._digests = None
+
+    def restored(self, places: Rows) -> Rows:
+        """The rows whose ids stand at these places of the order; the order of the list is kept."""
+        check_places(places, self.n, self.owner)
+        rows: Rows = self._rows[self._order[places]]
+        return rows
+
+
 class Stay:
     """One set at one party: blinded points come in block by block, and leave in a random order.
 
@@ -225,12 +272,18 @@ class Stay:
         self.n = n
         self.owner = owner
         self.sender = sender
-        self._place = random_order(n, random)  # of each point, by arrival
+        self._place: npt.NDArray[np.signedinteger[Any]] = _compact(random_order(n, random))  # of each, by arrival
+        self._arrival: npt.NDArray[np.signedinteger[Any]] | None = None  # the inverse, once it is needed
         self._points: Points | None = np.empty((n, POINT_BYTES), np.uint8)
         self._arrived = 0
 
     def __repr__(self) -> str:
         return f"Stay(set of {self.owner}, {self._arrived} of {self.n} points)"
+
+    @property
+    def missing(self) -> int:
+        """Points that are still to come."""
+        return self.n - self._arrived
 
     def put(self, points: Points) -> None:
         """The next block, blinded by this party."""
@@ -263,14 +316,20 @@ class Stay:
     def restored(self, places: Rows) -> Rows:
         """Which points, counted by arrival, stand at these places of the new order; the order of the list is kept."""
         check_places(places, self.n, self.owner)
-        arrival = np.empty(self.n, np.int64)
-        arrival[self._place] = np.arange(self.n)
-        return arrival[places]
+        if self._arrival is None:
+            self._arrival = np.empty_like(self._place)
+            self._arrival[self._place] = np.arange(self.n, dtype=self._place.dtype)
+        return self._arrival[places].astype(np.int64)
 
     def _kept(self) -> Points:
         if self._points is None:
             raise ProtocolError(f"the points of {self.owner} were already released")
         return self._points
+
+
+def _compact(order: Rows) -> npt.NDArray[np.signedinteger[Any]]:
+    """The same numbers in half of the memory, where they fit."""
+    return order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
 
 
 def check_places(places: Rows, n: int, owner: str) -> None:
@@ -279,8 +338,8 @@ def check_places(places: Rows, n: int, owner: str) -> None:
         raise InvalidType(f"places of the set of {owner} must be a list of int64")
     if len(places) and not (places.min() >= 0 and places.max() < n):
         raise ProtocolError(f"places of the set of {owner} must be between 0 and {n - 1}")
-    if len(np.unique(places)) < len(places):
-        raise ProtocolError(f"the places of the set of {owner} hold {len(places) - len(np.unique(places))} twice")
+    if repeated := len(places) - len(np.unique(places)):
+        raise ProtocolError(f"the places of the set of {owner} hold {repeated} twice")
 
 
 def random_order(n: int, random: SecureRandom) -> Rows:
@@ -296,27 +355,28 @@ def random_order(n: int, random: SecureRandom) -> Rows:
 def common_places(sets: Mapping[str, Points]) -> dict[str, Rows]:
     """For the comparer: where in each fully blinded set the points stand that all sets have, sorted by their value.
 
-    1. All sets in one list, sorted. Equal points are now neighbours.
-    2. No set holds a point twice, so a point that occurs as often as there are sets is in all of them.
+    1. All sets in one list, sorted. Equal points are now neighbours, in the order of the sets they are from.
+    2. No set may hold a point twice. So a point that occurs as often as there are sets is in all of them.
     """
     owners = sorted(sets)
     if len(owners) < 2:
         raise InvalidParameter(f"two or more sets are compared, got {len(owners)}")
     tables = [_checked(sets[owner], f"the set of {owner}") for owner in owners]
-    for owner, table in zip(owners, tables, strict=True):
-        repeated = len(table) - int(sorted_runs(table)[1].sum())
-        if repeated:
-            raise ProtocolError(f"the set of {owner} holds {repeated} points of {len(table)} twice")
+    ends = np.cumsum([len(table) for table in tables])
     order, is_new = sorted_runs(np.concatenate(tables))
+    from_set = np.searchsorted(ends, order, side="right")
+    is_repeated = ~is_new[1:] & (from_set[1:] == from_set[:-1])
+    for i, owner in enumerate(owners):
+        if repeated := int(np.count_nonzero(is_repeated & (from_set[1:] == i))):
+            raise ProtocolError(f"the set of {owner} holds {repeated} points of {len(tables[i])} twice")
     starts = np.flatnonzero(is_new)
     lengths = np.diff(starts, append=len(order))
     in_all = starts[lengths == len(owners)]
-    places, before = {}, 0
-    for i, (owner, table) in enumerate(zip(owners, tables, strict=True)):
-        # Sorting is stable: within a run, the i-th is that of the i-th set.
-        places[owner] = order[in_all + i] - before
-        before += len(table)
-    return places
+    # Sorting is stable: within a run, the i-th is that of the i-th set.
+    return {
+        owner: order[in_all + i] - (end - len(table))
+        for i, (owner, table, end) in enumerate(zip(owners, tables, ends.tolist(), strict=True))
+    }
 
 
 def align_locally(
@@ -350,27 +410,34 @@ def align_locally(
     post = on_send or (lambda _sender, _receiver, _what: None)
 
     stays: dict[str, list[Stay]] = {}
+    departures: dict[str, Departure] = {}
     final: dict[str, Points] = {}
     for owner in parties:
-        stays[owner] = list(_round_the_ring(prepared[owner], ways[owner], keys, random, n_threads, block, post))
-        last = stays[owner][-1]
-        final[owner] = last.points()
+        departures[owner] = Departure(prepared[owner], random[owner])
+        blocks = departures[owner].blocks(keys[owner], block, n_threads=n_threads)
+        stays[owner] = list(
+            _round_the_ring(blocks, len(prepared[owner]), ways[owner], keys, random, n_threads, block, post)
+        )
+        final[owner] = stays[owner][-1].points()
         post(ways[owner][-1], comparer, final[owner])
-        last.release()
+        for stay in stays[owner]:
+            stay.release()
 
     rows = {}
     found = common_places(final)
     for owner in parties:
         places, sender = found[owner], comparer
-        for party, stay in zip(reversed(ways[owner]), reversed(stays[owner]), strict=True):
+        for party, stay in zip(reversed(ways[owner]), reversed(stays[owner]), strict=False):  # all but the owner
             post(sender, party, places)
             places, sender = stay.restored(places), party
-        rows[owner] = prepared[owner].rows[places]
+        post(sender, owner, places)
+        rows[owner] = departures[owner].restored(places)
     return rows
 
 
 def _round_the_ring(
-    prepared: PreparedIds,
+    blocks: Iterator[Points],
+    n: int,
     way: Sequence[str],
     keys: Mapping[str, BlindingKey],
     random: Mapping[str, SecureRandom],
@@ -378,17 +445,11 @@ def _round_the_ring(
     block: int,
     post: Send,
 ) -> Iterator[Stay]:
-    """The stays of one set at all parties; points are kept at the last one only."""
-    owner, n = prepared.party, len(prepared)
-    stay = Stay(n, random[owner], owner=owner, sender=owner)
-    for digests in prepared.blocks(block):
-        stay.put(keys[owner].blind(digests, n_threads=n_threads))
+    """The stays of one set at all parties after its owner."""
     for sender, party in itertools.pairwise(way):
-        arriving = Stay(n, random[party], owner=owner, sender=sender)
-        for points in stay.blocks(block):
+        stay = Stay(n, random[party], owner=way[0], sender=sender)
+        for points in blocks:
             post(sender, party, points)
-            arriving.put(keys[party].reblind(points, sender=sender, n_threads=n_threads))
-        stay.release()
+            stay.put(keys[party].reblind(points, sender=sender, n_threads=n_threads))
         yield stay
-        stay = arriving
-    yield stay
+        blocks = stay.blocks(block)

@@ -1,0 +1,79 @@
+"""The messages of vertical.aligning, in the order in which they are first sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hedgerow.ledger import Disclosure, Exact, Result
+from hedgerow.transport.frames import Int64s, Message, UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class Blinded(Disclosure):
+    """Each value is multiplied with a secret key of this run: all that shows is how many there are."""
+
+    under: str = "a key that the receiver does not know"
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return f"blinded with {self.under}, in random order"
+
+
+@dataclass(frozen=True, slots=True)
+class IdsDescription(Message, name="vertical.ids_description", version=1):
+    """Party to comparer: how I write ids, and how many I have."""
+
+    discloses = Exact("the party's number of different ids, and the fingerprint of its id rule")
+    rule: str
+    n_ids: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdsAgreed(Message, name="vertical.ids_agreed", version=1):
+    """Comparer to party: all write ids by the same rule, and have so many."""
+
+    discloses = Exact("every party's number of different ids")
+    parties: tuple[str, ...]
+    n_ids: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class BlindedIds(Message, name="vertical.blinded_ids", version=1):
+    """Party to next party: the next points of a set, multiplied with the keys of all parties that it has visited."""
+
+    discloses = Blinded("a party's ids, of which only the number shows")
+    owner: str
+    points: UInt8s  # [points, 32]
+
+
+@dataclass(frozen=True, slots=True)
+class FullyBlinded(Message, name="vertical.fully_blinded", version=1):
+    """Party to comparer: the next points of a set that all parties have multiplied with their keys."""
+
+    discloses = Blinded("how many ids each group of parties has in common, as numbers", "all parties' keys")
+    owner: str
+    points: UInt8s  # [points, 32]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Message, name="vertical.verdict", version=1):
+    """Comparer to party: are there enough common ids to go on, and how many? If not, the number is not told."""
+
+    discloses = Result(
+        "how many ids all parties have in common, or that they are fewer than the smallest allowed number"
+    )
+    enough: bool
+    n_common: int  # -1 where they are not enough
+
+
+@dataclass(frozen=True, slots=True)
+class CommonPlaces(Message, name="vertical.common_places", version=1):
+    """Party to party before, to be passed on: where in a set, as it came from there, the common ids stand.
+
+    The comparer sends the first one, to the party that the set visited last.
+    """
+
+    discloses = Result("which points of the set are common to all parties, in the common order")
+    owner: str
+    places: Int64s
