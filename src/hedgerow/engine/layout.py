@@ -114,6 +114,24 @@ def pack(
     return PackedColumns(layout, columns, *_pack_words(columns, layout, n_threads))
 
 
+def with_spare_column(packed: PackedColumns) -> PackedColumns:
+    """The same rows with one more column, empty, that somebody writes into while trees grow: the last feature.
+
+    Rows can be sent left or right by it like by any feature. It has no bins of values and no cells, so histograms are
+    as before and no split is ever looked for in it.
+    """
+    layout, n_rows = packed.layout, packed.n_rows
+    columns = np.concatenate([packed.columns, np.zeros((1, n_rows), BIN)])
+    wider = layout._replace(
+        n_value_bins=np.append(layout.n_value_bins, 0),
+        is_categorical=np.append(layout.is_categorical, False),
+        column_of_feature=np.append(layout.column_of_feature, len(packed.columns)),
+        owns_column=np.append(layout.owns_column, True),
+        bin_of_code=np.concatenate([layout.bin_of_code, np.arange(MAX_BINS, dtype=BIN)[None]]),
+    )
+    return PackedColumns(wider, columns, packed.words, packed.records)
+
+
 @dataclass
 class _Bundle:
     codes: Bytes

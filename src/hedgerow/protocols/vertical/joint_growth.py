@@ -1,0 +1,250 @@
+"""Trees that grow where every party sums its own columns: each knows the rows of every node, nobody another's values.
+
+All parties hold the same gradients, so each finds the best split of its own columns by itself. Somebody compares their
+gains; the winner of a node says which of its rows go right, one bit each, and all parties move their rows alike:
+
+    best()                    the best split of each node among the own columns      (gains are compared elsewhere)
+    rows.write_sides(...)     bits of the nodes that were won here                   (bits of the others are received)
+    divide(...)               rows descend by the bits; sums of both sides follow from them
+
+The bits of a level lie in one spare column: nodes of a level have no row in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.building import TreeBuilder
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
+from hedgerow.engine.ensemble import Tree
+from hedgerow.engine.growth import DEEPEST, GrowthRules, TreeGrower
+from hedgerow.engine.jit import kernel
+from hedgerow.engine.layout import PackedColumns, pack, with_spare_column
+from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.partition import translate
+from hedgerow.engine.rows import Rows
+from hedgerow.engine.splitting import MIN_GAIN, LevelSplits
+
+BETWEEN_SIDES = np.array([0.5])
+"""The edge of the spare column: 0 means left, 1 means right."""
+
+
+def packed_columns(codes: Bytes, features: Sequence[FeatureBins], n_threads: int = 1) -> PackedColumns:
+    """A party's own codes as rows want them, with a column to spare."""
+    n_value_bins = np.array([feature.n_value_bins for feature in features], np.int64)
+    is_categorical = np.array([feature.levels is not None for feature in features], np.bool_)
+    return with_spare_column(pack(codes, n_value_bins, is_categorical, n_threads=n_threads))
+
+
+class JointRows(Rows):
+    """One party's columns of rows that all parties have."""
+
+    @property
+    def spare_feature(self) -> int:
+        """The feature that stands for every other party's splits."""
+        return self.layout.n_features - 1
+
+    @property
+    def sides(self) -> Bytes:
+        """By row: 1 if it goes right at this level. To be written by the caller, or by `write_sides`."""
+        spare: Bytes = self.packed.columns[-1]
+        return spare
+
+    def write_sides(self, feature: Ints, goes_left: Bytes) -> None:
+        """The sides of the rows of nodes that split on an own feature (-1: somebody else's node, or a leaf)."""
+        layout = self.layout
+        decision = (self.packed.columns, layout.column_of_feature, layout.bin_of_code, feature, goes_left)
+        tasks: list[tuple[Any, ...]] = [
+            (*decision, self._current, self._starts[t], self._stops[t], self.sides) for t in range(len(self._starts))
+        ]
+        self._run(write_sides, tasks, updates=self.n_rows)
+
+    def sums_of_sides(self, wanted: Bools) -> tuple[Ints, Ints]:
+        """Packed sums and numbers of rows of the left and of the right side of wanted nodes: [nodes, 2] each."""
+        n_shares = len(self._starts)
+        sums = np.zeros((n_shares, len(wanted), 2), np.int64)
+        counts = np.zeros_like(sums)
+        tasks: list[tuple[Any, ...]] = [
+            (self._values, self.sides, self._current, self._starts[t], self._stops[t], wanted, sums[t], counts[t])
+            for t in range(n_shares)
+        ]
+        self._run(sum_sides, tasks, updates=self.n_rows)
+        return sums.sum(axis=0), counts.sum(axis=0)
+
+
+class JointGrower(TreeGrower):
+    """Grows one tree after the other on a party's own columns and on what it is told about the others'.
+
+    The tree that `finish` returns has the spare feature (the one after all own ones) where another party's split won,
+    with 0 for left; `theirs` marks such nodes in a `LevelSplits`.
+    """
+
+    def __init__(
+        self, rows: JointRows, rules: GrowthRules, loss: Loss, quantiser: Quantiser, features: Sequence[FeatureBins]
+    ) -> None:
+        edges = [*(feature.edges for feature in features), BETWEEN_SIDES]
+        super().__init__(rows, rules, loss, quantiser, edges, weighted=False)
+        self._joint = rows
+
+    def begin(self) -> None:
+        """A new tree from the rows' present gradients; `rows.start_tree` has been called."""
+        total, self._where = self._root()
+        self._tree = TreeBuilder(self._value_rules, self._monotone, self._edges, self._rules.max_leaves, total)
+        self._depth = 0
+        self._rows_of_nodes = [np.array([self._joint.n_rows], np.int64)]
+
+    @property
+    def n_active(self) -> int:
+        """Nodes of the newest level."""
+        return len(self._tree.newest.total)
+
+    @property
+    def room(self) -> int:
+        """How many nodes may still split."""
+        limit = self._rules.max_leaves
+        return self.n_active if limit is None else limit - self.n_leaves
+
+    @property
+    def n_leaves(self) -> int:
+        """Leaves of the tree so far."""
+        return self._tree.n_leaves
+
+    def is_last(self, n_splitting: int) -> bool:
+        """Whether the children of this level are leaves, if so many of its nodes split."""
+        deepest = self._depth + 1 == (self._rules.max_depth or DEEPEST)
+        return deepest or self.n_leaves + n_splitting == self._rules.max_leaves
+
+    def best(self) -> LevelSplits:
+        """The best split of every node of the newest level among the own columns."""
+        return self._evaluate(self._tree.newest, self._where, self._all_features)
+
+    def divide(self, splits: LevelSplits) -> bool:
+        """Split the nodes of the level that have a feature by the rows' `sides`; whether the tree goes on."""
+        rows, tree = self._joint, self._tree
+        last = self.is_last(int(np.count_nonzero(splits.feature >= 0)))
+        sums, counts = rows.sums_of_sides(splits.feature >= 0)
+        splits.left_sum[:] = sums[:, 0]
+        feature = tree.divide(splits)
+        self._rows_of_nodes.append(counts[feature >= 0].reshape(-1))
+        self._depth += 1
+        descend_by_sides(rows, feature >= 0, last=last)
+        if last or not self.n_active:
+            return False
+        self._where = self._plan_histograms(self._where, feature, tree.newest)
+        return True
+
+    def finish(self) -> Tree:
+        """The finished tree, which has been added to the scores."""
+        finished, leaf_values = self._tree.finish()
+        finished, leaf_values = self._valued(finished, leaf_values)
+        self._joint.finish_tree(leaf_values)
+        return finished
+
+    def _valued(self, tree: Tree, leaf_values: Scores) -> tuple[Tree, Scores]:
+        """The tree with its final values, and those of its leaves in the order of `Rows.finish_tree`."""
+        return tree, leaf_values
+
+
+def theirs(splits: LevelSplits, nodes: Bools | Ints, spare_feature: int) -> None:
+    """Write down that other parties' splits won these nodes."""
+    splits.feature[nodes] = spare_feature
+    splits.bin[nodes] = 0
+    splits.missing_left[nodes] = False
+
+
+def descend_by_sides(rows: JointRows, splitting: Bools, *, last: bool) -> None:
+    """Rows of splitting nodes go where their sides say; the other nodes are leaves."""
+    goes_left = np.zeros((len(splitting), 256), np.uint8)
+    goes_left[:, 0] = 1
+    rows.descend(np.where(splitting, rows.spare_feature, -1), goes_left, last=last)
+
+
+def choose_winners(gains: Floats, room: int, min_gain: float) -> Ints:
+    """Per node the place of the winner among gains [places, nodes], -1 where nobody splits it.
+
+    The first of equals wins, as the first column does in one table. Where leaves are limited, the best nodes go first.
+    """
+    winner: Ints = np.argmax(gains, axis=0)
+    top = gains.max(axis=0)
+    winner[~((top > MIN_GAIN) & (top >= min_gain))] = -1
+    best_first = np.argsort(-top, kind="stable")
+    splitting = best_first[winner[best_first] >= 0]
+    winner[splitting[max(room, 0) :]] = -1
+    return winner
+
+
+def leaf_order(tree: Tree, level_sizes: Sequence[int]) -> Int32s:
+    """Leaves in the order in which `Rows.finish_tree` wants their values: children of the last level at their parents.
+
+    `level_sizes`: nodes per level, the last entry being the children of the last level that was evaluated.
+    """
+    n_settled = tree.n_nodes - level_sizes[-1]
+    last_level = n_settled - level_sizes[-2]
+    order: list[int] = []
+    for node in range(n_settled):
+        if tree.feature[node] < 0:
+            order.append(node)
+        elif node >= last_level:
+            order += (int(tree.left[node]), int(tree.right[node]))
+    return np.array(order, np.int32)
+
+
+@kernel
+def write_sides(
+    columns: Bytes,  # in  [columns, rows]
+    column_of_feature: Ints,
+    bin_of_code: Bytes,
+    feature: Ints,  # in  [nodes] -1: the node's rows are left alone
+    goes_left: Bytes,  # in  [nodes, 256] by the feature's bin
+    row_ids: RowIds,  # in
+    starts: Ints,  # in  [nodes] this thread's segments
+    stops: Ints,
+    sides: Bytes,  # out [rows]
+) -> None:
+    """sides[row] = 1 for the rows that go right."""
+    by_code = np.empty(256, np.uint8)
+    for node in range(feature.shape[0]):
+        if feature[node] < 0:
+            continue
+        column = columns[column_of_feature[feature[node]]]
+        translate(goes_left[node], bin_of_code[feature[node]], by_code)
+        rows = row_ids[starts[node] : stops[node]]
+        for k in range(rows.shape[0]):
+            row = np.uint64(rows[k])
+            sides[row] = 1 - by_code[np.uint64(column[row])]
+
+
+@kernel
+def sum_sides(
+    values: Ints,  # in  [rows] packed gradients
+    sides: Bytes,  # in  [rows]
+    row_ids: RowIds,  # in
+    starts: Ints,  # in  [nodes] this thread's segments
+    stops: Ints,
+    wanted: Bools,  # in  [nodes]
+    sums: Ints,  # out [nodes, 2]
+    counts: Ints,  # out [nodes, 2]
+) -> None:
+    """Sums over the rows of both sides of each wanted node."""
+    for node in range(wanted.shape[0]):
+        if not wanted[node]:
+            continue
+        total = np.int64(0)
+        right = np.int64(0)
+        n_right = np.int64(0)
+        rows = row_ids[starts[node] : stops[node]]
+        for k in range(rows.shape[0]):
+            row = np.uint64(rows[k])
+            side = np.int64(sides[row])
+            value = values[row]
+            total += value
+            right += value & -side
+            n_right += side
+        sums[node, 0] = total - right
+        sums[node, 1] = right
+        counts[node, 0] = rows.shape[0] - n_right
+        counts[node, 1] = n_right

@@ -1,0 +1,220 @@
+"""A feature holder: columns but no labels. It ends with its own questions, not with trees or leaf values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from hedgerow.engine.dtypes import MAX_BINS, Ints
+from hedgerow.engine.losses import Loss
+from hedgerow.engine.splitting import LevelSplits
+from hedgerow.errors import ProtocolError
+from hedgerow.party import Party
+from hedgerow.privacy.events import Event
+from hedgerow.protocols.protocol import PartyData
+from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.joint_growth import theirs
+from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp, unpacked
+from hedgerow.protocols.vertical.noised_gradients.messages import (
+    LEAF,
+    OTHERS,
+    YOURS,
+    BestGains,
+    NoisyGradients,
+    NoisyLevel,
+    Partition,
+    StartWithoutNoise,
+    WhichWay,
+    Winners,
+)
+from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
+from hedgerow.protocols.vertical.noised_gradients.training import Columns, Trainer
+from hedgerow.protocols.vertical.parts import OwnerPart, Questions
+
+
+def feature_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> OwnerPart:
+    """A feature holder, from its table to its part of the model."""
+    data = check_table(me.name, data)
+    columns = Columns(me.name, job, data)
+    begin_as_feature_holder(me, job, data)
+    sink: _Sink
+    if job.per == MESSAGE:
+        sink = _EveryLevel(me, job, columns)
+    else:
+        sink = _EveryTree(me, job, columns) if job.has_noise else _Exact(me, job, columns)
+    asked = _Asked()
+    for _ in range(job.boosting.n_iterations):
+        sink.begin_tree()
+        while _grow_level(me, job, sink, asked):
+            pass
+        sink.end_tree()
+    meta = {"privacy": spent(job, sink.events) if job.has_noise else None, "stamp": stamp(job)}
+    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, asked.questions(), meta)
+
+
+def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: _Asked) -> bool:
+    sink.begin_level()
+    grower, rows, to = sink.trainer.grower, sink.trainer.rows, job.label_holder
+    splits = grower.best()
+    me.send(to, BestGains(np.where(splits.feature >= 0, splits.gain, -1.0)))
+    roles = me.recv(to, Winners).roles
+    if roles.shape != splits.feature.shape or (splits.feature[roles == YOURS] < 0).any():
+        raise ProtocolError(f"{to} gave roles to {roles.shape} nodes, of {splits.feature.shape} that could have some")
+    mine, splitting = roles == YOURS, roles != LEAF
+    rows.sides[:] = 0
+    if mine.any():
+        rows.write_sides(np.where(mine, splits.feature, -1), splits.goes_left)
+        me.send(to, WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(rows.sides)))
+    unneeded = job.per == MESSAGE and grower.is_last(int(splitting.sum()))
+    if (roles == OTHERS).any() and not unneeded:
+        rows.sides[:] = unpacked(to, me.recv(to, Partition).sides, rows.n_rows)
+    splits.feature[:] = -1
+    theirs(splits, splitting, rows.spare_feature)
+    splits.gain[:] = np.inf  # the label holder has compared gains already, with the others' too
+    return grower.divide(splits)
+
+
+class _Asked:
+    """The splits that this party won, in the order in which they were first used; equal ones have one handle."""
+
+    def __init__(self) -> None:
+        self._handles: dict[tuple[int, int, bool, bytes], int] = {}
+
+    def handles(self, splits: LevelSplits, nodes: Ints) -> np.ndarray:
+        """The handles of some nodes' splits."""
+        found = []
+        for node in nodes.tolist():
+            last_bin = int(splits.bin[node])
+            levels = np.packbits(splits.goes_left[node]).tobytes() if last_bin < 0 else bytes(MAX_BINS // 8)
+            question = (int(splits.feature[node]), last_bin, bool(splits.missing_left[node]), levels)
+            found.append(self._handles.setdefault(question, len(self._handles)))
+        return np.array(found, np.int32)
+
+    def questions(self) -> Questions:
+        """All of them, by handle."""
+        if not self._handles:
+            return Questions.none()
+        column, last_bin, missing_left, levels = zip(*self._handles, strict=True)
+        bits = np.frombuffer(b"".join(levels), np.uint8).reshape(len(levels), -1)
+        return Questions(
+            np.array(column, np.int32),
+            np.array(last_bin, np.int32),
+            np.array(missing_left, np.bool_),
+            np.unpackbits(bits, axis=1).astype(np.bool_),
+        )
+
+
+# --- where gradients come from ---------------------------------------------------------------------------------------
+
+
+class _Sink(ABC):
+    """Takes what the label holder sends about gradients."""
+
+    trainer: Trainer
+
+    def __init__(self, me: Party, job: NoisedGradientsJob, columns: Columns) -> None:
+        self.me, self.job = me, job
+        self.events: list[Event] = []
+        self._n_rows = columns.n_rows
+        self._prepare(columns)
+
+    @abstractmethod
+    def _prepare(self, columns: Columns) -> None:
+        """Make the trainer."""
+
+    @abstractmethod
+    def begin_tree(self) -> None:
+        """The gradients of the next tree."""
+
+    def begin_level(self) -> None:  # noqa: B027 - most need nothing more
+        """What a level needs beside."""
+
+    def end_tree(self) -> None:
+        """Add the tree to the scores."""
+        self.trainer.grower.finish()
+
+    def _loss(self, label_range: tuple[float, float] | None = None) -> Loss:
+        """As the label holder has it: two classes, or a regression over this range, public unless there is no noise."""
+        given = self.job.boosting.label_range or label_range or (0.0, 1.0)
+        params = self.job.for_labels(2 if self.job.task == "classification" else None, given)
+        return params.loss_for(np.array(given))
+
+    def _gradients(self) -> Ints:
+        gradients = self.me.recv(self.job.label_holder, NoisyGradients).gradients
+        return self._checked(gradients)
+
+    def _checked(self, values: np.ndarray) -> Ints:
+        if values.shape != (self._n_rows,):
+            raise ProtocolError(f"{self.job.label_holder} sent {values.shape} gradients for {self._n_rows} rows")
+        return values.astype(np.int64)
+
+
+class _Exact(_Sink):
+    """epsilon = inf: exact gradients for every tree."""
+
+    def _prepare(self, columns: Columns) -> None:
+        start = self.me.recv(self.job.label_holder, StartWithoutNoise)
+        loss = self._loss((start.label_low, start.label_high))
+        quantiser = plain_quantiser(self.job, loss, self._n_rows)
+        self.trainer = Trainer(self.job, columns, loss, 0.0, start.base_score, quantiser)
+
+    def begin_tree(self) -> None:
+        gradients = self._gradients()
+        self.trainer.gradients()  # for the hessians
+        self.trainer.use(gradients)
+        self.trainer.begin_tree()
+
+
+class _EveryTree(_Sink):
+    """per="tree", and per="run", where the first release serves all trees."""
+
+    def _prepare(self, columns: Columns) -> None:
+        loss = self._loss()
+        noise = self._noise = LabelNoise.plan(self.job, loss, self._n_rows)
+        self._from_labels: Ints | None = self._gradients()  # of scores in the middle, which give nothing themselves
+        self.events.append(noise.event)
+        base_score = noise.start(self.job, loss, self._from_labels)
+        quantiser, sigma = noise.quantiser(self.job, loss), noise.sigma_of_gradient
+        self.trainer = Trainer(self.job, columns, loss, noise.centre, base_score, quantiser, sigma=sigma)
+
+    def begin_tree(self) -> None:
+        from_scores = self.trainer.gradients()
+        if self._from_labels is not None:
+            gradients = from_scores + self._from_labels
+        else:
+            gradients = self._gradients()
+            self.events.append(self._noise.event)
+        if self.job.per != RUN:
+            self._from_labels = None
+        self.trainer.use(gradients)
+        self.trainer.begin_tree()
+
+
+class _EveryLevel(_Sink):
+    """per="message": fresh gradients at every level; scores stay unknown here."""
+
+    def _prepare(self, columns: Columns) -> None:
+        observed = None
+        if not self.job.has_noise:
+            start = self.me.recv(self.job.label_holder, StartWithoutNoise)
+            observed = (start.label_low, start.label_high)
+        loss = self._loss(observed)
+        self._noise = LevelNoise.plan(self.job, loss, self._n_rows)
+        quantiser = self._noise.quantiser
+        self._ones = np.array([round(quantiser.hessian_scale)])
+        self.trainer = Trainer(self.job, columns, loss, 0.0, 0.0, quantiser, afresh=True)
+
+    def begin_tree(self) -> None:
+        self.trainer.begin_tree()
+
+    def begin_level(self) -> None:
+        message = self.me.recv(self.job.label_holder, NoisyLevel)
+        hessians = self._checked(message.hessians) if self._noise.sends_hessians else self._ones
+        self.trainer.use(self._checked(message.gradients), hessians)
+        if self.job.has_noise:
+            self.events.append(self._noise.event)
+
+    def end_tree(self) -> None:
+        """Nothing: leaf values are the label holder's alone."""

@@ -1,0 +1,243 @@
+"""How much noise gradients get, on which scale, and what it is worth.
+
+A row's gradient is g = s(score) - y: what its score gives, which all parties know, less its label. Only the label is
+secret, so with labels in [low, high] one changed label moves one gradient by at most high - low, once the scores are
+given. Whole numbers: y is taken from the middle of the range and rounded to the scale, which is exact for two classes.
+
+Sums of packed gradients must stay inside 32 bits over any subset of the rows. Such a sum is at most the sum of all
+positive parts, which for noise of scale sigma is near n sigma / sqrt(2 pi), not n times the largest noise there could
+be. So the scale is chosen for the former, with room to spare, and noise that does not fit even so is clipped, which is
+processing of what has noise already.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hedgerow.crypto.csprng import SecureRandom
+from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.losses import FIELD_FOR_VALUES, Loss, Quantiser
+from hedgerow.errors import InvalidParameter
+from hedgerow.privacy.accountants import GaussianDP
+from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
+from hedgerow.privacy.events import Adjacency, Composed, DiscreteGaussian, Event
+from hedgerow.privacy.mechanisms import discrete_gaussian
+from hedgerow.privacy.released import Released
+from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, MESSAGE, NoisedGradientsJob
+
+ADJACENCY: Adjacency = "replace_one"
+"""One label is exchanged for another; rows and columns stay."""
+MOST = 2**31 - 1
+_ROUNDING = 2
+"""Units by which rounding, in floats and to a coarser scale, may add to how far a value moves."""
+
+
+def plain_quantiser(job: NoisedGradientsJob, loss: Loss, n_rows: int) -> Quantiser:
+    """The engine's scales; where every hessian counts as 1, those of a loss of which that is true."""
+    plain = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=job.boosting.gradient_bits)
+    if job.score != FIRST_ORDER:
+        return plain
+    ones = Quantiser.for_job(first_order_loss(loss), float(n_rows), n_rows=n_rows)
+    return replace(plain, hessian_scale=ones.hessian_scale)
+
+
+def first_order_loss(loss: Loss) -> Loss:
+    """A loss with the same gradients' bound, whose hessians are 1."""
+    return Loss("squared", 1, (0.0, loss.gradient_bound))
+
+
+@dataclass(frozen=True)
+class LabelNoise:
+    """per="run" and "tree": noise on what labels add to gradients. Depends on public numbers only."""
+
+    centre: float
+    scale: float
+    reach: int  # the label at the end of its range is this many units from the centre
+    most_from_score: int  # units that the score alone can make of a gradient
+    sigma: float  # in units
+    n_rows: int
+    releases: int
+
+    @classmethod
+    def plan(cls, job: NoisedGradientsJob, loss: Loss, n_rows: int) -> LabelNoise:
+        """The noise that makes all releases together cost the job's budget."""
+        low, high = loss.label_range
+        half = (high - low) / 2.0
+        mu_squared = mu_for(*job.budget) ** 2 / job.releases
+        sigma = 2.0 * half / math.sqrt(mu_squared)
+        from_score = {"logistic": 0.5}.get(loss.name, loss.gradient_bound)
+        largest_sum = n_rows * (from_score + half + sigma / 2.0) + 10.0 * math.sqrt(n_rows) * sigma
+        finest = plain_quantiser(job, loss, n_rows).gradient_scale
+        scale = min(finest, 2.0 ** math.floor(math.log2(FIELD_FOR_VALUES / largest_sum)))
+        reach = round(half * scale)
+        if reach < 1:
+            raise InvalidParameter(
+                f"{job.NAME}: noise for epsilon={job.epsilon} on {n_rows:,} rows does not fit 32-bit sums of gradients"
+            )
+        units = sigma_for_mu(2.0 * reach, mu_squared)
+        most = math.ceil(from_score * scale) + 1
+        return cls((low + high) / 2.0, scale, reach, most, units, n_rows, job.releases)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one changed label moves its row's gradient, in units; no other row's moves."""
+        return 2.0 * self.reach
+
+    @property
+    def sigma_of_gradient(self) -> float:
+        """The noise of one gradient."""
+        return self.sigma / self.scale
+
+    @property
+    def event(self) -> Event:
+        """Of one release."""
+        return DiscreteGaussian(self.sensitivity, self.sigma, self.n_rows, 1, ADJACENCY)
+
+    def from_labels(self, labels: Floats) -> Ints:
+        """What each label adds to its gradient, exactly: the middle of the range less the label."""
+        units = np.rint((self.centre - labels) * self.scale)
+        return np.clip(units, -self.reach, self.reach).astype(np.int64)
+
+    def release(self, exact: Ints, random: SecureRandom) -> Released[Ints]:
+        """With noise."""
+        noisy = discrete_gaussian(
+            exact, sensitivity=self.sensitivity, sigma=self.sigma, random=random, adjacency=ADJACENCY
+        )
+        return Released(fit(noisy.values, MOST - self.n_rows * self.most_from_score), noisy.event)
+
+    def base_score(self, loss: Loss, released: Ints) -> float:
+        """The best constant score for the noisy labels, as near to the ends as their noise allows."""
+        low, high = loss.label_range
+        mean = self.centre - int(released.sum()) / (self.n_rows * self.scale)
+        doubt = min(self.sigma_of_gradient / math.sqrt(self.n_rows), (high - low) / 2.0)
+        if loss.name == "logistic":
+            share = min(max(mean, low + doubt, 1e-6), high - doubt, 1.0 - 1e-6)
+            return math.log(share / (1.0 - share))
+        mean = min(max(mean, low), high)
+        return math.log(max(mean, doubt, 1e-6)) if loss.name == "poisson" else mean
+
+    def start(self, job: NoisedGradientsJob, loss: Loss, released: Ints) -> float:
+        """The base score that the job asks for, else the best one for the first release."""
+        given = job.boosting.base_score
+        return self.base_score(loss, released) if given is None else float(given)
+
+    def quantiser(self, job: NoisedGradientsJob, loss: Loss) -> Quantiser:
+        """Scales of gradients with noise, and of hessians, which need none."""
+        return replace(plain_quantiser(job, loss, self.n_rows), gradient_scale=self.scale)
+
+
+@dataclass(frozen=True)
+class LevelNoise:
+    """per="message": fresh noise on gradients and hessians for every level and feature holder, as published."""
+
+    plain: Quantiser
+    gradient_scale: float
+    gradient_sensitivity: float
+    gradient_sigma: float
+    hessian_scale: float
+    hessian_sensitivity: float
+    hessian_sigma: float
+    sends_hessians: bool
+    n_rows: int
+
+    @classmethod
+    def plan(cls, job: NoisedGradientsJob, loss: Loss, n_rows: int) -> LevelNoise:
+        """The noise that makes one message cost (epsilon, delta), if scores are given."""
+        plain = plain_quantiser(job, loss, n_rows)
+        sends = job.score != FIRST_ORDER and loss.name != "squared"  # else every hessian is 1
+        if not job.has_noise:
+            return cls(plain, plain.gradient_scale, 0.0, 0.0, plain.hessian_scale, 0.0, 0.0, sends, n_rows)
+        mu_squared = mu_for(*job.budget) ** 2 / (2 if sends else 1)
+
+        def scale_for(finest: float, bound: float, moves: float) -> tuple[float, float, float]:
+            sigma = moves / math.sqrt(mu_squared)
+            largest_sum = n_rows * (bound + sigma / 2.0) + 10.0 * math.sqrt(n_rows) * sigma
+            scale = min(finest, 2.0 ** math.floor(math.log2(FIELD_FOR_VALUES / largest_sum)))
+            sensitivity = math.ceil(moves * scale) + float(_ROUNDING)
+            return scale, sensitivity, sigma_for_mu(sensitivity, mu_squared)
+
+        low, high = loss.label_range
+        gradients = scale_for(plain.gradient_scale, loss.gradient_bound, high - low)
+        bound = loss.hessian_bound
+        hessians = scale_for(plain.hessian_scale, bound, bound) if sends else (plain.hessian_scale, 0.0, 0.0)
+        return cls(plain, *gradients, *hessians, sends, n_rows)
+
+    def release(self, packed: Ints, random: SecureRandom) -> tuple[Ints, Ints, Event]:
+        """Gradients and hessians (none, where each is 1) with fresh noise, and the event of the message."""
+        gradients = _coarser(packed >> 32, self.plain.gradient_scale / self.gradient_scale)
+        noisy, event = discrete_gaussian(
+            gradients,
+            sensitivity=self.gradient_sensitivity,
+            sigma=self.gradient_sigma,
+            random=random,
+            adjacency=ADJACENCY,
+        )
+        noisy = fit(noisy, MOST)
+        if not self.sends_hessians:
+            return noisy, np.empty(0, np.int64), event
+        hessians = _coarser(packed & 0xFFFFFFFF, self.plain.hessian_scale / self.hessian_scale)
+        noisy_hessians, second = discrete_gaussian(
+            hessians,
+            sensitivity=self.hessian_sensitivity,
+            sigma=self.hessian_sigma,
+            random=random,
+            adjacency=ADJACENCY,
+        )
+        both = Composed((event, second)) if self.gradient_sigma else event
+        return noisy, fit(np.maximum(noisy_hessians, 0), MOST), both
+
+    @property
+    def event(self) -> Event:
+        """Of one message with noise."""
+        first = DiscreteGaussian(self.gradient_sensitivity, self.gradient_sigma, self.n_rows, 1, ADJACENCY)
+        if not self.sends_hessians:
+            return first
+        second = DiscreteGaussian(self.hessian_sensitivity, self.hessian_sigma, self.n_rows, 1, ADJACENCY)
+        return Composed((first, second))
+
+    @property
+    def quantiser(self) -> Quantiser:
+        """Scales of what feature holders get."""
+        return replace(self.plain, gradient_scale=self.gradient_scale, hessian_scale=self.hessian_scale)
+
+
+def fit(values: Ints, most: int) -> Ints:
+    """The values, clipped where needed so that no sum over a subset exceeds `most`, whichever sign."""
+    limit = int(np.abs(values).max(initial=0))
+    while max(int(values[values > 0].sum()), -int(values[values < 0].sum())) > most:
+        limit //= 2
+        values = np.clip(values, -limit, limit)
+    return values
+
+
+def _coarser(values: Ints, factor: float) -> Ints:
+    """Divided by a power of two, rounded to the nearest."""
+    shift = round(math.log2(factor))
+    return values if shift == 0 else (values + (1 << (shift - 1))) >> shift
+
+
+def spent(job: NoisedGradientsJob, events: list[Event]) -> dict[str, Any]:
+    """What all releases together cost, by the accountant that is given each of them; for the model's meta."""
+    epsilon, delta = job.budget
+    accountant = GaussianDP(ADJACENCY)
+    for event in events:
+        accountant.compose(event)
+    total = accountant.epsilon(delta)
+    facts = {
+        "delta": delta,
+        "asked": [epsilon, delta],
+        "adjacency": "one label is changed",
+        "towards": "feature holders",
+        "accountant": accountant.description,
+        "mechanism": "discrete Gaussian noise on gradients, added by the label holder",
+        "releases": len(events),
+        "mu": math.sqrt(accountant.total),
+    }
+    if job.per != MESSAGE:
+        return {"epsilon": total, **facts}
+    if_inexact = total if math.isfinite(total) else None
+    return {"epsilon": None, "epsilon_per_message": epsilon, "composed_if_leaves_were_noisy": if_inexact, **facts}
