@@ -31,7 +31,7 @@ class JobError(HedgerowError, ValueError):
 
 
 class ExportRefused(HedgerowError, ValueError):
-    """A model that cannot be expressed in the requested format without changing its predictions."""
+    """A model that cannot be written in the requested format: its predictions would change, or it would disclose."""
 
 
 class ProtocolError(HedgerowError, RuntimeError):

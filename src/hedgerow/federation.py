@@ -10,45 +10,46 @@ all talk over mutual TLS. The result is the same, bit for bit.
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from hedgerow.alignment import Alignment, align, split_ids
 from hedgerow.boosted_trees import engine_params
-from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.table import read_table
+from hedgerow.crypto.identifiers import Duplicates, IdRule
+from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.labels import encode_classes, read_classes, read_targets
-from hedgerow.ledger import Ledger
 from hedgerow.parameters import UnknownParameter, check_values, seed_from
-from hedgerow.party import DEADLINE, named, root_cause
-from hedgerow.progress import duration, say
+from hedgerow.party import DEADLINE
 from hedgerow.protocols import protocol as protocols
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
-from hedgerow.protocols.rehearsal import in_memory, role
+from hedgerow.running import OnProgress, check_how, run_together, watcher
 from hedgerow.runs import Run
 from hedgerow.transport.emulate import Link
-from hedgerow.transport.memory import MemoryNetwork
-from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_name
+from hedgerow.vertical_model import VerticalModel
 
-TRANSPORTS = ("memory", "grpc")
 NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
-OnProgress = Callable[[int, int], None]
 
 
 class Federation:
     """Parties and their data. Make one with `Federation.horizontal` or `Federation.vertical`, then `fit`."""
 
-    def __init__(self, partition: str, data: Mapping[str, PartyData], task: str) -> None:
+    def __init__(
+        self, partition: str, data: Mapping[str, PartyData], task: str, *, label_holder: str | None = None
+    ) -> None:
         self.partition = partition
         self.task = task
+        self.label_holder = label_holder
+        self.alignment: Alignment | None = None
         self._data = dict(data)
+        self._linkage: dict[str, Any] | None = None  # how rows are to be aligned, until they are
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -85,8 +86,19 @@ class Federation:
         *,
         labels: tuple[str, Any],
         task: str = "classification",
+        categorical_features: Mapping[str, Any] | None = None,
+        id: str | int | None = None,  # noqa: A002 - what users call it
+        id_rule: IdRule | Mapping[str, Any] | None = None,
+        duplicates: Duplicates = "refuse",
+        minimum: int = 2,
     ) -> Federation:
-        """Holders of columns of the same rows, in the same order: name -> X; `labels` = (name of their holder, y)."""
+        """Holders of columns of the same people: name -> X; `labels` = (name of their holder, y).
+
+        Without `id` the rows of all parties must be the same ones, in the same order. With `id`, the name of a column
+        that all tables have, parties find their common rows first, without showing each other the ids (`align`);
+        `id_rule`, `duplicates` and `minimum` as for `hedgerow.alignment.align`. That column is not trained on.
+        `categorical_features`: by party, as for the estimators.
+        """
         _check_task(task)
         if not isinstance(data, Mapping) or not data:
             raise InvalidInput("Federation.vertical takes a dict: name of the party -> X")
@@ -94,21 +106,63 @@ class Federation:
         if not is_pair or labels[0] not in data:
             raise InvalidInput(f"labels must be (name of a party, y), with one of the parties {list(data)}")
         holder, y = labels
-        read = {}
+        categorical = dict(categorical_features or {})
+        unknown = [name for name in categorical if name not in data]
+        if unknown:
+            raise InvalidParameter(f"categorical_features names {unknown[0]!r}, which is none of {list(data)}")
+        read, ids = {}, {}
         for name, X in data.items():
             check_party_name(name)
+            if id is not None:
+                ids[name], X = split_ids(X, id, name)  # noqa: PLW2901 - from here on the table is without ids
+            if _n_columns(X) == 0:
+                raise InvalidInput(f"{name}: brings no column; a party that takes part needs at least one")
+            kinds = categorical.get(name, "from_dtype")
             if name == holder:
-                read[name] = _read(name, X, y, task)
+                read[name] = _read(name, X, y, task, kinds)
             else:
-                read[name] = PartyData(read_table(X, where=f"{name}: X"))
+                read[name] = PartyData(read_table(X, categorical_features=kinds, where=f"{name}: X"))
+        federation = cls("columns", read, task, label_holder=holder)
+        if id is not None:
+            how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "column": str(id)}
+            federation._linkage = {"ids": ids, **how}
+            return federation
+        if id_rule is not None:
+            raise InvalidParameter("id_rule says how ids are compared, but no id was given")
         sizes = {name: party.table.n_rows for name, party in read.items()}
         odd = next((name for name, n_rows in sizes.items() if n_rows != sizes[holder]), None)
         if odd is not None:
             raise InvalidInput(
                 f"{odd} has {sizes[odd]} rows and {holder} has {sizes[holder]}; rows of all parties must be the same "
-                "ones, in the same order"
+                "ones, in the same order; with id='...' they are found by a column of ids"
             )
-        return cls("columns", read, task)
+        return federation
+
+    def align(
+        self,
+        *,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        verbose: int = 0,
+        on_progress: OnProgress | None = None,
+    ) -> Alignment:
+        """Find the rows that all parties hold, by the column `id`; `fit` does it too, if it has not been done."""
+        if self.alignment is not None:
+            return self.alignment
+        if self._linkage is None:
+            raise InvalidParameter("rows are aligned by a column of ids; give Federation.vertical its name, id='...'")
+        found = align(
+            **self._linkage,
+            transport=transport,
+            link=link,
+            deadline=deadline,
+            verbose=verbose,
+            on_progress=on_progress,
+        )
+        self._data = {name: _taken(brought, found.rows[name]) for name, brought in self._data.items()}
+        self.alignment, self._linkage = found, None
+        return found
 
     def fit(
         self,
@@ -126,34 +180,44 @@ class Federation:
         `link` emulates a slow network (`hedgerow.transport.emulate.Link`). `deadline`: seconds that a party waits for a
         message. `verbose=1` says how far it is, `on_progress(done, total)` tells a program.
         """
-        if transport not in TRANSPORTS:
-            raise InvalidParameter(f"transport must be one of {', '.join(TRANSPORTS)}, got {transport!r}")
-        if not isinstance(deadline, int | float) or not deadline > 0:
-            raise InvalidParameter(f"deadline must be a positive number of seconds, got {deadline!r}")
+        check_how(transport, deadline)
         chosen = protocols.find(protocol)
         if chosen.partition != self.partition:
             raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
+        if protocol not in protocols.names():
+            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
         own = {name: params.pop(name) for name in list(params) if name in chosen.options}
         estimator = self._estimator(params, chosen)
         job = chosen.job(self._request(estimator, own))
-        watch = _watcher(verbose, on_progress)
-        if transport == "memory":
-            outcome = _run_in_memory(chosen, job, self._data_for(estimator), link, deadline, watch)
-        else:
-            from hedgerow.local_processes import run_in_processes
-
-            outcome = run_in_processes(chosen, job, self._data_for(estimator), link, deadline, watch)
-        results, ledgers, meters, seconds = outcome
-        ensemble = results[chosen.parties(job)[0]]
-        ensemble.meta |= {"protocol": protocol, "estimator": type(estimator).__name__}
-        ensemble.meta |= {"has_feature_names": next(iter(self._data.values())).table.has_names}
-        stamp = chosen.statement(job, ensemble.meta).facts.get("stamp")
-        if stamp:
-            ensemble.meta["stamp"] = stamp
-        model = estimator.adopt(ensemble, "the federation")
-        run = Run(protocol, transport, job, model, ledgers, meters, seconds)
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        if self._linkage is not None:
+            self.align(**how, verbose=verbose)
+        watch = watcher(verbose, on_progress)
+        results, ledgers, meters, seconds = run_together(
+            chosen, job, self._data_for(estimator), **how, on_progress=watch
+        )
+        model = self._model(results, estimator, chosen, job)
+        run = Run(protocol, transport, job, model, ledgers, meters, seconds, self.alignment)
         run.reconcile()
         return run
+
+    def _model(
+        self,
+        results: Mapping[str, Any],
+        estimator: BoostedTreesClassifier | BoostedTreesRegressor,
+        protocol: Protocol,
+        job: Any,
+    ) -> BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel:
+        first = results[protocol.parties(job)[0]]
+        ensemble = first if self.partition == "rows" else first.ensemble
+        ensemble.meta |= {"protocol": protocol.name, "estimator": type(estimator).__name__}
+        ensemble.meta |= {"has_feature_names": next(iter(self._data.values())).table.has_names}
+        stamp = protocol.statement(job, ensemble.meta).facts.get("stamp")
+        if stamp:
+            ensemble.meta["stamp"] = stamp
+        if self.partition == "rows":
+            return estimator.adopt(ensemble, "the federation")
+        return VerticalModel({name: results[name] for name in self.parties})
 
     def _estimator(self, params: dict[str, Any], protocol: Protocol) -> BoostedTreesClassifier | BoostedTreesRegressor:
         """An estimator with these parameters: it knows their names, aliases and ranges, and will hold the model."""
@@ -167,7 +231,7 @@ class Federation:
         for name in NOT_FEDERATED:
             value = getattr(estimator, name)
             if value != default[name]:
-                hint = "; give it to Federation.horizontal(...) instead" if name == "categorical_features" else ""
+                hint = "; give it to the Federation instead" if name == "categorical_features" else ""
                 raise InvalidParameter(f"{name} is not available in a federation, got {value!r}{hint}")
         return estimator
 
@@ -184,12 +248,14 @@ class Federation:
         boosting = engine_params(
             estimator, columns, n_iterations=estimator.max_iter, seed=seed_from(estimator.random_state), **loss
         )
-        return Request(self.parties, uuid.uuid4().hex, self.task, boosting, int(estimator.max_bins), options)
+        return Request(
+            self.parties, uuid.uuid4().hex, self.task, boosting, int(estimator.max_bins), options, self.label_holder
+        )
 
     def _data_for(self, estimator: BoostedTreesClassifier | BoostedTreesRegressor) -> dict[str, PartyData]:
         """Each party's data; one thread each unless the user asks for more, since all share this machine."""
         n_threads = 1 if estimator.n_jobs is None else resolve_n_jobs(estimator.n_jobs)
-        return {name: PartyData(d.table, d.labels, d.classes, n_threads) for name, d in self._data.items()}
+        return {name: replace(brought, n_threads=n_threads) for name, brought in self._data.items()}
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{name}: {d.table.n_rows:,} x {len(d.table.columns)}" for name, d in self._data.items())
@@ -214,51 +280,15 @@ def _plain_class(label: Any) -> Any:
     return int(label) if isinstance(label, float | np.floating) and float(label).is_integer() else label
 
 
-def _watcher(verbose: int, on_progress: OnProgress | None) -> OnProgress | None:
-    if not verbose:
-        return on_progress
-    first: list[tuple[float, int]] = []  # when the first news came, and how much was done by then
-
-    def watch(done: int, total: int) -> None:
-        if not first:
-            first.append((time.monotonic(), done))
-        if done % verbose == 0 or done == total:
-            started, before = first[0]
-            left = (total - done) * (time.monotonic() - started) / max(done - before, 1)
-            say(f"[{done}/{total}] ETA {duration(left)}")
-        if on_progress is not None:
-            on_progress(done, total)
-
-    return watch
+def _n_columns(X: Any) -> int | None:
+    """How many columns a table has, if it can be told without reading it."""
+    shape = getattr(X, "shape", None)
+    return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None
 
 
-Outcome = tuple[dict[str, Ensemble], dict[str, Ledger], dict[str, Meter], float]
-
-
-def _run_in_memory(
-    protocol: Protocol,
-    job: Any,
-    data: Mapping[str, PartyData],
-    link: Link | None,
-    deadline: float,
-    on_progress: OnProgress | None,
-) -> Outcome:
-    """Parties as threads that pass a baton."""
-    protocol.rehearse(job)
-    names = protocol.parties(job)
-    single = link is None and all(brought.n_threads == 1 for brought in data.values())
-    network = MemoryNetwork(names, link=link, one_core=single)
-    parties = in_memory(network, names, deadline=deadline, on_progress=on_progress)
-    roles = {name: role(protocol, parties[name], job, data.get(name)) for name in names}
-    started = time.perf_counter()
-    outcomes = network.run(roles)
-    seconds = time.perf_counter() - started
-    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
-    if names[0] in errors:
-        party, error = root_cause(errors)
-        raise named(party, error, names)
-    results: dict[str, Ensemble] = {
-        name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
-    }
-    ledgers = {name: party.ledger for name, party in parties.items()}
-    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds
+def _taken(brought: PartyData, rows: np.ndarray) -> PartyData:
+    """Some rows of what a party brings, in this order."""
+    table = brought.table
+    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
+    labels = None if brought.labels is None else brought.labels[rows]
+    return replace(brought, table=Table(columns, len(rows), table.names, table.has_names), labels=labels)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow._version import __version__
+from hedgerow.alignment import Alignment
 from hedgerow.errors import InvalidInput
-from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor, load_model
+from hedgerow.estimators import load_model
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.protocols.protocol import Statement, find
 from hedgerow.transport.meter import Meter
+from hedgerow.vertical_model import VerticalModel
 
 FORMAT = 1
 
@@ -25,10 +27,17 @@ class Run:
     protocol: str
     transport: str
     job: Any
-    model: BoostedTreesClassifier | BoostedTreesRegressor
+    model: Any  # an estimator, or where columns are split a VerticalModel
     ledgers: Mapping[str, Ledger]
     meters: Mapping[str, Meter]
     seconds: float
+    alignment: Alignment | None = None  # how the rows were found, where ids were compared
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the model says about its training."""
+        found: dict[str, Any] = self.model.meta if isinstance(self.model, VerticalModel) else self.model.ensemble_.meta
+        return found
 
     @property
     def traffic(self) -> dict[str, Any]:
@@ -38,26 +47,34 @@ class Run:
     @property
     def rounds(self) -> dict[str, int]:
         """Rounds of messages to the coordinator and back: before the first tree, and for the trees."""
-        return dict(self.model.ensemble_.meta.get("rounds", {}))
+        return dict(self.meta.get("rounds", {}))
 
     @property
     def lost(self) -> dict[str, int]:
         """Parties that were lost on the way, and the number of the tree in which that was noticed."""
-        return dict(self.model.ensemble_.meta.get("lost_owners", {}))
+        return dict(self.meta.get("lost_owners", {}))
 
     def statement(self) -> Statement:
         """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`)."""
-        return find(self.protocol).statement(self.job, self.model.ensemble_.meta)
+        return find(self.protocol).statement(self.job, self.meta)
 
     def reconcile(self) -> None:
         """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
         reconcile({party: ledger for party, ledger in self.ledgers.items() if party not in self.lost})
 
     def save(self, folder: str | Path) -> None:
-        """Write the run into a folder: model.json, run.json, and one ledger per party as JSON lines."""
+        """Write the run into a folder: run.json, one ledger per party as JSON lines, and the model.
+
+        The model is model.json, or where columns are split a folder `model` with one part per party.
+        """
         place = Path(folder)
         (place / "ledgers").mkdir(parents=True, exist_ok=True)
-        self.model.save_model(place / "model.json")
+        if isinstance(self.model, VerticalModel):
+            self.model.save(place / "model")
+        else:
+            self.model.save_model(place / "model.json")
+        if self.alignment is not None:
+            self.alignment.save(place / "alignment")
         for party, ledger in self.ledgers.items():
             (place / "ledgers" / f"{party}.jsonl").write_text(ledger.to_json_lines())
         about = {
@@ -84,17 +101,19 @@ class Run:
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise InvalidInput(f"{place / 'run.json'} is not a run of a kind that this version can read")
         protocol = find(about["protocol"])
+        vertical = protocol.partition == "columns"
         return cls(
             protocol=about["protocol"],
             transport=about["transport"],
             job=protocol.job_from_dict(about["job"]),
-            model=load_model(place / "model.json"),
+            model=VerticalModel.load(place / "model") if vertical else load_model(place / "model.json"),
             ledgers={
                 party: Ledger.from_json_lines(party, (place / "ledgers" / f"{party}.jsonl").read_text())
                 for party in about["parties"]
             },
             meters={party: Meter.from_dict(meter) for party, meter in about["traffic"].items()},
             seconds=float(about["seconds"]),
+            alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,
         )
 
     def __repr__(self) -> str:

@@ -5,8 +5,10 @@
     its own columns' thresholds                     handle 1: "region" in {north, east}
     elsewhere: "ask shop about handle 1"            (no tree, no leaf value, no other party's handle)
 
-A handle is the number of a question in its owner's list. Equal questions have one handle, and the list is in the order
-of the owner's columns, so it does not show in which tree, or how often, a question is asked.
+A handle is the number of a question in its owner's list. Equal questions have one handle, so the list does not show how
+often one is asked. Where the label holder knows the questions (vertical.bucket_rr) the list is sorted by columns and
+bins, and its owner cannot tell in which tree one is asked; where it does not (vertical.noised_gradients), a handle is
+given when a question first wins, so that numbers do not tell the label holder which questions are neighbours.
 
 For the label holder an answer is one more column of the row: 0 means left, 1 means right. So its part is an ordinary
 ensemble, over its own columns and one column with two bins for each handle, and prediction is the engine's.

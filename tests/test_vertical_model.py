@@ -1,0 +1,316 @@
+"""Federations whose columns are split: fitting, the model in parts, predictions and explanations by all parties."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hedgerow import Federation
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.boosting import train
+from hedgerow.engine.table import read_table
+from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
+from hedgerow.runs import Run
+from hedgerow.transport.emulate import Link
+from hedgerow.vertical_model import VerticalModel
+
+RNG = np.random.default_rng(5)
+N = 400
+EVERYBODY = pd.DataFrame(
+    {
+        "income": RNG.normal(3000, 800, N).round(),
+        "debt": np.where(RNG.random(N) < 0.1, np.nan, RNG.exponential(500, N)),
+        "basket": RNG.lognormal(3, 1, N),
+        "region": pd.Categorical(RNG.choice(["north", "east", "south"], N)),
+        "calls": RNG.poisson(4, N).astype(np.float32),
+    }
+)
+REPAID = np.where(
+    EVERYBODY["income"] / 800
+    - EVERYBODY["debt"].fillna(0) / 400
+    + 2 * (EVERYBODY["region"] == "east")
+    + EVERYBODY["calls"] / 3
+    + RNG.normal(size=N)
+    > 4.5,
+    "yes",
+    "no",
+)
+HOLDERS = {"bank": ["income", "debt"], "shop": ["basket", "region"], "telco": ["calls"]}
+EXACT = {"epsilon": math.inf, "edges": "quantile", "n_estimators": 8, "max_depth": 3, "learning_rate": 0.3}
+
+
+def by_party(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Everybody's columns of some rows."""
+    return {party: table[columns] for party, columns in HOLDERS.items()}
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """A model without noise, trained in memory."""
+    return Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID)).fit("vertical.bucket_rr", **EXACT)
+
+
+def pooled(run: Run):
+    """What the plain engine makes of all columns in one table, with the same bins."""
+    parts = run.model.parts
+    features = (*parts["bank"].own_features, *parts["shop"].features, *parts["telco"].features)
+    table = read_table(EVERYBODY, like=features)
+    mapper = BinMapper(features)
+    params = run.job.for_labels(2, (0.0, 1.0))
+    return train(params, mapper, mapper.transform(table), (REPAID == "yes").astype(float)).ensemble, table
+
+
+def test_scores_are_those_of_the_pooled_model(run):
+    """Bit for bit, for the rows of training and in another order of rows."""
+    ensemble, table = pooled(run)
+    assert np.array_equal(run.model.decision_function(by_party(EVERYBODY)), ensemble.raw_scores(table)[:, 0])
+    backwards = by_party(EVERYBODY.iloc[::-1])
+    assert np.array_equal(run.model.decision_function(backwards), ensemble.raw_scores(table)[::-1, 0])
+
+
+def test_predictions_are_what_scikit_learn_users_expect(run):
+    """Classes as they were given, probabilities that add up, accuracy above chance."""
+    shares = run.model.predict_proba(by_party(EVERYBODY))
+    assert run.model.classes_.tolist() == ["no", "yes"]
+    assert shares.shape == (N, 2)
+    assert np.allclose(shares.sum(axis=1), 1)
+    predicted = run.model.predict(by_party(EVERYBODY))
+    assert np.array_equal(predicted, np.where(shares[:, 1] > 0.5, "yes", "no"))
+    assert run.model.score(by_party(EVERYBODY), REPAID) == np.mean(predicted == REPAID) > 0.8
+    assert run.model.n_iter_ == 8
+    assert "bank asks shop: " in repr(run.model)
+
+
+def test_processes_give_the_same_scores(run):
+    """Training and scoring over mutual TLS equal those in memory."""
+    fed = Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID))
+    apart = fed.fit("vertical.bucket_rr", transport="grpc", **EXACT)
+    scored = apart.model.scoring(by_party(EVERYBODY), transport="grpc")
+    assert np.array_equal(scored.raw[:, 0], run.model.decision_function(by_party(EVERYBODY)))
+    assert set(scored.traffic) == set(HOLDERS)
+    assert scored.ledgers["shop"].lines("learned", "telco") == []
+
+
+def test_regression_with_two_parties():
+    """Numbers as labels; R^2 as the score, no probabilities."""
+    target = EVERYBODY["income"].to_numpy() / 100 + 10 * EVERYBODY["calls"].to_numpy()
+    data = {"a": EVERYBODY[["income"]], "b": EVERYBODY[["calls", "basket"]]}
+    fitted = Federation.vertical(data, labels=("a", target), task="regression").fit("vertical.bucket_rr", **EXACT)
+    assert fitted.model.score(data, target) > 0.9
+    with pytest.raises(AttributeError, match="no probabilities"):
+        fitted.model.predict_proba(data)
+    with pytest.raises(AttributeError, match="no classes"):
+        _ = fitted.model.classes_
+
+
+def test_randomised_answers(run):
+    """With predict_epsilon scores differ from the plain ones, the ledger has the event, the statement the cost."""
+    plain = run.model.scoring(by_party(EVERYBODY))
+    noisy = run.model.scoring(by_party(EVERYBODY), predict_epsilon=1.0)
+    assert not np.array_equal(plain.raw, noisy.raw)
+    assert plain.ledgers["shop"].events() == []
+    assert len(noisy.ledgers["shop"].events()) == 1
+    assert "1-locally differentially private for one value" in str(noisy.statement())
+    assert "which way" in str(plain.statement())
+
+
+def test_one_round_trip_however_many_trees(run):
+    """Feature holders send one message of answers for all rows and trees, and receive one."""
+    scored = run.model.scoring(by_party(EVERYBODY))
+    counts = scored.traffic["shop"]["counts"]
+    assert sum(entry["messages_sent"] for entry in [scored.traffic["shop"]["total"]]) == 2, counts
+    slow = run.model.scoring(by_party(EVERYBODY), link=Link(round_trip=0.05))
+    assert 0.07 < slow.seconds < 0.6
+
+
+def test_explanations_add_up_and_stay_with_their_party(run):
+    """Contributions and the expected value make the raw score; importances are those of the pooled model."""
+    few = by_party(EVERYBODY.iloc[:30])
+    parts = run.model.contributions(few)
+    total = sum(part.values.sum(axis=1)[:, 0] for part in parts.values()) + parts["bank"].expected[0]
+    assert np.allclose(total, run.model.decision_function(few), atol=1e-5)
+    assert {party: part.columns for party, part in parts.items()} == {k: tuple(v) for k, v in HOLDERS.items()}
+    ensemble, _ = pooled(run)
+    found = run.model.importances()
+    together = [value for party in HOLDERS for value in found[party].values()]
+    assert together == pytest.approx(ensemble.importances().tolist())
+    assert sum(run.model.importances("count")["shop"].values()) > 0
+
+
+def test_files_are_one_per_party(run, tmp_path):
+    """A party's folder has its own thresholds and no other's; all together are the model."""
+    run.save(tmp_path / "run")
+    files = sorted(
+        path.relative_to(tmp_path / "run" / "model").as_posix() for path in (tmp_path / "run").rglob("part.json")
+    )
+    assert files == [f"{party}/part.json" for party in HOLDERS]
+    bank = (tmp_path / "run" / "model" / "bank" / "part.json").read_text()
+    assert "basket" not in bank
+    assert "region" not in bank
+    shop = json.loads((tmp_path / "run" / "model" / "shop" / "part.json").read_text())
+    assert {split["column"] for split in shop["splits"]} <= set(HOLDERS["shop"])
+    again = Run.load(tmp_path / "run")
+    assert np.array_equal(
+        again.model.decision_function(by_party(EVERYBODY)), run.model.decision_function(by_party(EVERYBODY))
+    )
+    assert str(again.statement()) == str(run.statement())
+    (tmp_path / "run" / "model" / "parties.json").unlink()
+    with pytest.raises(ModelFileError, match="holds no model in parts"):
+        VerticalModel.load(tmp_path / "run" / "model")
+
+
+def test_a_whole_model_is_refused(run, tmp_path):
+    """Formats for one reader would disclose thresholds and trees: the error says whose."""
+    for export in (run.model.export_xgboost, run.model.save_model):
+        with pytest.raises(ExportRefused, match=r"would show bank the thresholds of shop, telco"):
+            export(tmp_path / "model.json")
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_parts_of_two_models_do_not_mix(run):
+    """Another run's part, a part under another name, no label holder: clear errors that name the party."""
+    other = Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID)).fit("vertical.bucket_rr", **EXACT)
+    with pytest.raises(InvalidInput, match=r"shop: its part is that of shop in run .*, of another model"):
+        VerticalModel({**run.model.parts, "shop": other.model.parts["shop"]})
+    with pytest.raises(InvalidInput, match="one label holder's part, got 0"):
+        VerticalModel({"shop": run.model.parts["shop"]})
+    with pytest.raises(InvalidInput, match="telco: its part of the model is not there"):
+        VerticalModel({party: run.model.parts[party] for party in ("bank", "shop")})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: {**rows, "shop": rows["shop"][:50]}, r"shop: has 50 rows, but bank has 400"),
+        (lambda rows: {party: rows[party] for party in ("bank", "shop")}, r"telco: its table of the rows is not there"),
+        (lambda rows: {**rows, "post": rows["shop"]}, r"'post' is not a party of this model"),
+        (lambda rows: {**rows, "shop": rows["shop"][["basket"]]}, r"shop: X.*region"),
+        (lambda rows: rows["bank"], r"rows are given by party"),
+    ],
+)
+def test_rows_that_cannot_be_scored(run, change, message):
+    """The error names the party and what is wrong."""
+    with pytest.raises(InvalidInput, match=message):
+        run.model.predict(change(by_party(EVERYBODY)))
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+def with_ids() -> tuple[dict[str, pd.DataFrame], np.ndarray]:
+    """Tables of overlapping people in orders of their own; and the bank's labels."""
+    tables = {}
+    for k, (party, columns) in enumerate(HOLDERS.items()):
+        rows = np.random.default_rng(k).permutation(np.arange(20 * k, N - 10 * k))
+        tables[party] = EVERYBODY.iloc[rows][columns].assign(customer=[f"c{row:04d}" for row in rows])
+    return tables, REPAID[[int(c[1:]) for c in tables["bank"]["customer"]]]
+
+
+def test_rows_are_found_by_their_ids():
+    """Training on tables in any order equals training on the common rows, in the order that was found."""
+    tables, labels = with_ids()
+    fed = Federation.vertical(tables, labels=("bank", labels), id="customer")
+    found = fed.fit("vertical.bucket_rr", **EXACT)
+    alignment = fed.alignment
+    assert alignment.n_common == N - 40 - 20
+    rows = alignment.rows["bank"]
+    people = [int(c[1:]) for c in tables["bank"]["customer"].to_numpy()[rows]]
+    assert [int(c[1:]) for c in tables["shop"]["customer"].to_numpy()[alignment.rows["shop"]]] == people
+    plain = Federation.vertical(by_party(EVERYBODY.iloc[people]), labels=("bank", REPAID[people]))
+    same = plain.fit("vertical.bucket_rr", **EXACT)
+    everybody = by_party(EVERYBODY)
+    assert np.array_equal(found.model.decision_function(everybody), same.model.decision_function(everybody))
+    assert found.alignment is alignment is fed.align()
+    assert "340 ids are common to all" in str(alignment.statement())
+
+
+def test_a_run_keeps_its_alignment(tmp_path):
+    """Saved beside the model, and read back."""
+    tables, labels = with_ids()
+    found = Federation.vertical(tables, labels=("bank", labels), id="customer").fit("vertical.bucket_rr", **EXACT)
+    found.save(tmp_path / "run")
+    again = Run.load(tmp_path / "run")
+    assert again.alignment.n_common == 340
+    assert np.array_equal(again.alignment.rows["telco"], found.alignment.rows["telco"])
+
+
+def test_ids_that_cannot_be_used():
+    """Twice the same, missing, no such column, nobody in common: the party is named, and no id is shown."""
+    tables, labels = with_ids()
+
+    def refused(message, change, **how):
+        with pytest.raises((InvalidInput, InvalidParameter), match=message) as error:
+            Federation.vertical({**tables, **change}, labels=("bank", labels), id="customer", **how).align()
+        assert "c0" not in str(error.value)
+
+    twice = tables["shop"].assign(customer=lambda t: t["customer"].where(np.arange(len(t)) > 3, "c0100"))
+    refused(r"shop: .*customer", {"shop": twice})
+    refused(r"telco", {"telco": tables["telco"].drop(columns="customer")})
+    refused(r"shop: .*missing", {"shop": tables["shop"].assign(customer=None)})
+    refused(r"fewer", {"shop": tables["shop"].assign(customer=[f"x{k}" for k in range(len(tables["shop"]))])})
+    refused(r"shop: brings no column", {"shop": tables["shop"][["customer"]]})
+
+
+# --- what cannot be trained ------------------------------------------------------------------------------------------
+
+
+def test_a_party_without_columns_is_named():
+    """Before anything moves."""
+    with pytest.raises(InvalidInput, match="shop: brings no column"):
+        Federation.vertical({**by_party(EVERYBODY), "shop": EVERYBODY[[]]}, labels=("bank", REPAID))
+
+
+def test_an_empty_column_is_named():
+    """A column of missing values only, at a feature holder and at the label holder."""
+    for party in ("shop", "bank"):
+        tables = by_party(EVERYBODY)
+        tables[party] = tables[party].assign(nothing=np.nan)
+        with pytest.raises(InvalidInput, match=rf"{party}: column 'nothing'"):
+            Federation.vertical(tables, labels=("bank", REPAID)).fit("vertical.bucket_rr", **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"buckets": 1}, "buckets"),
+        ({"buckets": 257}, "buckets"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"monotonic_cst": {"income": 1}}, "monotonic_cst"),
+        ({"warm_start": True}, "warm_start"),
+    ],
+)
+def test_parameters_out_of_range(params, message):
+    """The error names the parameter."""
+    fed = Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID))
+    with pytest.raises(InvalidParameter, match=message):
+        fed.fit("vertical.bucket_rr", **{**EXACT, **params})
+
+
+def test_services_do_not_train():
+    """Scoring and the like are not protocols for fit, and are not among those that the error lists."""
+    fed = Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID))
+    with pytest.raises(InvalidParameter, match=r"vertical.scoring trains nothing; there are .*vertical.bucket_rr"):
+        fed.fit("vertical.scoring")
+
+
+def test_categorical_features_by_party():
+    """A column of numbers is taken for levels where its party says so."""
+    tables = by_party(EVERYBODY)
+    fed = Federation.vertical(tables, labels=("bank", REPAID), categorical_features={"telco": ["calls"]})
+    fitted = fed.fit("vertical.bucket_rr", **EXACT)
+    assert fitted.model.parts["telco"].features[0].levels is not None
+    with pytest.raises(InvalidParameter, match="'post', which is none of"):
+        Federation.vertical(tables, labels=("bank", REPAID), categorical_features={"post": []})
+
+
+def test_aligning_needs_ids():
+    """Without a column of ids there is nothing to align by."""
+    with pytest.raises(InvalidParameter, match="aligned by a column of ids"):
+        Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID)).align()
+    with pytest.raises(InvalidParameter, match="no id was given"):
+        Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID), id_rule={})
