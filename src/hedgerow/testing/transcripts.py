@@ -13,16 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
+from unittest.mock import patch
 
 import numpy as np
 
 from hedgerow.attacks.singleton_cells import SeenLevel
-from hedgerow.engine.dtypes import Words
+from hedgerow.engine.dtypes import Ints, Words
 from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, MaskedHistogram, NextStep, Plan, Start
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner
 from hedgerow.protocols.protocol import PartyData, Protocol
+from hedgerow.protocols.vertical.noised_gradients import feature_holder
+from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL as NOISED_GRADIENTS
+from hedgerow.protocols.vertical.noised_gradients.training import Trainer
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import Message, decode, peek
 from hedgerow.transport.memory import MemoryNetwork
@@ -77,6 +82,34 @@ class Recording:
             for passed in self.passed
             if passed.direction == direction and peer in (None, passed.peer) and peek(passed.frame)[0] == kind.NAME
         ]
+
+
+class Replaying:
+    """An endpoint that hands a party what it received before, from a record; what it sends goes nowhere.
+
+    So a role can be played again by one party alone, which shows what that party could know.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.name, self.peers = recording.name, recording.peers
+        self._frames = [passed for passed in recording.passed if passed.direction == "received"]
+
+    def send(self, to: str, frame: bytes) -> None:
+        """Nobody listens."""
+
+    def recv(self, sender: str, timeout: float) -> bytes:  # noqa: ARG002 - nothing has to be waited for
+        """The sender's next frame of those in the record."""
+        place = next(k for k, passed in enumerate(self._frames) if passed.peer == sender)
+        return self._frames.pop(place).frame
+
+    def drop(self, peer: str) -> None:
+        """There is no channel."""
+
+    def abort(self, reason: str) -> None:
+        """Nobody is told."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class Vanished(Exception):
@@ -148,6 +181,11 @@ class Played:
 def identity_of(name: str) -> Identity:
     """A party's identity, made once."""
     return Identity.create(name, days=1)
+
+
+def replay(protocol: Protocol, job: Any, data: PartyData, recording: Recording) -> Any:
+    """The result of one party's role, played again on what it received."""
+    return protocol.play(Party(Replaying(recording), identity_of(recording.name), TrustStore()), job, data)
 
 
 def play(
@@ -273,3 +311,24 @@ def own_parts(recording: Recording, data: PartyData, job: Job) -> list[Words]:
     owner.start(recording.messages(Start, "received")[0])
     parts = [owner.take(step, plan_of(step)) for step in recording.messages(NextStep, "received")]
     return [part for part in parts if part is not None]
+
+
+# --- vertical.noised_gradients: what a feature holder knows beside the noise -----------------------------------------
+
+
+def gradients_of_scores(recording: Recording, data: PartyData, job: NoisedGradientsJob) -> Ints:
+    """[trees, rows] what the scores before each tree add to gradients, in units, by the feature holder's own account.
+
+    Its role is played again on what it received, so all of this follows from released numbers.
+    """
+    seen: list[Ints] = []
+
+    class Watched(Trainer):
+        def gradients(self) -> Ints:
+            """As always, and remembered."""
+            seen.append(super().gradients().copy())
+            return seen[-1]
+
+    with patch.object(feature_holder, "Trainer", Watched):
+        replay(NOISED_GRADIENTS, job, data, recording)
+    return np.array(seen)

@@ -1,0 +1,297 @@
+"""Joint inference from randomised buckets: all columns of a row together tell about one of them.
+
+The adversary is the label holder of vertical.bucket_rr. It has received, for every row and every column of a feature
+holder, a bucket that went through randomised response, once and for all. Each alone is epsilon-LDP. But columns of one
+person go together, and the noise of each is fresh, so that it averages out over columns as it would over repetitions:
+
+    1  an answer shows bucket k with chance p' + (p - p') P(k), so the marginals follow from the counts of answers
+    2  the joint distribution is taken for a mixture: rows of one class have independent columns. It is fitted to the
+       answers themselves, by expectation and maximisation with the noise in the likelihood; no true bucket is needed
+    3  the posterior over a row's true bucket in one column follows from all its answers
+
+The claim is not refuted by that. It is about one element whose other columns do not follow it; for a whole record the
+epsilons of its columns add up. What the attack shows is that this is not a formality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from hedgerow.attacks.intervals import Interval, share
+from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
+from hedgerow.errors import InvalidInput, InvalidParameter
+
+N_CLASSES = 24
+"""Of the mixture. More than the rows can feed do little harm: they share their rows with their neighbours."""
+
+N_ROUNDS = 200
+"""Of expectation and maximisation. With little noise 50 would do; at epsilon 1 guesses still get better after 100."""
+
+_STEADY_ROWS = 2.0
+"""Rows that look like everybody, which each class is given: one of few rows must not be sure of what it never saw."""
+
+
+# --- what randomised response does, and what an answer says about the truth ------------------------------------------
+
+
+def chances(n_codes: int, epsilon: float) -> tuple[float, float]:
+    """The chance that a bucket stays, and that of each other one to take its place."""
+    others = math.exp(-epsilon) if epsilon < math.inf else 0.0
+    stays = 1.0 / (1.0 + (n_codes - 1) * others)
+    return stays, stays * others
+
+
+def debiased(answers: Bytes, n_codes: int, epsilon: float) -> Floats:
+    """The distribution of one column's true buckets, from its randomised ones."""
+    stays, comes = chances(n_codes, epsilon)
+    seen = np.bincount(answers, minlength=n_codes) / len(answers)
+    true = np.maximum((seen - comes) / (stays - comes), 0.0)
+    shares: Floats = true / true.sum()
+    return shares
+
+
+def ceiling(shares: npt.ArrayLike, epsilon: float) -> float:
+    """How often the best guess can be right, at most, if nobody's odds move by more than e^epsilon.
+
+    `shares` are those of the buckets. Let a_k be how often k is guessed where it is true; elsewhere it is guessed at
+    least e^-epsilon a_k often, and guesses of one row add up to 1: a_j + e^-epsilon (sum of all other a_k) <= 1. The
+    largest sum of shares_k a_k under that is reached by randomised response among the m most frequent buckets.
+    """
+    largest = np.cumsum(np.sort(np.asarray(shares, np.float64))[::-1])
+    return float(np.max(largest / (1.0 + np.arange(len(largest)) * math.exp(-epsilon))))
+
+
+# --- the attack ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Beliefs:
+    """What the adversary has made of the answers."""
+
+    answers: Bytes  # [columns, rows]
+    n_codes: tuple[int, ...]
+    epsilon: float
+    marginals: tuple[Floats, ...]
+    classes: Floats  # [rows, classes] how likely each row's class is
+    codes: tuple[Floats, ...]  # per column [classes, codes] how likely each bucket is in each class
+
+    def from_own(self, column: int) -> Floats:
+        """How likely each bucket is, [rows, codes], from the answer in that column alone."""
+        by_answer = self._of_answers(self.marginals[column][None, :], column)[:, 0, :]
+        posterior: Floats = by_answer[self.answers[column]]
+        return posterior
+
+    def from_all(self, column: int) -> Floats:
+        """How likely each bucket is, [rows, codes], from all answers of the row."""
+        by_answer = self._of_answers(self.codes[column], column)
+        out = np.empty((self.answers.shape[1], self.n_codes[column]))
+        for answer in range(self.n_codes[column]):
+            rows = np.flatnonzero(self.answers[column] == answer)
+            out[rows] = self.classes[rows] @ by_answer[answer]
+        return out
+
+    def _of_answers(self, prior: Floats, column: int) -> Floats:
+        """[answers, classes, codes]: the posterior from one answer, where `prior` [classes, codes] holds before it."""
+        stays, comes = chances(self.n_codes[column], self.epsilon)
+        channel = np.full((self.n_codes[column],) * 2, comes)
+        np.fill_diagonal(channel, stays)
+        joint = channel[:, None, :] * prior[None, :, :]
+        posterior: Floats = joint / np.maximum(joint.sum(axis=2, keepdims=True), 1e-300)
+        return posterior
+
+
+def infer(
+    answers: Bytes,
+    n_codes: Sequence[int],
+    epsilon: float,
+    *,
+    n_classes: int = N_CLASSES,
+    n_rounds: int = N_ROUNDS,
+    seed: int = 0,
+) -> Beliefs:
+    """Fit the mixture to what was received: `answers` uint8 [columns, rows], each below its column's `n_codes`."""
+    _check(answers, n_codes, epsilon, n_classes)
+    marginals = [debiased(own, n, epsilon) for own, n in zip(answers, n_codes, strict=True)]
+    first = np.concatenate([[0], np.cumsum(n_codes)])
+    n_columns, n_rows = answers.shape
+    cells = (answers.T + first[:-1]).astype(np.int32)
+    seen = csr_array(
+        (np.ones(cells.size, np.float32), cells.reshape(-1), np.arange(n_rows + 1) * n_columns),
+        (n_rows, int(first[-1])),
+    )
+    seen_by_cell = csr_array(seen.T)
+    both = np.array([chances(n, epsilon) for n in n_codes])
+    stays, comes = (np.repeat(both[:, k], n_codes)[:, None] for k in (0, 1))
+    everybody = np.concatenate(marginals)[:, None]
+
+    rows = _starting_classes(answers, n_classes, seed)
+    # Classes must begin apart: from one and the same distribution for all, the first steps would be tiny.
+    began = (seen_by_cell @ rows).astype(np.float64) / rows.sum(axis=0)
+    codes = np.maximum((began - comes) / (stays - comes), 0.0) + 0.1 * everybody  # [cells, classes]
+    codes /= np.repeat(np.add.reduceat(codes, first[:-1], axis=0), n_codes, axis=0)
+    for _ in range(n_rounds):
+        counts = (seen_by_cell @ rows).astype(np.float64)
+        shown = np.maximum(comes + (stays - comes) * codes, 1e-300)  # without noise there are answers nobody gives
+        # Of the answers y, those whose truth is k: codes[k] * sum over y of counts[y] P(y | k) / shown[y].
+        lift = counts / shown
+        in_all = np.repeat(np.add.reduceat(lift, first[:-1], axis=0), n_codes, axis=0)
+        true = codes * (comes * in_all + (stays - comes) * lift) + _STEADY_ROWS * everybody
+        codes = true / np.repeat(np.add.reduceat(true, first[:-1], axis=0), n_codes, axis=0)
+        weight = rows.sum(axis=0, dtype=np.float64) + 1.0
+        logs = np.log(comes + (stays - comes) * codes + 1e-300).astype(np.float32)
+        rows = seen @ logs + np.log(weight / weight.sum()).astype(np.float32)
+        rows -= rows.max(axis=1, keepdims=True)
+        np.exp(rows, out=rows)
+        rows /= rows.sum(axis=1, keepdims=True)
+    by_column = tuple(np.ascontiguousarray(own.T) for own in np.split(codes, first[1:-1]))
+    return Beliefs(answers, tuple(n_codes), epsilon, tuple(marginals), rows.astype(np.float64), by_column)
+
+
+def _starting_classes(answers: Bytes, n_classes: int, seed: int) -> Scores:
+    """[rows, classes]: neighbours along the direction in which answers vary most, and a little chance.
+
+    Noise adds to the variance of each column alone, not to what they have in common, so the direction is still there.
+    """
+    n_rows = answers.shape[1]
+    scaled = answers - answers.mean(axis=1, keepdims=True)
+    scaled /= np.maximum(scaled.std(axis=1, keepdims=True), 1e-9)
+    main = np.linalg.eigh(scaled @ scaled.T / n_rows)[1][:, -1]
+    place = np.argsort(np.argsort(main @ scaled)) / n_rows
+    middles = (np.arange(n_classes) + 0.5) / n_classes
+    near = np.exp(-0.5 * ((place[:, None] - middles) * n_classes) ** 2)
+    near *= np.random.default_rng(seed).uniform(0.5, 1.5, near.shape)
+    shares: Scores = (near / near.sum(axis=1, keepdims=True)).astype(np.float32)
+    return shares
+
+
+def _check(answers: Bytes, n_codes: Sequence[int], epsilon: float, n_classes: int) -> None:
+    if answers.ndim != 2 or answers.dtype != np.uint8 or 0 in answers.shape or len(n_codes) != len(answers):
+        raise InvalidInput(
+            f"codes must be uint8 [columns, rows] with a number of codes for each column, got {answers.dtype} "
+            f"{answers.shape} and {len(n_codes)}"
+        )
+    if any(n < 2 for n in n_codes) or any(own.max() >= n for own, n in zip(answers, n_codes, strict=True)):
+        raise InvalidInput(f"a code is not below its column's number of codes, or that is below 2: {list(n_codes)}")
+    if not epsilon > 0.0:
+        raise InvalidParameter(f"epsilon must be above 0, got {epsilon!r}")
+    if n_classes < 1:
+        raise InvalidParameter(f"n_classes must be at least 1, got {n_classes!r}")
+
+
+# --- how well it did, for those who have the rows --------------------------------------------------------------------
+
+
+class Guess(NamedTuple):
+    """Posteriors of one column against its true buckets."""
+
+    accuracy: Interval
+    """How often the likeliest bucket is the true one."""
+    surest: float
+    """The same, among the tenth of the rows of which the adversary is most certain."""
+    rank_error: float
+    """How many buckets the middle of the posterior is off, on average."""
+    correlation: float
+    """Of the mean of the posterior with the true bucket."""
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """What the adversary knows about one column, beside chance and beside what the guarantee allows."""
+
+    column: int
+    n_rows: int
+    n_columns: int
+    n_codes: int
+    epsilon: float
+    chance: float
+    """How often the most frequent bucket is right."""
+    chance_rank_error: float
+    own: Guess
+    """From the answer in that column alone."""
+    all: Guess
+    """From all answers of the row."""
+    ceiling_of_element: float
+    """The best accuracy if odds move by e^epsilon at most: what is promised to somebody with this one column."""
+    ceiling_of_record: float
+    """The best accuracy at e^(columns epsilon): what is promised to a record."""
+
+    HEADER: ClassVar[str] = (
+        "column  eps  chance  own code  all codes  surest tenth  rank error: own / all  correlation: own / all"
+    )
+
+    def __str__(self) -> str:
+        own, together = self.own, self.all
+        return (
+            f"{self.column:6d}{self.epsilon:5g}{self.chance:8.3f}{own.accuracy.estimate:10.3f}"
+            f"{together.accuracy.estimate:11.3f}{together.surest:14.3f}{own.rank_error:16.2f} / "
+            f"{together.rank_error:.2f}{own.correlation:17.2f} / {together.correlation:.2f}"
+        )
+
+    def verdict(self) -> str:
+        """The outcome in words."""
+        found = (
+            f"column {self.column}: the true bucket is guessed for {self.own.accuracy} of {self.n_rows} rows from its "
+            f"own answer and for {self.all.accuracy} from all {self.n_columns}; chance is {self.chance:.3f}, "
+            f"{self.ceiling_of_element:.3f} is allowed for one element at epsilon {self.epsilon:g} and "
+            f"{self.ceiling_of_record:.3f} for a record at {self.n_columns * self.epsilon:g}"
+        )
+        if self.all.accuracy.low > self.ceiling_of_record or self.own.accuracy.low > self.ceiling_of_element:
+            return f"ALARM: {found}: the claim is false."
+        if self.all.accuracy.low > self.ceiling_of_element:
+            return f"{found}: other columns give this one away beyond its own epsilon."
+        return f"{found}: it is not contradicted."
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, for a privacy statement."""
+        own, together = ({**guess._asdict(), "accuracy": guess.accuracy._asdict()} for guess in (self.own, self.all))
+        return {**asdict(self), "own": own, "all": together}
+
+
+def attack(answers: Bytes, n_codes: Sequence[int], epsilon: float, truth: Bytes, **how: Any) -> list[Guessed]:
+    """Infer every column and hold it against the true buckets [columns, rows]; `how` goes to `infer`."""
+    beliefs = infer(answers, n_codes, epsilon, **how)
+    return [score(beliefs, column, own) for column, own in enumerate(truth)]
+
+
+def score(beliefs: Beliefs, column: int, truth: Bytes) -> Guessed:
+    """Hold the posteriors of one column against its true buckets [rows]."""
+    if truth.shape != beliefs.answers[column].shape:
+        raise InvalidInput(f"one true bucket per row is needed, got {truth.shape} for {beliefs.answers.shape[1]} rows")
+    true = np.asarray(truth, np.int64)
+    counts = np.bincount(true, minlength=beliefs.n_codes[column])
+    chance = float(counts.max() / len(true))
+    middle = int(np.searchsorted(np.cumsum(counts), len(true) / 2.0))
+    return Guessed(
+        column,
+        len(true),
+        len(beliefs.answers),
+        beliefs.n_codes[column],
+        beliefs.epsilon,
+        chance,
+        float(np.abs(true - middle).mean()),
+        _guess(beliefs.from_own(column), true),
+        _guess(beliefs.from_all(column), true),
+        ceiling(counts / len(true), beliefs.epsilon),
+        ceiling(counts / len(true), beliefs.epsilon * len(beliefs.answers)),
+    )
+
+
+def _guess(posterior: Floats, true: Ints) -> Guess:
+    right = posterior.argmax(axis=1) == true
+    surest = np.argsort(-posterior.max(axis=1), kind="stable")[: max(len(true) // 10, 1)]
+    middle = (np.cumsum(posterior, axis=1) < 0.5).sum(axis=1)
+    mean = posterior @ np.arange(posterior.shape[1])
+    apart = min(float(mean.std()), float(true.std())) > 1e-12
+    return Guess(
+        share(int(right.sum()), len(true)),
+        float(right[surest].mean()),
+        float(np.abs(true - middle).mean()),
+        float(np.corrcoef(mean, true)[0, 1]) if apart else 0.0,
+    )
