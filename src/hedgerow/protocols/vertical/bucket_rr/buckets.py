@@ -3,16 +3,18 @@
     edges="public"      numeric: equally wide cells between the schema's bounds; whole numbers: at most one per number
                         categorical: one per level of the schema
     edges={...}         the edges that the job gives; other columns as above
+    edges="private"     numeric: about equally many rows in each, by noisy quantiles (private_edges.py)
+                        categorical: one per level of the schema
     edges="quantile"    about equally many rows in each; one per distinct value where there are few
 
 A column that may have gaps has one bucket more, for them, and one fewer for values. Whether it may is public as well
-(`may_be_missing`), but for "quantile", where the data says it.
+(`may_be_missing`), but for "private", where every column has that bucket, and "quantile", where the data says it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +30,9 @@ from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, NonPrivate, RandomisedResponse
 from hedgerow.privacy.mechanisms import randomised_response
 from hedgerow.privacy.released import Released
-from hedgerow.protocols.vertical.bucket_rr.job import NAME, PUBLIC, QUANTILE, Job
-from hedgerow.schema import NumericColumn
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, PUBLIC, QUANTILE, Job
+from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, planned, private_edges
+from hedgerow.schema import CategoricalColumn, NumericColumn
 
 MOST_VALUES = MAX_BINS - 1  # one code is the engine's own for missing values
 MESSAGE_BYTES = 16 << 20  # of packed buckets; a column is never torn apart
@@ -58,12 +61,19 @@ class Bucketing:
 # --- buckets ---------------------------------------------------------------------------------------------------------
 
 
-def bucketing_of(party: str, table: Table, job: Job, n_threads: int = 1) -> Bucketing:
-    """The buckets of a party's columns; errors name party and column."""
+def bucketing_of(
+    party: str, table: Table, job: Job, n_threads: int = 1, random: RandomBytes | None = None
+) -> Bucketing:
+    """The buckets of a party's columns; errors name party and column. Private edges are drawn anew with each call."""
     _check_names(party, table, job)
     if job.edges_mode == QUANTILE:
         gaps = tuple(_has_gaps(column) for column in table.columns)
         features = _quantile_bins(party, table, gaps, job.buckets, n_threads)
+    elif job.edges_mode == PRIVATE:
+        if random is None:
+            raise InvalidParameter("random must be given: private edges are drawn")
+        gaps = (True,) * len(table.columns)  # whether any is missing would be told otherwise
+        features = tuple(_private_bins(party, column, job, random) for column in table.columns)
     else:
         described = [_public_bins(party, column, job) for column in table.columns]
         features, gaps = tuple(entry[0] for entry in described), tuple(entry[1] for entry in described)
@@ -116,6 +126,23 @@ def _quantile_bins(
     for feature, has in zip(features, gaps, strict=True):
         _check_level_count(party, feature, has, buckets)
     return features
+
+
+def _private_bins(party: str, column: Column, job: Job, random: RandomBytes) -> FeatureBins:
+    """A column's buckets by what is public about it and by its noisy quantiles; one bucket is for missing values."""
+    described = job.described(party, column.name)
+    if column.levels is None and not isinstance(described, CategoricalColumn):
+        n_values = min(job.buckets - 1, MOST_VALUES)
+        edges = private_edges(column.values, n_values, job.edges_noise, Candidates.of(described), random)
+        return FeatureBins(column.name, edges=edges.values)
+    if described is None:
+        raise InvalidInput(
+            f"{party}: column {column.name!r} has levels, but no entry in the schema; edges='private' does not take "
+            f"levels from the data: schema=Schema.from_public(levels={{{column.name!r}: [...]}})"
+        )
+    feature, _ = _public_bins(party, column, job)
+    _check_level_count(party, feature, gaps=True, buckets=job.buckets)
+    return feature
 
 
 def _public_bins(party: str, column: Column, job: Job) -> tuple[FeatureBins, bool]:
@@ -176,16 +203,21 @@ def _even_edges(column: NumericColumn, n_cells: int) -> Floats:
 
 
 def planned_events(job: Job, categories: Ints) -> tuple[Event, ...]:
-    """What each column costs one record, known before any noise is drawn."""
+    """What the buckets of each column cost one record, known before any noise is drawn."""
     if not job.is_noisy:
         return (NonPrivate("buckets without noise"),) * len(categories)
     return tuple(RandomisedResponse(int(n), job.noise) for n in categories)
 
 
-def together(events: Sequence[Event], mode: str) -> Event:
-    """What columns that are sent together cost one record."""
-    edges = (DATA_EDGES,) if mode == QUANTILE else ()
-    return Composed((*edges, *events))
+def together(job: Job, events: Sequence[Event], has_levels: Iterable[bool]) -> Event:
+    """What columns that are sent together cost one record: their buckets, and their edges if the data has a part."""
+    if job.edges_mode == QUANTILE:
+        return Composed((DATA_EDGES, *events))
+    if job.edges_mode == PRIVATE:
+        edges = planned(min(job.buckets - 1, MOST_VALUES), job.edges_noise)
+        pairs = zip(events, has_levels, strict=True)
+        return Composed(tuple(event if by_levels else Composed((edges, event)) for event, by_levels in pairs))
+    return Composed(tuple(events))
 
 
 def randomise(codes: Bytes, categories: Ints, epsilon: float, random: RandomBytes) -> Released[Bytes]:
@@ -204,14 +236,17 @@ def keep_probability(categories: int, epsilon: float) -> float:
     return 1.0 / (1.0 + (categories - 1) * math.exp(-epsilon))
 
 
-def costs(job: Job, n_columns: int) -> tuple[float, float]:
-    """Epsilon of one element, and of one record in so many columns; with edges from the data no less than this.
+def costs(job: Job, n_columns: int, n_with_levels: int = 0) -> tuple[float, float]:
+    """Epsilon of one element, and of one record in so many columns; with edges="quantile" no less than this.
 
-    With equal-frequency edges a value that moves from one end to the other takes one other value over each edge, so as
+    Private edges cost an element of numbers edges_epsilon more, and one of levels, which are public, nothing. With
+    equal-frequency edges a value that moves from one end to the other takes one other value over each edge, so as
     many elements change as there are buckets. Where values tie it can be more.
     """
-    per_element = job.noise * (job.buckets if job.edges_mode == QUANTILE else 1)
-    return per_element, n_columns * per_element
+    of_bucket = job.noise * (job.buckets if job.edges_mode == QUANTILE else 1)
+    n_numeric = n_columns - n_with_levels
+    per_element = of_bucket + (job.edges_noise if n_numeric else 0.0)
+    return per_element, n_columns * of_bucket + n_numeric * job.edges_noise
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class History(NamedTuple):
     others: int  # transfers of other values that are in the same book
     per_element: float  # epsilons of all transfers of these values together (basic composition)
     per_record: float
-    is_bound: bool  # False: no less than these, because some of the edges were taken from the data
+    is_bound: bool  # False: no less than these, because some of the edges were taken from the data as they are
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: an infinite epsilon is "inf"."""
@@ -55,11 +55,12 @@ class History(NamedTuple):
         return {**self._asdict(), **epsilons}
 
 
-def about_transfer(job: Job, n_columns: int, history: History) -> dict[str, Any]:
+def about_transfer(job: Job, n_columns: int, n_with_levels: int, history: History) -> dict[str, Any]:
     """JSON-able: what one transfer of so many columns costs, and what all that the book knows of add up to."""
-    per_element, per_record = costs(job, n_columns)
+    per_element, per_record = costs(job, n_columns, n_with_levels)
     return {
         "columns": n_columns,
+        "columns_with_levels": n_with_levels,
         "per_element": _told(per_element),
         "per_record": _told(per_record),
         "history": history.to_dict(),
@@ -85,7 +86,7 @@ class Transfer:
     to: str
     at: str
     data: str  # fingerprint of names, types and values
-    settings: str  # fingerprint of epsilon, buckets and all that decides about the edges
+    settings: str  # fingerprint of epsilon, buckets and all that decides about the edges, their epsilon included
     per_element: float | str
     per_record: float | str
     event: Mapping[str, Any]
@@ -111,11 +112,16 @@ def fingerprints(party: str, table: Table, job: Job) -> Fingerprints:
     settings = [
         _told(job.noise),
         job.buckets,
-        job.edges_mode,
+        *_edges_of(job),
         [job.edges_of(party, column.name) for column in table.columns],
         [None if entry is None else entry.to_dict() for entry in described],
     ]
     return Fingerprints(data.hexdigest(), hashlib.sha256(json.dumps(settings).encode()).hexdigest())
+
+
+def _edges_of(job: Job) -> list[str | float]:
+    """Where edges come from, and what that costs if anything."""
+    return [job.edges_mode] if job.edges_epsilon is None else [job.edges_mode, job.edges_epsilon]
 
 
 class Book:
@@ -255,7 +261,7 @@ class Shelf:
             "version": _VERSION,
             "epsilon": _told(job.noise),
             "buckets": job.buckets,
-            "edges": job.edges_mode,
+            "edges": ", ".join(map(str, _edges_of(job))),
             "n_rows": n_rows,
         }
         self._key = hashlib.sha256(json.dumps(self._about).encode()).hexdigest()[:16]

@@ -30,7 +30,8 @@ from hedgerow.protocols.vertical.parts import OwnerPart, Questions
 def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
     """The whole role of a feature holder."""
     data = check_table(me.name, brought)
-    bucketing = bucketing_of(me.name, data.table, job, data.n_threads)
+    # Private edges that are drawn here and not used, because a kept transfer has its own, tell nobody anything.
+    bucketing = bucketing_of(me.name, data.table, job, data.n_threads, me.rng)
     codes = codes_of(me.name, data.table, bucketing, data.n_threads)
     left_out = [feature.name for feature in bucketing.features if feature.name not in _names(bucketing)]
     if left_out:
@@ -39,7 +40,7 @@ def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
     if book is None:
         begin_as_feature_holder(me, job, data)
         is_bound = job.is_noisy and job.edges_mode != QUANTILE
-        history = History(1, 0, *costs(job, len(codes)), is_bound)
+        history = History(1, 0, *costs(job, len(codes), _n_with_levels(bucketing)), is_bound)
         _send(me, job, bucketing, codes, history, data.n_threads)
     else:
         bucketing, history = _send_unless_kept(me, job, data, bucketing, codes, book)
@@ -48,6 +49,15 @@ def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
 
 def _names(bucketing: Bucketing) -> set[str]:
     return {bucketing.features[j].name for j in bucketing.sent.tolist()}
+
+
+def _has_levels(bucketing: Bucketing) -> list[bool]:
+    """Of each column that is sent."""
+    return [bucketing.features[j].is_categorical for j in bucketing.sent.tolist()]
+
+
+def _n_with_levels(bucketing: Bucketing) -> int:
+    return sum(_has_levels(bucketing))
 
 
 def _send_unless_kept(
@@ -66,8 +76,9 @@ def _send_unless_kept(
         history = book.history(now)
         me.send(job.label_holder, SameAsBefore(*history))
         return bucketing, history
-    event = together(planned_events(job, bucketing.categories[bucketing.sent]), job.edges_mode)
-    number = book.write(job.label_holder, now, bucketing, costs(job, len(codes)), event)
+    event = together(job, planned_events(job, bucketing.categories[bucketing.sent]), _has_levels(bucketing))
+    cost = costs(job, len(codes), _n_with_levels(bucketing))
+    number = book.write(job.label_holder, now, bucketing, cost, event)
     history = book.history(now)
     _send(me, job, bucketing, codes, history, data.n_threads, number)
     return bucketing, history
@@ -79,10 +90,11 @@ def _send(
     """The one transfer: kinds of columns, then their buckets, each message with the event of its own columns."""
     sent = bucketing.sent
     categories = bucketing.categories[sent]
+    has_levels = _has_levels(bucketing)
     ranges = list(portions(packed_sizes(categories, codes.shape[1])))
     kinds = ColumnKinds(
         n_values=np.array([bucketing.features[j].n_value_bins for j in sent.tolist()], np.int32),
-        has_levels=np.array([bucketing.features[j].is_categorical for j in sent.tolist()], np.bool_),
+        has_levels=np.array(has_levels, np.bool_),
         may_be_missing=np.array(bucketing.may_be_missing, np.bool_)[sent],
         n_messages=len(ranges),
         transfer_id=number,
@@ -96,7 +108,8 @@ def _send(
     for start, stop in ranges:
         noisy = randomise(codes[start:stop], categories[start:stop], job.noise, me.rng)
         message = Buckets(start, pack(noisy.values, categories[start:stop], n_threads))
-        me.send(job.label_holder, message, event=together(noisy.event.parts(), job.edges_mode).to_dict())
+        event = together(job, noisy.event.parts(), has_levels[start:stop])
+        me.send(job.label_holder, message, event=event.to_dict())
 
 
 def _part(me: Party, job: Job, bucketing: Bucketing, history: History) -> OwnerPart:
@@ -112,5 +125,8 @@ def _part(me: Party, job: Job, bucketing: Bucketing, history: History) -> OwnerP
         asked.missing_left,
         np.unpackbits(asked.left_levels, axis=1).view(np.bool_),
     )
-    meta = {**about_transfer(job, len(sent), history), "epsilon": job.to_dict()["epsilon"], "edges": job.edges_mode}
+    about = about_transfer(job, len(sent), _n_with_levels(bucketing), history)
+    meta = {**about, "epsilon": job.to_dict()["epsilon"], "edges": job.edges_mode}
+    if job.edges_epsilon is not None:
+        meta["edges_epsilon"] = job.edges_epsilon
     return OwnerPart(me.name, job.label_holder, NAME, job.run_id, bucketing.features, questions, meta)

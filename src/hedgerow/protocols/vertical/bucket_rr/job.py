@@ -19,10 +19,13 @@ from hedgerow.schema import Column, Schema
 from hedgerow.transport.mtls import check_party_name
 
 NAME = "vertical.bucket_rr"
-PUBLIC, QUANTILE, GIVEN = "public", "quantile", "given"
+PUBLIC, QUANTILE, PRIVATE, GIVEN = "public", "quantile", "private", "given"
 TRANSFERS = ("once", "again")
 LARGEST_EPSILON = 1e6  # of randomised response
 LEAST_DEBIASED = 1e-6
+EDGES_EPSILON = 0.5
+LEAST_PRIVATE_BUCKETS = 3
+LEAST_EDGES_EPSILON = 1e-4  # of which each of at most ten steps gets its share
 NO_NOISE = "inf"  # how JSON, which has no infinity, says that there is none
 
 
@@ -39,12 +42,14 @@ class Job(VerticalJob):
     debias: bool = True
     cache: str | None = None
     transfer: str = "once"
+    edges_epsilon: float | None = None  # of the edges of one column; for edges="private" only
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_epsilon()
         self._check_buckets()
         self._check_edges()
+        self._check_edges_epsilon()
         if not isinstance(self.debias, bool):
             raise InvalidParameter(f"{NAME}: debias must be True or False, got {self.debias!r}")
         if self.debias and self.is_noisy:
@@ -89,18 +94,38 @@ class Job(VerticalJob):
     def _check_edges(self) -> None:
         if isinstance(self.edges, Mapping):
             object.__setattr__(self, "edges", {name: _checked(name, given) for name, given in self.edges.items()})
-        elif self.edges not in (PUBLIC, QUANTILE):
+        elif self.edges not in (PUBLIC, QUANTILE, PRIVATE):
             raise InvalidParameter(
-                f"{NAME}: edges must be 'public', 'quantile' or {{column: [edges]}}, got {self.edges!r}"
+                f"{NAME}: edges must be 'public', 'private', 'quantile' or {{column: [edges]}}, got {self.edges!r}"
             )
         if self.schema is not None and not isinstance(self.schema, Schema):
             raise InvalidParameter(f"{NAME}: schema must be a Schema, got {type(self.schema).__name__}")
         if self.edges == PUBLIC and self.schema is None:
             raise InvalidParameter(
                 f"{NAME}: edges='public' needs the columns' public bounds and levels: "
-                "schema=Schema.from_public(bounds={column: (low, high)}, levels={column: [...]}); edges='quantile' "
-                "takes them from the data, which then costs more than epsilon"
+                "schema=Schema.from_public(bounds={column: (low, high)}, levels={column: [...]}); edges='private' "
+                "takes edges from the data, for edges_epsilon more"
             )
+
+    def _check_edges_epsilon(self) -> None:
+        given = self.edges_epsilon
+        if self.edges != PRIVATE:
+            if given is not None:
+                raise InvalidParameter(f"{NAME}: edges_epsilon goes with edges='private' only, got {given!r}")
+            return
+        given = EDGES_EPSILON if given is None else given
+        number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
+        if not number or not LEAST_EDGES_EPSILON <= given <= LARGEST_EPSILON:
+            raise InvalidParameter(
+                f"{NAME}: edges_epsilon must be a number between {LEAST_EDGES_EPSILON:g} and {LARGEST_EPSILON:.0e}, "
+                f"got {given!r}"
+            )
+        if self.buckets < LEAST_PRIVATE_BUCKETS:
+            raise InvalidParameter(
+                f"{NAME}: edges='private' needs at least {LEAST_PRIVATE_BUCKETS} buckets, since one is for missing "
+                f"values, got {self.buckets}"
+            )
+        object.__setattr__(self, "edges_epsilon", float(given))
 
     @property
     def noise(self) -> float:
@@ -113,8 +138,13 @@ class Job(VerticalJob):
         return math.isfinite(self.noise)
 
     @property
+    def edges_noise(self) -> float:
+        """Epsilon of the edges of one column of numbers; 0 where the data has no part in them, or no guarantee."""
+        return 0.0 if self.edges_epsilon is None else self.edges_epsilon
+
+    @property
     def edges_mode(self) -> str:
-        """One of "public" (from the schema), "given" (from the job, others from the schema) and "quantile"."""
+        """One of "public" (from the schema), "given" (from the job, others from the schema), "private", "quantile"."""
         return self.edges if isinstance(self.edges, str) else GIVEN
 
     def edges_of(self, party: str, column: str) -> Sequence[float] | None:

@@ -48,7 +48,10 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
     pool = _Pool.of(job, own, own_codes, foreign, data.n_threads)
     ensemble = _train(me, job, params, pool, data.labels)
     ensemble.classes = data.classes if job.task == "classification" else None
-    transfers = {party: about_transfer(job, f.n_columns, f.history) for party, f in foreign.items()}
+    transfers = {
+        party: about_transfer(job, f.n_columns, int(f.kinds.has_levels.sum()), f.history)
+        for party, f in foreign.items()
+    }
     ensemble.meta |= {"rounds": {"setup": 3 if kept else 2, "training": 0}, "transfers": transfers}
     part, questions = divide(ensemble, pool.owners, me.name, protocol=NAME, run_id=job.run_id)
     for party in job.feature_holders:
@@ -157,7 +160,7 @@ def _receive(me: Party, job: Job, party: str, kept: Kept | None, shelf: Shelf | 
         if not kinds.transfer_id:
             raise ProtocolError(f"{party} gives its transfer no number, so it cannot be kept")
         packed = np.concatenate([message.packed for message in messages])
-        event = together(planned_events(job, _categories(kinds)), job.edges_mode)
+        event = together(job, planned_events(job, _categories(kinds)), kinds.has_levels.tolist())
         shelf.keep(
             party, Kept(kinds.transfer_id, kinds.n_values, kinds.has_levels, kinds.may_be_missing, packed), event
         )

@@ -13,10 +13,11 @@ from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
 from hedgerow.protocols.rehearsal import rehearse
 from hedgerow.protocols.vertical.bucket_rr.feature_holder import feature_holder
-from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.bucket_rr.statement import statement
 from hedgerow.protocols.vertical.parts import Part, part_from_dict
+from hedgerow.schema import Schema
 
 
 class BucketRandomisedResponse(Protocol):
@@ -24,7 +25,7 @@ class BucketRandomisedResponse(Protocol):
 
     name = NAME
     partition = "columns"
-    options = frozenset({"epsilon", "buckets", "edges", "schema", "debias", "cache", "transfer"})
+    options = frozenset({"epsilon", "buckets", "edges", "schema", "debias", "cache", "transfer", "edges_epsilon"})
     shares = ("hedgerow.protocols.vertical.agreement",)
 
     def job(self, request: Request) -> Job:
@@ -51,8 +52,8 @@ class BucketRandomisedResponse(Protocol):
             label_holder="a",
             boosting=replace(job.boosting, n_iterations=2),
             buckets=max(job.buckets, 4),
-            edges=QUANTILE,
-            schema=None,
+            edges=PRIVATE if job.edges == PRIVATE else QUANTILE,
+            schema=Schema.from_public(levels={"level": ["a", "b"]}) if job.edges == PRIVATE else None,
             cache=None,
             transfer="once",
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from hedgerow.protocols.protocol import Statement
 from hedgerow.protocols.vertical.bucket_rr.buckets import costs
-from hedgerow.protocols.vertical.bucket_rr.job import NAME, NO_NOISE, QUANTILE, Job
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, NO_NOISE, PRIVATE, QUANTILE, Job
 
 ASSUMED = (
     "All parties were taken to follow the protocol, and to be curious; the noise holds against all others together."
@@ -40,6 +40,7 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "epsilon": job.to_dict()["epsilon"],
         "buckets": job.buckets,
         "edges": job.edges_mode,
+        "edges_epsilon": job.edges_epsilon,
         "adversary": "honest but curious; all other parties together",
         "adjacency": "replace_one",
         "per_element": _json(costs(job, 1)[0]),
@@ -64,8 +65,8 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _about_parties(job: Job) -> str:
     return (
-        f"Trained with {NAME}: {job.label_holder} has the labels, {_listed(job.feature_holders)} sent it their columns "
-        f"as buckets."
+        f"Trained with {NAME}: {job.label_holder} has the labels, {_listed(job.feature_holders)} sent it "
+        f"{'their' if len(job.feature_holders) > 1 else 'its own'} columns as buckets."
     )
 
 
@@ -82,6 +83,8 @@ def _about_noise(job: Job) -> str:
 
 
 def _about_edges(job: Job) -> str:
+    if job.edges_mode == PRIVATE:
+        return _about_private_edges(job)
     if job.edges_mode != QUANTILE:
         return "The edges of the buckets are public, so nothing of the data is in them."
     if not job.is_noisy:
@@ -91,7 +94,21 @@ def _about_edges(job: Job) -> str:
         f"others across the edges, so one element has no less than {job.buckets} x {job.noise:g} = "
         f"{costs(job, 1)[0]:g} and not {job.noise:g}; more where values tie, since a value that is new to a column "
         "shifts all buckets above it. The smallest and the largest edge tell of single values, and so does the number "
-        "of buckets. edges='public' has none of this."
+        "of buckets. edges='public' and edges='private' have none of this."
+    )
+
+
+def _about_private_edges(job: Job) -> str:
+    text = (
+        "The edges of the buckets are noisy quantiles, which each feature holder chose from its own column with "
+        f"epsilon = {job.edges_noise:g} (edges_epsilon); levels are public, and every column has a bucket for missing "
+        "values"
+    )
+    if not job.is_noisy:
+        return f"{text}. Only the edges are private, the buckets are not."
+    return (
+        f"{text}. So one element has {job.noise:g} + {job.edges_noise:g} = {costs(job, 1)[0]:g}, or {job.noise:g} in a "
+        "column of levels."
     )
 
 
@@ -104,9 +121,14 @@ def _about_party(job: Job, party: str, transfer: Mapping[str, Any] | None) -> st
         return (
             f"{party}: {least}epsilon = {element:g} for one element, and as often that for a record as it has columns."
         )
+    columns, by_levels = transfer["columns"], transfer["columns_with_levels"]
+    sizes = f"{columns} columns x {element:g}"
+    if job.edges_mode == PRIVATE and by_levels:
+        element = transfer["per_element"]
+        sizes = f"{columns} columns x {job.noise:g} + {columns - by_levels} columns' edges x {job.edges_noise:g}"
     text = (
-        f"{party}: {least}epsilon = {element:g} for one element, {transfer['columns']} columns x {element:g} = "
-        f"{_number(transfer['per_record'])} for one record."
+        f"{party}: {least}epsilon = {element:g} for one element, {sizes} = {_number(transfer['per_record'])} for one "
+        "record."
     )
     history = transfer["history"]
     if job.cache is None:
@@ -140,6 +162,8 @@ def _about_debiasing(job: Job) -> str:
 
 def _not_covered(job: Job) -> list[str]:
     items = ["a party that lies", *NOT_COVERED]
-    if job.edges_mode != QUANTILE:
+    if job.edges_mode == PRIVATE:
+        items.append("the public bounds and levels, if they were made from the data")
+    elif job.edges_mode != QUANTILE:
         items.append("the public bounds, levels and edges, if they were made from the data")
     return items
