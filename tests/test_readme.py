@@ -13,7 +13,7 @@ README = Path(__file__).parents[1] / "README.md"
 def printed_by_example(number):
     """What an example of the README prints when it runs as printed, warnings being errors."""
     examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     command = [sys.executable, "-W", "error", "-c", examples[number]]
     run = subprocess.run(command, check=False, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -42,3 +42,10 @@ def test_three_owners_run():
     output = printed_by_example(2)
     assert output.startswith("Trained with horizontal.secure_sum by 3 owners of rows.\n")
     assert "\nLedger of a\n" in output
+
+
+def test_two_companies_run():
+    """The fourth example prints what is protected, for the value and for the record."""
+    output = printed_by_example(3)
+    assert output.startswith("Trained with vertical.bucket_rr: bank has the labels")
+    assert "shop: epsilon = 4 for one element, 3 columns x 4 = 12 for one record." in output

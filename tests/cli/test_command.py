@@ -84,11 +84,12 @@ def test_the_exit_codes_are_documented() -> None:
 def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In 80 columns: what ran, how good it is, every protocol between real processes, and what is not protected."""
     monkeypatch.setitem(demo.PARAMS, "max_iter", 20)
+    monkeypatch.setitem(demo.VERTICAL_PARAMS, "max_iter", 20)
     told = run("demo", "--json").json
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    *central, plain, private = told["protocols"]
+    *central, plain, private, exact, buckets, gradients = told["protocols"]
     assert [entry["protocol"] for entry in central] == [
         "central.gaussian",
         "central.dpboost",
@@ -102,6 +103,14 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert private["scores"]["test"]["auc"] > 0.89
     assert private["statement"]["privacy"]["epsilon"] <= 1.0
     assert all(entry["parties"] == ["coordinator", "north", "east", "south"] for entry in (plain, private))
+    assert exact["same_trees_as_pooled"] is True
+    assert [entry["protocol"] for entry in (exact, buckets)] == ["vertical.bucket_rr"] * 2
+    assert buckets["scores"]["test"]["auc"] > 0.9
+    assert buckets["statement"]["per_element"] == 4.0
+    assert gradients["protocol"] == "vertical.noised_gradients"
+    assert gradients["scores"]["test"]["auc"] > 0.85
+    assert all(entry["parties"] == ["bank", "registry", "employer"] for entry in (exact, buckets, gradients))
+    assert told["alignment"]["common"] == 800
 
     monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people
     shown = run("demo").stdout
@@ -109,6 +118,8 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "on 16,281 other people" in shown
     assert "In one table nothing is protected" in shown
     assert "The model is not differentially private" in shown
+    assert "800 of 1,000 customers are common to all three" in shown
+    assert "vertical.noised_gradients" in shown
     assert "differential privacy with epsilon = 1 and delta = 1e-5" in " ".join(shown.split())
     assert max(len(line) for line in shown.splitlines()) <= 80
 

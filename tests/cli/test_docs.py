@@ -22,6 +22,7 @@ BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE |
     [
         "tutorials/first_model.md",
         "tutorials/three_owners.md",
+        "tutorials/shared_customers.md",
         "reference/estimators.md",
         "reference/federation.md",
         "tutorials/private_model.md",

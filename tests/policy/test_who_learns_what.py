@@ -8,14 +8,14 @@ import pytest
 
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Exact
-from hedgerow.protocols.protocol import find, names
+from hedgerow.protocols.protocol import find, names, services
 from hedgerow.protocols.who_learns_what import COMMAND, PAGE, disclosure_of, messages_of, page, way_of
 from hedgerow.transport.frames import Message, registered
 
 
 def all_messages():
     """Every message class of the package, once all protocols are loaded."""
-    for name in names():
+    for name in (*names(), *services()):
         find(name)
     return [kind for kind in registered().values() if kind.__module__.startswith("hedgerow.")]
 
@@ -37,7 +37,7 @@ def test_every_message_states_its_way_and_its_disclosure():
 
 def test_every_message_is_on_the_page():
     """Each message class belongs to a protocol and is on the page by its name, with what its receiver learns."""
-    listed = [kind for name in names() for kind in messages_of(find(name))]
+    listed = [kind for name in (*names(), *services()) for kind in messages_of(find(name))]
     assert set(listed) == set(all_messages())
     text = page()
     for kind in listed:
@@ -48,7 +48,7 @@ def test_every_message_is_on_the_page():
 def test_page_says_what_is_not_protected():
     """Beside the tables there are the assumptions and the gaps."""
     text = page()
-    assert text.count("### What this rests on, and what is not protected") == len(names())
+    assert text.count("### What this rests on, and what is not protected") == len((*names(), *services()))
     assert "Honest but curious" in text
     assert "Not covered:" in text
     assert "A sum over owners can still single out a record" in text

@@ -1,4 +1,4 @@
-"""`hedgerow demo`: a real dataset, in one table, released with a privacy guarantee, and owned by three parties."""
+"""`hedgerow demo`: a real dataset, in one table, released with a privacy guarantee, and divided between parties."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from hedgerow.cli.progress_bar import progress_bar, progress_of_parties, waiting
 
 PARAMS: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.1, "max_depth": 5}
 OWNERS = ("north", "east", "south")
+HOLDERS = {
+    "bank": ("age", "fnlwgt", "capital-gain", "capital-loss"),  # and the labels
+    "registry": ("marital-status", "relationship", "race", "sex", "native-country"),
+    "employer": ("workclass", "education", "education-num", "occupation", "hours-per-week"),
+}
+LABEL_HOLDER = "bank"
+VERTICAL_PARAMS: dict[str, Any] = {"max_iter": 60, "learning_rate": 0.3, "max_depth": 4}
 BASELINES = ("central.parallel", "central.sequential")
 """In the table, but without their statements, which say the same as that of central.dpboost."""
 
@@ -71,8 +78,10 @@ def run() -> dict[str, Any]:
         "protection": NOT_PROTECTED,
         "protocols": [
             *_central(people, incomes, others, their_incomes),
-            *_protocols(people, incomes, others, their_incomes),
+            *_horizontal(people, incomes, others, their_incomes),
+            *_vertical(people, incomes, others, their_incomes),
         ],
+        "alignment": _alignment(),
     }
 
 
@@ -118,13 +127,14 @@ def _central(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
             "rounds": {},
             "bytes_sent": {},
             "same_trees_as_pooled": None,
+            "worth": _worth_of_model(statement.epsilon, statement.delta),
             "privacy": {"epsilon": statement.epsilon, "delta": statement.delta},
             "statement": {**statement.to_dict(), "words": statement.text(80)},
         }
 
 
-def _protocols(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
-    """One entry per protocol that runs between parties."""
+def _horizontal(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
+    """One entry per protocol for rows that are divided between owners."""
     import numpy as np
 
     from hedgerow.cli.scores import scores
@@ -141,22 +151,103 @@ def _protocols(people: Any, incomes: Any, others: Any, their_incomes: Any) -> An
     ]
     for protocol, params in jobs:
         title = f"{protocol}, dp={params['dp']}" if "dp" in params else protocol
-        with progress_of_parties(title) as on_progress:
-            run = federation.fit(protocol, transport="grpc", on_progress=on_progress, **params)
-        sent = {name: meter.total().bytes_sent for name, meter in run.meters.items()}
-        statement = run.statement().to_dict()
-        yield {
-            "protocol": protocol,
-            "title": title,
-            "parties": list(run.ledgers),
-            "scores": {"test": scores(run.model, others, their_incomes, None)},
-            "seconds": run.seconds,
-            "rounds": run.rounds,
-            "bytes_sent": sent,
-            "same_trees_as_pooled": None if "dp" in params else _same_as_pooled(run, people, incomes),
-            "privacy": statement["privacy"],
-            "statement": statement,
-        }
+        run = _run(federation, title, protocol, params)
+        same = None if "dp" in params else _same_as_pooled(run, people, incomes)
+        worth = _worth_of_model(*params["dp"]) if "dp" in params else _worth_of_trees(same=bool(same))
+        yield _entry(run, title, scores(run.model, others, their_incomes, None), same, worth)
+
+
+def _vertical(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
+    """One entry per protocol for columns that are divided between parties."""
+    import math
+
+    from hedgerow.cli.scores import scores_of_shares
+    from hedgerow.datasets import adult_schema
+    from hedgerow.federation import Federation
+
+    federation = Federation.vertical(
+        {name: people.select(columns) for name, columns in HOLDERS.items()}, labels=(LABEL_HOLDER, incomes)
+    )
+    rows = {name: others.select(columns) for name, columns in HOLDERS.items()}
+    schema, delta = adult_schema(), BUDGET[1]
+    jobs: list[tuple[str, str, dict[str, Any], str]] = [
+        (
+            "vertical.bucket_rr, no noise",
+            "vertical.bucket_rr",
+            {"epsilon": math.inf, "edges": "quantile", "buckets": 64},
+            "",
+        ),
+        (
+            "vertical.bucket_rr, epsilon=4",
+            "vertical.bucket_rr",
+            {"epsilon": 4.0, "schema": schema, "buckets": 64},
+            "each value 4-private",
+        ),
+        (
+            f"vertical.noised_gradients, epsilon=4, delta={delta:g}",
+            "vertical.noised_gradients",
+            {"epsilon": 4.0, "delta": delta, "max_iter": 20, "max_depth": 3},
+            f"labels (4, {delta:.0e})-private",
+        ),
+    ]
+    for title, protocol, own, worth in jobs:
+        run = _run(federation, title, protocol, VERTICAL_PARAMS | own)
+        same = None
+        if not worth:
+            same = _same_scores_as_pooled(run, people, incomes, others, rows)
+        shares = run.model.predict_proba(rows, transport="grpc")
+        test_scores = scores_of_shares(shares, run.model.classes_, their_incomes)
+        yield _entry(run, title, test_scores, same, worth or _worth_of_trees(same=bool(same)))
+
+
+def _run(federation: Any, title: str, protocol: str, params: dict[str, Any]) -> Any:
+    with progress_of_parties(title) as on_progress:
+        return federation.fit(protocol, transport="grpc", on_progress=on_progress, **params)
+
+
+def _entry(run: Any, title: str, test_scores: dict[str, float], same: bool | None, worth: str) -> dict[str, Any]:
+    statement = run.statement().to_dict()
+    return {
+        "protocol": run.protocol,
+        "title": title,
+        "parties": list(run.ledgers),
+        "scores": {"test": test_scores},
+        "seconds": run.seconds,
+        "rounds": run.rounds,
+        "bytes_sent": {name: meter.total().bytes_sent for name, meter in run.meters.items()},
+        "same_trees_as_pooled": same,
+        "worth": worth,
+        "privacy": statement.get("privacy"),
+        "statement": statement,
+    }
+
+
+def _worth_of_model(epsilon: float, delta: float) -> str:
+    return f"({epsilon:.3g}, {delta:.0e})-private model" if delta else f"{epsilon:.3g}-private model"
+
+
+def _worth_of_trees(*, same: bool) -> str:
+    return "same trees as in one table with these bins" if same else "trees differ"
+
+
+def _alignment() -> dict[str, Any]:
+    """Three parties find the customers that they have in common, without showing each other the others."""
+    from hedgerow.alignment import align
+
+    ids = {
+        name: [f"customer {number}" for number in range(start, start + 1000)]
+        for name, start in zip(HOLDERS, (0, 100, 200), strict=True)
+    }
+    with waiting_for("vertical.aligning: which of 3 x 1,000 customers do all three have?"):
+        found = align(ids, transport="grpc")
+    return {
+        "parties": list(ids),
+        "ids": dict(found.sizes),
+        "common": found.n_common,
+        "seconds": found.seconds,
+        "bytes_sent": {name: meter.total().bytes_sent for name, meter in found.meters.items()},
+        "statement": found.statement().to_dict(),
+    }
 
 
 def _same_as_pooled(run: Any, people: Any, incomes: Any) -> bool:
@@ -171,6 +262,24 @@ def _same_as_pooled(run: Any, people: Any, incomes: Any) -> bool:
     )
     same: bool = pooled.ensemble.to_dict()["trees"] == ensemble.to_dict()["trees"]
     return same
+
+
+def _same_scores_as_pooled(run: Any, people: Any, incomes: Any, others: Any, rows: Any) -> bool:
+    """Whether the plain engine, given all columns in one table and the same bins, scores new rows just the same."""
+    import numpy as np
+
+    from hedgerow.engine.binning import BinMapper
+    from hedgerow.engine.boosting import train
+    from hedgerow.engine.table import read_table
+
+    parts = run.model.parts
+    own = parts[LABEL_HOLDER].own_features
+    mapper = BinMapper((*own, *(bins for name in HOLDERS if name != LABEL_HOLDER for bins in parts[name].features)))
+    order = [name for columns in HOLDERS.values() for name in columns]
+    table = read_table(people.select(order), like=mapper.features)
+    pooled = train(run.job.for_labels(2, (0.0, 1.0)), mapper, mapper.transform(table), incomes.astype(float)).ensemble
+    scored = pooled.raw_scores(read_table(others.select(order), like=mapper.features))
+    return bool(np.array_equal(scored[:, 0], run.model.decision_function(rows)))
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -200,12 +309,23 @@ def _print(result: dict[str, Any]) -> None:
         Text(
             "central: in one table, but the model may be released. horizontal: owned by\n"
             f"three offices that do not show them to each other ({', '.join(OWNERS)} and\n"
-            "a coordinator: four processes, mutual TLS).",
+            "a coordinator: four processes, mutual TLS). vertical: each of three parties\n"
+            f"({', '.join(HOLDERS)}) knows other things about everybody, and only\n"
+            f"the {LABEL_HOLDER} what they earn (three processes, mutual TLS; scored together, too).",
             style="dim",
         )
     )
     out.print()
     out.print(protocol_table(result, duration))
+    out.print()
+    aligned = result["alignment"]
+    out.print(Text("vertical.aligning", style="bold"))
+    out.print(
+        Text(
+            f"{aligned['common']:,} of {min(aligned['ids'].values()):,} customers are common to all three; found in "
+            f"{duration(aligned['seconds'])},\nwithout showing any party a customer that it does not have."
+        )
+    )
     out.print()
     for entry in result["protocols"]:
         if entry["protocol"] in BASELINES:
@@ -217,7 +337,7 @@ def _print(result: dict[str, Any]) -> None:
     out.print()
     out.print(Text("Next, on your own table: hedgerow train --data FILE --label COLUMN", style="dim"))
     out.print(Text("A model that may be released: docs/tutorials/private_model.md", style="dim"))
-    out.print(Text("Between parties: docs/tutorials/three_owners.md", style="dim"))
+    out.print(Text("Between parties: docs/tutorials/three_owners.md, docs/tutorials/shared_customers.md", style="dim"))
 
 
 def _kernel_line(seconds: float, duration: Any) -> str:

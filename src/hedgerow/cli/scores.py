@@ -17,7 +17,7 @@ def scores(
 ) -> dict[str, float]:
     """auc (of two classes), accuracy and logloss of a classifier; rmse, mae and r2 of a regressor."""
     if isinstance(model, BoostedTreesClassifier):
-        return _of_classifier(model, model.predict_proba(X), y, weight)
+        return scores_of_shares(model.predict_proba(X), model.classes_, y, weight)
     predictions = model.predict(X)
     labels = read_targets(y, len(predictions))
     mean = np.average(labels, weights=weight)
@@ -30,8 +30,9 @@ def scores(
     }
 
 
-def _of_classifier(model: BoostedTreesClassifier, shares: Floats, y: Any, weight: Floats | None) -> dict[str, float]:
-    labels = encode_like(read_classes(y, len(shares)), model.classes_, "the label column")
+def scores_of_shares(shares: Floats, classes: Any, y: Any, weight: Floats | None = None) -> dict[str, float]:
+    """The scores of a classifier, from the probabilities [rows, classes] that it gives."""
+    labels = encode_like(read_classes(y, len(shares)), classes, "the label column")
     found = {
         "accuracy": 1 - metrics.error_rate(labels, shares, weight),
         "logloss": metrics.log_loss(labels, shares, weight),

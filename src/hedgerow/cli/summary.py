@@ -103,16 +103,12 @@ def protocol_table(result: dict[str, Any], duration: Any) -> Table:
     """One row per way of training: how good, how long, how much was sent, what it is worth."""
     table = Table(box=None, pad_edge=False)
     for name, justify in [("how", "left"), ("AUC", "right"), ("time", "right"), ("sent", "right"), ("rounds", "right")]:
-        table.add_column(name, justify=justify, no_wrap=name != "how")  # type: ignore[arg-type]  # one of rich's words
+        width = 26 if name == "how" else None  # the longest name of a protocol
+        table.add_column(name, justify=justify, no_wrap=name != "how", min_width=width)  # type: ignore[arg-type]  # one of rich's words
     table.add_column("result")
     auc = result["scores"]["test"]["auc"]
     table.add_row("one table", f"{auc:.4f}", duration(result["seconds"]["fit"]), "", "", "not protected")
     for entry in result["protocols"]:
-        privacy = entry["privacy"]
-        worth = "same trees as in one table with these bins" if entry["same_trees_as_pooled"] else "trees differ"
-        if privacy is not None:
-            pure = f"{privacy['epsilon']:.3g}-private model"
-            worth = f"({privacy['epsilon']:.3g}, {privacy['delta']:.0e})-private model" if privacy["delta"] else pure
         between_parties = bool(entry["parties"])
         table.add_row(
             entry["title"],
@@ -120,6 +116,6 @@ def protocol_table(result: dict[str, Any], duration: Any) -> Table:
             duration(entry["seconds"]),
             f"{sum(entry['bytes_sent'].values()) / 2**20:.1f} MiB" if between_parties else "",
             f"{sum(entry['rounds'].values())}" if between_parties else "",
-            worth,
+            entry["worth"],
         )
     return table

@@ -25,7 +25,10 @@ from hedgerow.protocols.central_dp.plan import planned_event
 from hedgerow.protocols.central_dp.settings import DPBoostSettings
 from hedgerow.protocols.central_dp.words import statement_of
 from hedgerow.protocols.private_boosting import central
-from hedgerow.protocols.protocol import Protocol, Request, find, names
+from hedgerow.protocols.protocol import Protocol, Request, find, names, services
+from hedgerow.protocols.vertical.aligning.job import AligningJob
+from hedgerow.protocols.vertical.explaining.job import ExplainingJob
+from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.schema import Schema
 from hedgerow.transport.frames import Message, registered
 
@@ -44,18 +47,46 @@ class Example(NamedTuple):
     parties: tuple[str, ...] = ("anna", "ben", "carla")
     options: Mapping[str, Any] = {}
     meta: Mapping[str, Any] = {}
+    job: Any = None  # of a service, which trains nothing
 
+
+_WHO: dict[str, Any] = {"parties": ("anna", "ben", "carla"), "run_id": "example"}
+_MODEL: dict[str, Any] = {**_WHO, "label_holder": "anna", "model_run_id": "the model's"}
+_AGES = Schema.from_public(bounds={"age": (0, 120)}, classes=[0, 1])
 
 EXAMPLES = {
     "horizontal.secure_sum": (
+        Example("with three parties"),
         Example(
             "with dp=(1, 1e-6)",
-            ("anna", "ben", "carla"),
-            {"dp": (1.0, 1e-6), "schema": Schema.from_public(bounds={"age": (0, 120)}, classes=[0, 1])},
-            {"privacy": {"epsilon": 1.0, "delta": 1e-6}},
+            options={"dp": (1.0, 1e-6), "schema": _AGES},
+            meta={"privacy": {"epsilon": 1.0, "delta": 1e-6}},
         ),
         Example("with two owners", ("anna", "ben"), {"accept_no_masking": True}),
-    )
+    ),
+    "vertical.bucket_rr": (
+        Example("with epsilon=4 and public edges", options={"epsilon": 4.0, "schema": _AGES}),
+        Example("with epsilon=4 and quantiles for edges", ("anna", "ben"), {"epsilon": 4.0, "edges": "quantile"}),
+    ),
+    "vertical.noised_gradients": (
+        Example("with epsilon=2 and delta=1e-5", options={"epsilon": 2.0, "delta": 1e-5}),
+        Example("with per='message'", ("anna", "ben"), {"epsilon": 2.0, "delta": 1e-5, "per": "message"}),
+    ),
+    "vertical.aligning": (
+        Example(
+            "with three parties",
+            meta={"n_ids": {"anna": 1000, "ben": 800, "carla": 900}, "n_common": 700},
+            job=AligningJob(**_WHO, comparer="anna"),
+        ),
+    ),
+    "vertical.scoring": (
+        Example("with plain answers", job=ScoringJob(**_MODEL)),
+        Example("with predict_epsilon=2", job=ScoringJob(**_MODEL, predict_epsilon=2.0)),
+    ),
+    "vertical.explaining": (
+        Example("with contributions", job=ExplainingJob(**_MODEL)),
+        Example("with importances", job=ExplainingJob(**_MODEL, what="importances")),
+    ),
 }
 
 
@@ -87,9 +118,11 @@ def disclosure_of(kind: type[Message]) -> Disclosure:
 
 
 def messages_of(protocol: Protocol) -> list[type[Message]]:
-    """The messages of a protocol, in the order in which its modules define them."""
+    """The messages of a protocol: those that it shares with others, then its own, as its modules define them."""
     home = package_of(protocol).__name__
-    return [kind for kind in registered().values() if kind.__module__.startswith(f"{home}.")]
+    kinds = list(registered().values())
+    shared = [kind for kind in kinds if kind.__module__ in protocol.shares]
+    return [*shared, *(kind for kind in kinds if kind.__module__.startswith(f"{home}."))]
 
 
 def package_of(protocol: Protocol) -> ModuleType:
@@ -104,7 +137,7 @@ def page() -> str:
         "that is sent or received is also in the ledger of the run, with the same words."
     )
     parts = ["# Who learns what", origin]
-    protocols = [find(name) for name in names()]
+    protocols = [find(name) for name in (*names(), *services())]
     parts += _legend([disclosure_of(kind) for protocol in protocols for kind in messages_of(protocol)])
     parts += _central()
     for protocol in protocols:
@@ -161,14 +194,15 @@ def _section(protocol: Protocol) -> list[str]:
         "### What this rests on, and what is not protected",
         *(p for p in paragraphs if p.startswith(_ASSUMING)),
     ]
-    for example in (Example("with three parties"), *EXAMPLES.get(protocol.name, ())):
+    for example in EXAMPLES[protocol.name]:
         parts += [f"What a run {example.title} states in the end:", _quoted(_stated(protocol, example))]
     return parts
 
 
 def _stated(protocol: Protocol, example: Example) -> str:
-    request = Request(example.parties, "example", "classification", BoostingParams(), MAX_BINS, example.options)
-    job = protocol.job(request)
+    boosting, holder = BoostingParams(), example.parties[0]
+    request = Request(example.parties, "example", "classification", boosting, MAX_BINS, example.options, holder)
+    job = protocol.job(request) if example.job is None else example.job
     return str(protocol.statement(job, example.meta))
 
 
