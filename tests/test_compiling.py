@@ -1,4 +1,4 @@
-"""Compiled kernels are kept on disk, per state of the engine's sources."""
+"""Compiled kernels are kept on disk, per state of the sources that they depend on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hedgerow.engine import kernel_cache
-from hedgerow.engine.kernel_cache import PREFIX, source_hash
+from hedgerow import compiling, crypto, engine, protocols
+from hedgerow.compiling import PREFIX, source_hash, state_of
 
 USE_A_KERNEL = """
 import numpy as np
@@ -34,7 +34,7 @@ def test_the_second_process_finds_the_kernel(tmp_path):
     """The first process compiles and writes, the second reads; the folder is named after the sources."""
     hits, first_path = use_a_kernel(tmp_path)
     assert hits == 0
-    assert first_path.name == PREFIX + source_hash(Path(kernel_cache.__file__).parent)
+    assert first_path.name == state_of(Path(engine.__file__).parent)
     assert list(first_path.glob("*.nbi"))
     assert use_a_kernel(tmp_path) == (1, first_path)
 
@@ -68,3 +68,22 @@ def test_any_change_of_a_source_changes_the_state(tmp_path):
 def _hash(folder: Path) -> str:
     source_hash.cache_clear()
     return source_hash(folder)
+
+
+def test_a_state_is_that_of_all_a_kernel_may_call(monkeypatch):
+    """The engine's kernels depend on the engine alone, those of crypto on crypto alone, those above on both."""
+    folders = [Path(module.__file__).parent for module in (engine, crypto, protocols)]
+    before = [_state(folder) for folder in folders]
+    assert len(set(before)) == 3
+    for changed, expected in ((0, [True, False, True]), (1, [False, True, True]), (2, [False, False, True])):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                compiling, "source_hash", lambda folder, it=folders[changed]: "x" if folder == it else _hash(folder)
+            )
+            assert [_state(folder) != old for folder, old in zip(folders, before, strict=True)] == expected
+    state_of.cache_clear()
+
+
+def _state(folder: Path) -> str:
+    state_of.cache_clear()
+    return state_of(folder)

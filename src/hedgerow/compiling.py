@@ -1,0 +1,109 @@
+"""How numba kernels are compiled, in every part of the package, and where they are kept between processes.
+
+No `fastmath` anywhere: a model must be the same, bit for bit, for any number of threads and any split of the rows, and
+reassociated floating-point sums are not. `error_model="numpy"` gives IEEE division without a branch per division.
+Kernels release the GIL; parallelism comes from Python threads, because numba's own thread layers either abort when
+entered from two threads at once or break in forked children.
+
+numba caches each function by the content of the one file it is in. Our kernels call kernels of other files and take
+tuples defined elsewhere, so after an upgrade numba would go on using old machine code, or stumble over a class that is
+gone. Here all kernels of one folder in one state share a cache folder whose name is a hash of all the sources that they
+can depend on: code that does not match is never looked at, and the folders of earlier states are removed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core import caching
+
+PREFIX = "hedgerow-kernels-"
+
+ISLANDS = ("engine", "crypto")
+"""Folders whose kernels call no others; kernels elsewhere may call theirs."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kernel(function: Function) -> Function:
+    """Compile on first use, keep on disk, run without the GIL."""
+    compiled = numba.njit(nogil=True, boundscheck=False, error_model="numpy")(function)
+    return cast("Function", keep_compiled(compiled))
+
+
+def inline_kernel(function: Function) -> Function:
+    """A helper pasted into its callers: no call in the inner loop, no entry of its own in the cache."""
+    return cast("Function", numba.njit(inline="always", boundscheck=False, error_model="numpy")(function))
+
+
+# --- the cache -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def source_hash(folder: Path) -> str:
+    """A name for the present state of the sources in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def state_of(folder: Path) -> str:
+    """A name for the state of all that a kernel in this folder can depend on.
+
+    That is this file, which sets the options; the files beside the kernel; and, unless it is on an island, the islands.
+    """
+    package = Path(__file__).resolve().parent
+    islands = [package / name for name in ISLANDS]
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for source in [folder] if folder in islands else [*islands, folder]:
+        digest.update(source_hash(source).encode())
+    return PREFIX + digest.hexdigest()[:16]
+
+
+class _PerState:
+    """Mixed into numba's locators: a sub-folder for each state of the sources."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._folder = Path(py_file).resolve().parent
+        super().__init__(py_func, py_file)  # type: ignore[call-arg]  # the locator comes next in line
+
+    def get_cache_path(self) -> str:
+        return str(Path(super().get_cache_path()) / state_of(self._folder))  # type: ignore[misc]  # as above
+
+    def ensure_cache_path(self) -> None:
+        mine = Path(self.get_cache_path())
+        if not mine.is_dir():
+            for stale in mine.parent.glob(f"{PREFIX}*"):
+                shutil.rmtree(stale, ignore_errors=True)
+        super().ensure_cache_path()  # type: ignore[misc]  # as above
+
+
+def _locators() -> list[type[object]]:
+    """numba's own order: a folder the user chose, beside the sources, or the user's cache folder."""
+    names = ("UserProvidedCacheLocator", "InTreeCacheLocator", "UserWideCacheLocator")
+    found = [getattr(caching, name, None) or getattr(caching, f"_{name}") for name in names]  # older: with underscore
+    return [type(f"PerState{base.__name__}", (_PerState, base), {}) for base in found]
+
+
+class _KernelCacheImpl(caching.CompileResultCacheImpl):
+    _locator_classes = _locators()
+
+
+class KernelCache(caching.FunctionCache):
+    """numba's function cache in the folder of the present state."""
+
+    _impl_class = _KernelCacheImpl
+
+
+def keep_compiled(dispatcher: Any) -> Any:
+    """Let a compiled function be kept on disk."""
+    dispatcher._cache = KernelCache(dispatcher.py_func)  # noqa: SLF001 - what its enable_caching() does, with our cache
+    return dispatcher

@@ -1,0 +1,372 @@
+"""Correlated randomness from a dealer who knows no data: seeds once, then one correction per dealt value.
+
+    dealer                              anna (seed a)        ben (seed b)         carla (seed c)
+    mask:   r = w_a + w_b + w_c         [r] = w_a            [r] = w_b            [r] = w_c            nothing is sent
+    share:  c = x - w_a - w_b           [x] = w_a            [x] = w_b            [x] = c              c goes to carla
+
+1. Each party shares a seed of 32 bytes with the dealer (how it gets there is the protocol's business). Both derive the
+   same key, and read the same words w of AES-256-CTR under it, beginning at a counter that names the step (`Label`).
+2. A mask is the sum of the words that its parties read next: uniform, known to the dealer, and free on the wire.
+3. A value that the dealer chooses (a product of masks, bits of a mask, a table) is shared by words too, but for one
+   party, who gets the correction c instead of reading words. The receiver goes round with the labels and the shares of
+   a step, so that no party gets all corrections. c is uniform to all who lack one of the other parties' words.
+4. Both may be `among` some of the parties only: the others' words are not read and they hold nothing.
+
+All parties of a draw and the dealer must make the same draws in the same order within a step. Nothing that is dealt
+depends on data or results, so the dealer can work ahead of the parties by as many steps as it likes; what is not used
+is thrown away. Whoever restarts begins a new attempt, whose labels come after all labels of earlier attempts.
+
+What it rests on: the dealer does not work together with a party and sees nothing that parties open to each other (it
+knows every mask). A word must hide one value only: a label is spent before its words are made, only later labels
+remain, and neither a copy nor a forked process can go back. An object forgets with its process: after a restart, say
+`attempt=` one more than before, or exchange new seeds. One seed with one `lane` is for one object; work that runs ahead
+of the rest, with labels of its own order, needs another lane.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream
+from hedgerow.crypto.masking import derived
+from hedgerow.crypto.shares import Array, Kind, Shape, Share
+from hedgerow.crypto.unshared import Unshared
+from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
+
+Bytes = npt.NDArray[np.uint8]
+
+_LABEL = struct.Struct(">HIBHH")  # big-endian, so that the order of the bytes is the order of the labels
+_COUNTER = bytes(NONCE_BYTES - _LABEL.size)  # 40 bits: the number of the block within the step
+MAX_STEP_BYTES = 2**44
+"""Bytes that one party may read in one step; the counter has room for just these, so two steps never meet."""
+
+_ALIGNED = 8  # corrections begin at multiples of this many bytes in their buffer
+
+
+class Label(NamedTuple):
+    """Which step the words are for. With one seed and lane, labels must increase, compared from left to right.
+
+    One label may name all the work of a level: many values can be dealt within a step, of any kind.
+    """
+
+    attempt: int = 0  # below 2**16; one more after every restart
+    tree: int = 0  # below 2**32
+    level: int = 0  # below 2**8
+    step: int = 0  # below 2**16
+    part: int = 0  # below 2**16
+
+    def packed(self) -> bytes:
+        """Eleven bytes whose order is the order of labels."""
+        return _packed(self)
+
+
+class Correction(NamedTuple):
+    """What the dealer sends so that words become shares of the value that it chose."""
+
+    to: int
+    words: Array
+
+
+class _Lane:
+    """The streams of one dealer or one party: labels are spent here, and one step at a time is open."""
+
+    def __init__(self, seeds: Sequence[bytes], name: str, attempt: int) -> None:
+        for seed in seeds:
+            if not isinstance(seed, bytes):
+                raise InvalidType(f"a seed must be bytes, got {type(seed).__name__}")
+            if len(seed) != KEY_BYTES:
+                raise InvalidParameter(f"a seed must have {KEY_BYTES} bytes, got {len(seed)}")
+        if not 0 <= attempt < 2**16:
+            raise InvalidParameter(f"attempt must be between 0 and 2**16 - 1, got {attempt}")
+        self.name = name
+        self.attempt = attempt
+        self.streams = [Keystream(derived(seed, "dealt words v1", name)) for seed in seeds]
+        self._read = [0] * len(seeds)
+        self._last = b""
+        self._opened = 0
+
+    def spend(self, label: Label) -> tuple[Label, int]:
+        """Take a label out of use for ever, or raise; the streams then stand at its beginning. The step's number."""
+        packed = _packed(label)
+        label = Label(*_LABEL.unpack(packed))
+        if label.attempt < self.attempt:
+            raise ProtocolError(f"{label} is of an earlier attempt than {self.attempt}: its words may have been used")
+        if packed <= self._last:
+            last = Label(*_LABEL.unpack(self._last))
+            raise ProtocolError(
+                f"the words at {label} cannot be used: this seed was already used at {last}, and a mask that is used "
+                f"twice gives away the difference of what it hides. Use a later label or a new seed."
+            )
+        self._last = packed
+        self._opened += 1
+        self._read = [0] * len(self.streams)
+        for stream in self.streams:
+            stream.start(_heading(label))
+        return label, self._opened
+
+    def about_to_read(self, step: int, readers: Sequence[int], n_bytes: int) -> None:
+        """Raise if the step is over, or if its streams would run into the next label's."""
+        if step != self._opened:
+            raise ProtocolError("a later step was begun: what was not dealt in this one cannot be dealt any more")
+        for reader in readers:
+            self._read[reader] += n_bytes
+            if self._read[reader] > MAX_STEP_BYTES:
+                raise ProtocolError("one label has no more than 2**44 bytes for a party: use another label")
+
+
+class Dealer(Unshared):
+    """The dealer's side: knows every mask, and makes the corrections.
+
+    1. `Dealer(seeds)`: one seed per party, in the order of parties.
+    2. `step(label)`: spends the label and begins a step; the step before it is over.
+    3. step.mask(...), step.share(...), in the order in which the parties draw; then step.corrections().
+    """
+
+    def __init__(self, seeds: Sequence[bytes], *, lane: str = "main", attempt: int = 0) -> None:
+        super().__init__()
+        if len(seeds) < 2:
+            raise ProtocolError("dealing needs at least two parties: one alone would know every value")
+        self._lane = _Lane(seeds, lane, attempt)
+        if len(set(seeds)) < len(seeds):
+            raise ProtocolError("two parties have the same seed; each needs its own")
+        self.n_parties = len(seeds)
+
+    def __repr__(self) -> str:
+        return f"Dealer({self.n_parties} parties, lane={self._lane.name!r}, attempt={self._lane.attempt})"
+
+    def step(self, label: Label) -> DealerStep:
+        """Begin the step of this label."""
+        with self._turn():
+            return DealerStep(self._lane, self._turn, label)
+
+
+class DealerStep:
+    """One step at the dealer; made by `Dealer.step`."""
+
+    def __init__(self, lane: _Lane, turn: Callable[[], Lock], label: Label) -> None:
+        self.label, self._number = lane.spend(label)
+        self._lane = lane
+        self._turn = turn
+        self._receivers = _Receivers(self.label)
+        self._corrections: dict[int, list[Array]] = {}
+
+    def __repr__(self) -> str:
+        return f"DealerStep({self.label})"
+
+    def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Array:
+        """The sum of the next words of the parties: uniform numbers, of which party m holds [r]_m = its words."""
+        parties = _members(among, len(self._lane.streams), least=1)
+        with self._turn():
+            value = np.empty(kind.words_shape(shape), kind.dtype)
+            self._lane.about_to_read(self._number, parties, value.nbytes)
+            _read(self._lane.streams, parties, value, kind)
+        return value
+
+    def share(self, value: Array, kind: Kind, among: Sequence[int] | None = None) -> Correction:
+        """Share a value: all parties but one hold their next words, that one the correction, value - those words.
+
+        The correction is kept for `corrections`, and given back with its receiver.
+        """
+        parties = _members(among, len(self._lane.streams), least=2)
+        kind.check(value)
+        with self._turn():
+            receiver = self._receivers.next(parties)
+            readers = [party for party in parties if party != receiver]
+            correction = np.empty(value.shape, kind.dtype)
+            self._lane.about_to_read(self._number, readers, correction.nbytes)
+            _read(self._lane.streams, readers, correction, kind, value)
+            self._corrections.setdefault(receiver, []).append(correction)
+        return Correction(receiver, correction)
+
+    def corrections(self) -> dict[int, Bytes]:
+        """Party -> all its corrections of this step in one buffer, for `Hand.step`; parties without any are left out.
+
+        The label in 16 bytes, then the corrections in order, little-endian, each padded to a multiple of 8 bytes.
+        """
+        heading = np.frombuffer(_heading(self.label), np.uint8)
+        return {party: _joined(heading, arrays) for party, arrays in sorted(self._corrections.items())}
+
+
+class Hand(Unshared):
+    """A party's side: the shares that it was dealt.
+
+    1. `Hand(seed, me, n_parties)`: the seed that it shares with the dealer, and its number.
+    2. `step(label, corrections)`: spends the label and begins a step; the step before it is over. The corrections are
+       what the dealer's step has for this party, None if it has none (or not yet: `receive`).
+    3. step.mask(...), step.share(...), in the dealer's order; then step.finish(), which finds what was left over.
+    """
+
+    def __init__(self, seed: bytes, me: int, n_parties: int, *, lane: str = "main", attempt: int = 0) -> None:
+        super().__init__()
+        if n_parties < 2:
+            raise ProtocolError("dealing needs at least two parties: one alone would know every value")
+        if not 0 <= me < n_parties:
+            raise InvalidParameter(f"me must be between 0 and {n_parties - 1}, got {me}")
+        self._lane = _Lane([seed], lane, attempt)
+        self.me = me
+        self.n_parties = n_parties
+
+    def __repr__(self) -> str:
+        return f"Hand(party {self.me} of {self.n_parties}, lane={self._lane.name!r}, attempt={self._lane.attempt})"
+
+    def step(self, label: Label, corrections: Bytes | None = None) -> HandStep:
+        """Begin the step of this label."""
+        with self._turn():
+            step = HandStep(self._lane, self._turn, label, self.me, self.n_parties)
+        if corrections is not None:
+            step.receive(corrections)
+        return step
+
+
+class HandStep:
+    """One step at a party; made by `Hand.step`."""
+
+    def __init__(self, lane: _Lane, turn: Callable[[], Lock], label: Label, me: int, n_parties: int) -> None:
+        self.label, self._number = lane.spend(label)
+        self._lane = lane
+        self._turn = turn
+        self._me = me
+        self._n_parties = n_parties
+        self._receivers = _Receivers(self.label)
+        self._corrections: Bytes | None = None
+        self._taken = 0  # bytes of them
+
+    def __repr__(self) -> str:
+        return f"HandStep({self.label}, party {self._me})"
+
+    def receive(self, corrections: Bytes) -> None:
+        """Take the dealer's corrections for this step, once."""
+        if not isinstance(corrections, np.ndarray) or corrections.dtype != np.uint8 or corrections.ndim != 1:
+            raise InvalidType("corrections must be an array of bytes")
+        if self._corrections is not None:
+            raise ProtocolError(f"the dealer's corrections for {self.label} came twice")
+        heading = _heading(self.label)
+        if corrections[: len(heading)].tobytes() != heading:
+            raise ProtocolError(f"the dealer's corrections are not those for {self.label}")
+        self._corrections = corrections
+        self._taken = len(heading)
+
+    def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
+        """The party's words of a mask: [r]_m = its next words."""
+        self._placed(among, least=1)
+        with self._turn():
+            return Share(self._words(shape, kind), kind)
+
+    def share(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
+        """The party's share of a value that the dealer chose: its next words, or the next correction."""
+        parties = self._placed(among, least=2)
+        with self._turn():
+            mine = self._receivers.next(parties) == self._me
+            return Share(self._corrected(shape, kind) if mine else self._words(shape, kind), kind)
+
+    def finish(self) -> None:
+        """Raise if the dealer sent more than was drawn: the two did not draw the same."""
+        left = (0 if self._corrections is None else len(self._corrections)) - self._taken
+        if left:
+            raise ProtocolError(f"{left} bytes of the dealer's corrections for {self.label} were not used")
+
+    def _placed(self, among: Sequence[int] | None, least: int) -> Sequence[int]:
+        parties = _members(among, self._n_parties, least)
+        if self._me not in parties:
+            raise InvalidParameter(f"among must include this party ({self._me}), got {tuple(parties)}")
+        return parties
+
+    def _words(self, shape: Shape, kind: Kind) -> Array:
+        words = np.empty(kind.words_shape(shape), kind.dtype)
+        self._lane.about_to_read(self._number, (0,), words.nbytes)
+        _read(self._lane.streams, (0,), words, kind)
+        return words
+
+    def _corrected(self, shape: Shape, kind: Kind) -> Array:
+        words = np.empty(kind.words_shape(shape), kind.dtype)
+        start, end = self._taken, self._taken + words.nbytes
+        if self._corrections is None or end > len(self._corrections):
+            raise ProtocolError(f"the dealer's corrections for {self.label} are missing or end too early")
+        words.reshape(-1).view(np.uint8)[:] = self._corrections[start:end]
+        self._taken = min(end + -end % _ALIGNED, len(self._corrections))
+        return _native(words)
+
+
+class _Receivers:
+    """Who gets the next correction: in turn among the parties of a share, beginning with another one at each label."""
+
+    def __init__(self, label: Label) -> None:
+        self._first = sum(label)
+        self._given: dict[tuple[int, ...], int] = {}
+
+    def next(self, parties: Sequence[int]) -> int:
+        """Counted for each set of parties by itself, because the others do not see the shares among these."""
+        members = tuple(parties)
+        given = self._given.get(members, 0)
+        self._given[members] = given + 1
+        return members[(self._first + sum(members) + given) % len(members)]
+
+
+def _read(
+    streams: Sequence[Keystream], readers: Sequence[int], total: Array, kind: Kind, value: Array | None = None
+) -> None:
+    """Write the sum of the next words of `readers` over `total`, or value - that sum; piece by piece in the cache."""
+    numbers = (-1, kind.limbs) if kind.limbs else (-1,)
+    flat = total.reshape(numbers)
+    values = None if value is None else value.reshape(numbers)
+    rows = CHUNK_BYTES // kind.number_bytes
+    scratch = np.empty_like(flat[:rows]) if len(readers) > 1 else flat[:0]
+    first, *others = (streams[reader] for reader in readers)
+    for start in range(0, len(flat), rows):
+        piece = flat[start : start + rows]
+        first.fill(piece.reshape(-1).view(np.uint8).data)
+        if not np.little_endian:
+            piece.byteswap(inplace=True)
+        for stream in others:
+            words = scratch[: len(piece)]
+            stream.fill(words.reshape(-1).view(np.uint8).data)
+            kind.add(piece, _native(words), out=piece)
+        if values is not None:
+            kind.sub(values[start : start + rows], piece, out=piece)
+
+
+def _members(among: Sequence[int] | None, n_parties: int, least: int) -> Sequence[int]:
+    if among is None:
+        return range(n_parties)
+    parties = sorted(among)
+    if len(set(parties)) != len(parties) or not all(0 <= party < n_parties for party in parties):
+        raise InvalidParameter(f"among must be different parties between 0 and {n_parties - 1}, got {tuple(among)}")
+    if len(parties) < least:
+        raise ProtocolError(f"among must be at least {least} parties, or the value is no secret, got {tuple(among)}")
+    return parties
+
+
+def _heading(label: Label) -> bytes:
+    return _packed(label) + _COUNTER
+
+
+def _joined(heading: Bytes, arrays: Sequence[Array]) -> Bytes:
+    sizes = [array.nbytes + -array.nbytes % _ALIGNED for array in arrays]
+    start = len(heading)
+    buffer = np.zeros(start + sum(sizes), np.uint8)
+    buffer[:start] = heading
+    for array, size in zip(arrays, sizes, strict=True):
+        buffer[start : start + array.nbytes] = _native(array).reshape(-1).view(np.uint8)
+        start += size
+    return buffer
+
+
+def _native(words: Array) -> Array:
+    """Words that were written as little-endian bytes, in this machine's order (and back)."""
+    return words if np.little_endian else words.byteswap()
+
+
+def _packed(label: Label) -> bytes:
+    try:
+        return _LABEL.pack(*label)
+    except (struct.error, TypeError) as error:
+        raise ProtocolError(
+            f"a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16), "
+            f"got {label}"
+        ) from error

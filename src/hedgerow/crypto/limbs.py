@@ -1,0 +1,386 @@
+"""Numbers modulo 2**(32 L), in arrays: L limbs of 32 bits each, the lowest first, along the last axis.
+
+    5 * 2**32 + 7, L = 5   ->   [7, 5, 0, 0, 0]          -1, L = 2   ->   [2**32 - 1, 2**32 - 1]
+
+Comparisons of gains need 128 to 192 bits, which no type of numpy has. LLVM has integers of any length, and makes the
+best instructions of the machine for them (64-bit words with carries), so a kernel reads the L limbs of a number as one
+such integer: nothing here knows about carries. That takes a machine that is little-endian, as all are that numba knows.
+
+All functions take arrays [..., L] that broadcast against each other along all axes but the last, read them where they
+lie, and write to `out` if given: an array of the resulting shape in C order, which may also be one of the arguments.
+There is no overflow: results are modulo 2**(32 L), and whether numbers fit is decided beforehand (`widths`).
+
+What is not claimed: to take equally long for all values. Multiplications and additions have no branches here, but what
+compilers and processors make of them is theirs to decide.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from hedgerow.crypto.jit import kernel
+from hedgerow.errors import InvalidParameter, InvalidType
+
+LIMB_BITS = 32
+MAX_LIMBS = 16
+MAX_DIGIT_BITS = 8
+
+Limbs = npt.NDArray[np.uint32]
+Bytes = npt.NDArray[np.uint8]
+Array = npt.NDArray[Any]
+
+_AXES = 3  # loops of the kernel; operands that would need more are copied first
+_I64 = ir.IntType(64)
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------
+#
+# The number of limbs, the operation and the width of a digit have to be known when a kernel is compiled. They are told
+# by the length of a tuple of zeros, which is part of its type: numba compiles, and keeps, one kernel for each.
+
+_ADD, _SUBTRACT, _MULTIPLY, _ADD_PRODUCT, _SUBTRACT_PRODUCT = ((0,) * code for code in range(1, 6))
+
+
+def _place(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, element: Any) -> Any:
+    """The address of a number that begins `offset` elements after the array's first."""
+    start = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(start, [offset]), element.as_pointer())
+
+
+def _load(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, wide: Any) -> Any:
+    """A number of the ring: from its limbs, or from one 64-bit word, signed or not."""
+    if array_type.dtype == types.uint32:
+        return builder.load(_place(context, builder, array_type, array, offset, wide), align=4)
+    word = builder.load(_place(context, builder, array_type, array, offset, _I64), align=8)
+    if wide.width <= _I64.width:
+        return builder.trunc(word, wide) if wide.width < _I64.width else word
+    return builder.sext(word, wide) if array_type.dtype == types.int64 else builder.zext(word, wide)
+
+
+def _combine_one(
+    _context: Any, x: Any, _at_x: Any, y: Any, _at_y: Any, out: Any, _to: Any, operation: Any, limbs: Any
+) -> tuple[Any, Callable[..., Any]]:
+    """One number of `out` from one of `x` and one of `y`; offsets count limbs (64-bit words, if y is made of those)."""
+    signature = types.void(x, types.int64, y, types.int64, out, types.int64, operation, limbs)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(LIMB_BITS * limbs.count)
+        one = _load(context, builder, signature.args[0], arguments[0], arguments[1], wide)
+        other = _load(context, builder, signature.args[2], arguments[2], arguments[3], wide)
+        place = _place(context, builder, signature.args[4], arguments[4], arguments[5], wide)
+        if operation.count == len(_ADD):
+            result = builder.add(one, other)
+        elif operation.count == len(_SUBTRACT):
+            result = builder.sub(one, other)
+        else:
+            result = builder.mul(one, other)
+            if operation.count == len(_ADD_PRODUCT):
+                result = builder.add(builder.load(place, align=4), result)
+            elif operation.count == len(_SUBTRACT_PRODUCT):
+                result = builder.sub(builder.load(place, align=4), result)
+        builder.store(result, place, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+_combine_at: Any = intrinsic(_combine_one)
+
+
+@kernel
+def _combine(
+    x: Any,  # in  uint32 [at least 1], the first number of x; the others lie x_steps apart
+    y: Any,  # in  the same, or int64 or uint64
+    out: Limbs,  # out [numbers * limbs]
+    axes: tuple[int, ...],  # numbers along the three axes
+    x_steps: tuple[int, ...],  # elements from one number to the next along each axis
+    y_steps: tuple[int, ...],
+    operation: tuple[int, ...],
+    limbs: tuple[int, ...],
+) -> None:
+    """out = x operation y."""
+    to = 0
+    for a in range(axes[0]):
+        for b in range(axes[1]):
+            at_x = a * x_steps[0] + b * x_steps[1]
+            at_y = a * y_steps[0] + b * y_steps[1]
+            for _ in range(axes[2]):
+                _combine_at(x, at_x, y, at_y, out, to, operation, limbs)
+                at_x += x_steps[2]
+                at_y += y_steps[2]
+                to += len(limbs)
+
+
+def _cut_one(
+    _context: Any, x: Any, _at_x: Any, out: Any, _to: Any, limbs: Any, width: Any
+) -> tuple[Any, Callable[..., Any]]:
+    """All digits of one number."""
+    signature = types.void(x, types.int64, out, types.int64, limbs, width)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, bits = ir.IntType(8), LIMB_BITS * limbs.count
+        wide = ir.IntType(bits)
+        number = _load(context, builder, signature.args[0], arguments[0], arguments[1], wide)
+        number = builder.and_(number, ir.Constant(wide, (1 << (bits - 1)) - 1))
+        for digit in range(n_digits(limbs.count, width.count)):
+            shifted = builder.trunc(builder.lshr(number, ir.Constant(wide, digit * width.count)), byte)
+            offset = builder.add(arguments[3], ir.Constant(_I64, digit))
+            place = _place(context, builder, signature.args[2], arguments[2], offset, byte)
+            builder.store(builder.and_(shifted, ir.Constant(byte, (1 << width.count) - 1)), place, align=1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+_cut_at: Any = intrinsic(_cut_one)
+
+
+@kernel
+def _cut(x: Limbs, out: Bytes, n: int, per_number: int, limbs: tuple[int, ...], width: tuple[int, ...]) -> None:
+    """The digits of n numbers. In: `x` [n * limbs]. Out: `out` [n * per_number]."""
+    for i in range(n):
+        _cut_at(x, i * len(limbs), out, i * per_number, limbs, width)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------------------------
+
+
+def add(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
+    """x + y."""
+    return _apply(_ADD, x, y, out)
+
+
+def subtract(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
+    """x - y."""
+    return _apply(_SUBTRACT, x, y, out)
+
+
+def negate(x: Limbs, out: Limbs | None = None) -> Limbs:
+    """-x."""
+    return _apply(_SUBTRACT, _zero(_n_limbs(x)), x, out)
+
+
+def multiply(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
+    """x * y, its lower half."""
+    return _apply(_MULTIPLY, x, y, out)
+
+
+def multiply_small(x: Limbs, factors: int | npt.NDArray[np.int64], out: Limbs | None = None) -> Limbs:
+    """x times numbers that fit 63 bits and a sign: one, or an array of int64 that broadcasts against x[..., 0]."""
+    return _apply(_MULTIPLY, x, _words(factors), out)
+
+
+def add_product(total: Limbs, x: Limbs, y: Limbs) -> Limbs:
+    """total += x * y, without an array for the product."""
+    return _apply(_ADD_PRODUCT, x, y, total)
+
+
+def subtract_product(total: Limbs, x: Limbs, y: Limbs) -> Limbs:
+    """total -= x * y, without an array for the product."""
+    return _apply(_SUBTRACT_PRODUCT, x, y, total)
+
+
+# --- from and to other numbers -------------------------------------------------------------------------------------
+
+
+def constant(value: int, n_limbs: int) -> Limbs:
+    """One public number, [L]; it cannot be written to."""
+    _check_limbs(n_limbs)
+    whole = (int(value) % (1 << (LIMB_BITS * n_limbs))).to_bytes(4 * n_limbs, "little")
+    return np.frombuffer(whole, np.dtype("<u4")).astype(np.uint32, copy=False)
+
+
+_zero = functools.cache(functools.partial(constant, 0))
+
+
+def from_int64(values: npt.NDArray[np.int64], n_limbs: int, out: Limbs | None = None) -> Limbs:
+    """Signed 64-bit numbers [...] as numbers of the ring [..., L]."""
+    return _apply(_ADD, _zero(n_limbs), _words(values), out)
+
+
+def from_words(values: Array, n_limbs: int, out: Limbs | None = None) -> Limbs:
+    """Words without a sign, uint32 or uint64 [...], as numbers of the ring [..., L]."""
+    if not isinstance(values, np.ndarray) or values.dtype not in {np.dtype(np.uint32), np.dtype(np.uint64)}:
+        raise InvalidType(f"values must be an array of uint32 or uint64, got {_kind(values)}")
+    return _apply(_ADD, _zero(n_limbs), values.astype(np.uint64, copy=False), out)
+
+
+def to_ints(x: Limbs, *, signed: bool = True) -> npt.NDArray[np.object_]:
+    """Python's integers [...], below 2**(32 L - 1) and signed, or not signed. Slow: for tests and small n."""
+    n_limbs = _n_limbs(x)
+    raw = np.ascontiguousarray(x).astype("<u4").tobytes()
+    size = 4 * n_limbs
+    found = np.empty(x.shape[:-1], object)
+    flat = found.reshape(-1)
+    for place in range(len(flat)):
+        flat[place] = int.from_bytes(raw[place * size : (place + 1) * size], "little", signed=signed)
+    return found
+
+
+def top_bit(x: Limbs) -> Bytes:
+    """1 where the number is negative, if it is taken for a signed one: uint8 [...]."""
+    _n_limbs(x)
+    return np.asarray(x[..., -1] >> np.uint32(LIMB_BITS - 1), np.uint8)
+
+
+def n_digits(n_limbs: int, width: int) -> int:
+    """How many digits of `width` bits the low 32 L - 1 bits make; the last may be shorter."""
+    return -(-(LIMB_BITS * n_limbs - 1) // width)
+
+
+def digits(x: Limbs, width: int, out: Bytes | None = None) -> Bytes:
+    """All bits but the top one, cut into digits of `width` bits, the lowest first: uint8 [..., n_digits]."""
+    n_limbs = _n_limbs(x)
+    if not 1 <= width <= MAX_DIGIT_BITS:
+        raise InvalidParameter(f"a digit must have between 1 and {MAX_DIGIT_BITS} bits, got {width}")
+    per_number = n_digits(n_limbs, width)
+    result = _result(out, (*x.shape[:-1], per_number), np.uint8)
+    if result.size:
+        source = np.ascontiguousarray(x).reshape(-1)  # a view at least, so that the next line does not touch x
+        source.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
+        n = result.size // per_number
+        _cut(source, result.reshape(-1), n, per_number, (0,) * n_limbs, (0,) * width)
+    return result
+
+
+# --- broadcasting --------------------------------------------------------------------------------------------------
+
+
+def _apply(operation: tuple[int, ...], x: Limbs, y: Array, out: Limbs | None) -> Limbs:
+    n_limbs = _n_limbs(x)
+    own_axes = int(y.dtype == np.uint32)  # of y: the limbs lie along an axis, a 64-bit word does not
+    if own_axes and _n_limbs(y) != n_limbs:
+        raise InvalidType(f"numbers of {n_limbs} and of {_n_limbs(y)} limbs cannot be put together")
+    x_shape, y_shape = x.shape[:-1], y.shape[: y.ndim - own_axes]
+    shape = x_shape if x_shape == y_shape else np.broadcast_shapes(x_shape, y_shape)
+    result = _result(out, (*shape, n_limbs), np.uint32)
+    n = result.size // n_limbs
+    if n == 0:
+        return result
+    if out is not None:
+        x, y = _apart(x, result), _apart(y, result)
+    x_step, y_step = _in_line(x, n_limbs, n), _in_line(y, n_limbs if own_axes else 1, n)
+    if x_step >= 0 and y_step >= 0:  # mostly, and it halves the time of a small call
+        axes, x_steps, y_steps = (1, 1, n), (0, 0, x_step), (0, 0, y_step)
+    else:
+        x, y, axes, x_steps, y_steps = _in_few_axes(x, y, own_axes, shape)
+    _combine(_first(x, 1), _first(y, own_axes), result.reshape(-1), axes, x_steps, y_steps, operation, (0,) * n_limbs)
+    return result
+
+
+def _in_line(operand: Array, per_number: int, n: int) -> int:
+    """Elements from one number to the next, if there are n one after another or one for all; else -1."""
+    flags = operand.flags
+    if not (flags.c_contiguous and flags.aligned):
+        return -1
+    if operand.size == per_number:
+        return 0
+    return per_number if operand.size == n * per_number else -1
+
+
+def _in_few_axes(x: Array, y: Array, own_axes: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The operands, the numbers along three axes, and the elements from one number to the next along each.
+
+    Operands that cannot be read so, for they are repeated in too many ways, are copied.
+    """
+    axes, x_steps, y_steps = _merged(shape, _strides(x, len(shape), 1), _strides(y, len(shape), own_axes))
+    if len(axes) > _AXES or not (_limbs_in_line(x) and (_limbs_in_line(y) if own_axes else y.flags.aligned)):
+        x = np.ascontiguousarray(np.broadcast_to(x, (*shape, x.shape[-1])))
+        y = np.ascontiguousarray(np.broadcast_to(y, (*shape, x.shape[-1]) if own_axes else shape))
+        axes, x_steps = (x.size // x.shape[-1],), (x.itemsize * x.shape[-1],)
+        y_steps = x_steps if own_axes else (y.itemsize,)
+    filler = (0,) * (_AXES - len(axes))
+    return (
+        x,
+        y,
+        (1,) * len(filler) + axes,
+        filler + tuple(step // x.itemsize for step in x_steps),
+        filler + tuple(step // y.itemsize for step in y_steps),
+    )
+
+
+def _limbs_in_line(x: Limbs) -> bool:
+    return x.strides[-1] == x.itemsize and x.flags.aligned
+
+
+def _strides(array: Array, n_axes: int, own_axes: int) -> tuple[int, ...]:
+    """Bytes from one number to the next along each axis of the result; 0 where the array is repeated."""
+    shape, strides = array.shape[: array.ndim - own_axes], array.strides[: array.ndim - own_axes]
+    own = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
+    return (0,) * (n_axes - len(own)) + own
+
+
+def _merged(
+    shape: tuple[int, ...], x_strides: tuple[int, ...], y_strides: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The fewest axes that visit the same numbers in the same order."""
+    sizes, x_steps, y_steps = [1], [0], [0]
+    for size, x_step, y_step in zip(shape, x_strides, y_strides, strict=True):
+        if size == 1:
+            continue
+        if sizes[-1] == 1 or (x_steps[-1] == size * x_step and y_steps[-1] == size * y_step):
+            sizes[-1] *= size
+            x_steps[-1], y_steps[-1] = x_step, y_step
+        else:
+            sizes.append(size)
+            x_steps.append(x_step)
+            y_steps.append(y_step)
+    return tuple(sizes), tuple(x_steps), tuple(y_steps)
+
+
+def _first(array: Array, own_axes: int) -> Array:
+    """A read-only view [at least 1] that begins at the array's first number; kernels go on from there by steps."""
+    index = (0,) * (array.ndim - own_axes)
+    view = array[index] if own_axes else array[(..., *index, None)]
+    view.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
+    return view
+
+
+def _apart(operand: Array, result: Limbs) -> Array:
+    """The operand, or a copy of it where writing the result would change numbers that are still to be read."""
+    if not np.may_share_memory(operand, result):
+        return operand
+    same = operand.shape == result.shape and operand.strides == result.strides and operand.dtype == result.dtype
+    return operand if same and operand.ctypes.data == result.ctypes.data else operand.copy()
+
+
+def _result(out: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        raise InvalidType(f"out must be an array of {np.dtype(dtype)}, got {_kind(out)}")
+    if out.shape != shape or not out.flags.c_contiguous or not out.flags.writeable:
+        raise InvalidParameter(f"out must be a writeable array {shape} in C order, got {out.shape}")
+    return out
+
+
+def _check_limbs(n_limbs: int) -> int:
+    """The number of limbs, if there can be so many."""
+    if not 1 <= n_limbs <= MAX_LIMBS:
+        raise InvalidParameter(f"numbers must have between 1 and {MAX_LIMBS} limbs, got {n_limbs}")
+    return n_limbs
+
+
+def _n_limbs(x: Limbs) -> int:
+    if not isinstance(x, np.ndarray) or x.dtype != np.uint32 or x.ndim == 0:
+        raise InvalidType(f"numbers must be arrays of uint32 with their limbs along the last axis, got {_kind(x)}")
+    return _check_limbs(x.shape[-1])
+
+
+def _words(values: Any) -> npt.NDArray[np.int64]:
+    words = np.asarray(values, np.int64) if isinstance(values, int) else values
+    if not isinstance(words, np.ndarray) or words.dtype != np.int64:
+        raise InvalidType(f"small numbers must be int64, got {_kind(values)}")
+    return words
+
+
+def _kind(value: Any) -> str:
+    return str(getattr(value, "dtype", type(value).__name__))

@@ -1,0 +1,367 @@
+"""Sums modulo 2**32 and modulo 2**64 over all rows: what histograms of shares are made of.
+
+numpy and the machine reckon modulo 2**32 and 2**64 anyway; what is here is quick about it. Two facts help. Sums in a
+ring are the same in any order, so rows are taken in blocks that stay in the cache, by as many threads as there are, and
+the loops may be vectorised. And the masked one-hot matrix, which is by far the largest thing, is read once for all
+right-hand sides, so all nodes of a level should come in one call.
+
+Arrays are uint32 or uint64, rows of the data along the last axis. They may be ranges of rows of larger ones, as
+E[:, a:b], so that nobody has to hold all rows at a time: sums over ranges add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from hedgerow.crypto.jit import kernel
+from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
+
+TILE = 4096
+"""Rows of the data taken together: those of two rows of a matrix and of eight right-hand sides are then 160 KB."""
+
+VECTOR_BYTES = 64
+"""LLVM cuts vectors of this size to those of the machine."""
+
+HISTOGRAM_ROWS = 2048
+TOGETHER = 8
+"""Right-hand sides that are added to a histogram together: one vector for each row and column."""
+
+MOST_BINS = 256
+
+Array = npt.NDArray[Any]
+Ring = npt.NDArray[Any]  # uint32 or uint64
+Codes = npt.NDArray[np.uint8]
+
+_RINGS = (np.dtype(np.uint32), np.dtype(np.uint64))
+_I64 = ir.IntType(64)
+
+
+# --- products ------------------------------------------------------------------------------------------------------
+
+
+def _sum_tile(
+    _context: Any,
+    matrix: Any,
+    _at: Any,
+    _step: Any,
+    sides: Any,
+    _side_at: Any,
+    _side_step: Any,
+    _n: Any,
+    out: Any,
+    _to: Any,
+    _out_step: Any,
+    n_rows: Any,
+    n_sides: Any,
+) -> tuple[Any, Callable[..., Any]]:
+    """out[to + s * out_step + r] += sum over i < n of matrix[at + r * step + i] * sides[side_at + s * side_step + i].
+
+    For all r and s below the lengths of the tuples `n_rows` and `n_sides`, which are known when this is compiled: the
+    sums then stay in registers. `n` is a multiple of the elements of a vector.
+    """
+    whole = types.int64
+    signature = types.void(matrix, whole, whole, sides, whole, whole, whole, out, whole, whole, n_rows, n_sides)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, at, step, _, side_at, side_step, n, _, to, out_step, _, _ = arguments
+        bits = signature.args[0].dtype.bitwidth
+        element, lanes = ir.IntType(bits), 8 * VECTOR_BYTES // bits
+        vector = ir.VectorType(element, lanes)
+
+        def place(argument: int, offset: Any, number: int, step: Any) -> Any:
+            array = context.make_array(signature.args[argument])(context, builder, arguments[argument])
+            return builder.gep(array.data, [builder.add(offset, builder.mul(ir.Constant(_I64, number), step))])
+
+        def load(start: Any, offset: Any) -> Any:
+            return builder.load(builder.bitcast(builder.gep(start, [offset]), vector.as_pointer()), align=bits // 8)
+
+        ours = [place(0, at, r, step) for r in range(n_rows.count)]
+        theirs = [place(3, side_at, s, side_step) for s in range(n_sides.count)]
+        sums = {(r, s): cgutils.alloca_once(builder, vector) for r in range(len(ours)) for s in range(len(theirs))}
+        for total in sums.values():
+            builder.store(ir.Constant(vector, [0] * lanes), total)
+        with cgutils.for_range(builder, builder.udiv(n, ir.Constant(_I64, lanes))) as loop:
+            offset = builder.mul(loop.index, ir.Constant(_I64, lanes))
+            left, right = [load(start, offset) for start in ours], [load(start, offset) for start in theirs]
+            for (r, s), total in sums.items():
+                builder.store(builder.add(builder.load(total), builder.mul(left[r], right[s])), total)
+        reduce = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(element, [vector]), f"llvm.vector.reduce.add.v{lanes}i{bits}"
+        )
+        for (r, s), total in sums.items():
+            result = place(7, builder.add(to, ir.Constant(_I64, r)), s, out_step)
+            builder.store(builder.add(builder.load(result), builder.call(reduce, [builder.load(total)])), result)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+_sum_tile_at: Any = intrinsic(_sum_tile)
+
+
+@kernel
+def _add_products(
+    matrix: Ring,  # in  [R, n], flat
+    step: int,  # from one row of the matrix to the next
+    sides: Ring,  # in  [S, n], flat
+    side_step: int,
+    start: int,  # this thread's rows of the data
+    stop: int,
+    n_rows: int,  # R
+    n_sides: int,  # S
+    out: Ring,  # out [S, R], flat
+) -> None:
+    """out += sides @ matrix.T over some rows of the data."""
+    lanes = VECTOR_BYTES // matrix.itemsize
+    for begin in range(start, stop, TILE):
+        end = min(begin + TILE, stop)
+        n = (end - begin) // lanes * lanes
+        for r in range(0, n_rows, 2):
+            at = r * step + begin
+            s = 0
+            if r + 1 < n_rows:
+                while s + 4 <= n_sides:
+                    place, to = s * side_step + begin, s * n_rows + r
+                    _sum_tile_at(matrix, at, step, sides, place, side_step, n, out, to, n_rows, (0, 0), (0, 0, 0, 0))
+                    s += 4
+                while s + 2 <= n_sides:
+                    place, to = s * side_step + begin, s * n_rows + r
+                    _sum_tile_at(matrix, at, step, sides, place, side_step, n, out, to, n_rows, (0, 0), (0, 0))
+                    s += 2
+            for row in range(r, min(r + 2, n_rows)):
+                for side in range(s, n_sides):
+                    place, to = side * side_step + begin, side * n_rows + row
+                    first = row * step + begin
+                    _sum_tile_at(matrix, first, step, sides, place, side_step, n, out, to, n_rows, (0,), (0,))
+        if begin + n < end:
+            for r in range(n_rows):
+                for s in range(n_sides):
+                    for i in range(begin + n, end):
+                        out[s * n_rows + r] += matrix[r * step + i] * sides[s * side_step + i]
+
+
+def products(matrix: Ring, sides: Ring, out: Ring | None = None, *, n_threads: int = 1) -> Ring:
+    """[S, R]: the product of each of S right-hand sides with each row of a matrix, modulo 2**32 or 2**64.
+
+    In: `matrix` [R, N], `sides` [S, N], of the same dtype. With several threads each takes some of the N.
+    """
+    _check_rings(matrix=matrix, sides=sides)
+    result = _fresh(out, (len(sides), len(matrix)), matrix.dtype)
+    return add_products(result, matrix, sides, n_threads=n_threads)
+
+
+def add_products(total: Ring, matrix: Ring, sides: Ring, *, n_threads: int = 1) -> Ring:
+    """total += products(matrix, sides): for matrices that come in ranges of rows of the data."""
+    _check_rings(matrix=matrix, sides=sides, total=total)
+    if matrix.shape[1] != sides.shape[1] or total.shape != (len(sides), len(matrix)) or not total.flags.c_contiguous:
+        raise InvalidInput(f"{_shapes(matrix=matrix, sides=sides, total=total)} do not fit each other")
+    (flat, step), (flat_sides, side_step) = _flat(matrix), _flat(sides)
+
+    def part(start: int, stop: int, out: Ring) -> None:
+        _add_products(flat, step, flat_sides, side_step, start, stop, len(matrix), len(sides), out.reshape(-1))
+
+    _in_parts(part, matrix.shape[1], total, n_threads)
+    return total
+
+
+# --- histograms ----------------------------------------------------------------------------------------------------
+
+
+def _add_together(_context: Any, cells: Any, _to: Any, values: Any, _at: Any) -> tuple[Any, Callable[..., Any]]:
+    """cells[to : to + TOGETHER] += values[at : at + TOGETHER], as one vector."""
+    signature = types.void(cells, types.int64, values, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = signature.args[0].dtype.bitwidth
+        vector = ir.VectorType(ir.IntType(bits), TOGETHER)
+
+        def place(argument: int) -> Any:
+            array = context.make_array(signature.args[argument])(context, builder, arguments[argument])
+            return builder.bitcast(builder.gep(array.data, [arguments[argument + 1]]), vector.as_pointer())
+
+        values, cells = builder.load(place(2), align=bits // 8), builder.load(place(0), align=bits // 8)
+        builder.store(builder.add(cells, values), place(0), align=bits // 8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+_add_together_at: Any = intrinsic(_add_together)
+
+
+@kernel
+def _add_histogram(
+    codes: Codes,  # in  [J, n], flat; every code is below K
+    step: int,  # from one column to the next
+    sides: Ring,  # in  [S, n], flat
+    side_step: int,
+    start: int,  # this thread's rows
+    stop: int,
+    n_columns: int,  # J
+    n_sides: int,  # S
+    n_bins: int,  # K
+    out: Ring,  # out [S, J, K], flat
+) -> None:
+    """Sums per bin over some rows. The cells of TOGETHER sides lie side by side, and so do their values of a row."""
+    cells = np.empty(n_columns * n_bins * TOGETHER, sides.dtype)
+    values = np.zeros(HISTOGRAM_ROWS * TOGETHER, sides.dtype)
+    for s in range(0, n_sides, TOGETHER):
+        many = min(TOGETHER, n_sides - s)
+        cells[:] = 0
+        for begin in range(start, stop, HISTOGRAM_ROWS):
+            n = min(HISTOGRAM_ROWS, stop - begin)
+            for k in range(many):
+                side = sides[(s + k) * side_step + begin : (s + k) * side_step + begin + n]
+                for i in range(n):
+                    values[np.uint64(i * TOGETHER + k)] = side[i]
+            for j in range(0, n_columns - 1, 2):  # two columns in turn: neither waits for its last addition
+                one = codes[j * step + begin : j * step + begin + n]
+                other = codes[(j + 1) * step + begin : (j + 1) * step + begin + n]
+                for i in range(n):
+                    _add_together_at(cells, (j * n_bins + one[i]) * TOGETHER, values, i * TOGETHER)
+                    _add_together_at(cells, ((j + 1) * n_bins + other[i]) * TOGETHER, values, i * TOGETHER)
+            if n_columns % 2:
+                j = n_columns - 1
+                one = codes[j * step + begin : j * step + begin + n]
+                for i in range(n):
+                    _add_together_at(cells, (j * n_bins + one[i]) * TOGETHER, values, i * TOGETHER)
+        for k in range(many):
+            for cell in range(n_columns * n_bins):
+                out[(s + k) * n_columns * n_bins + cell] += cells[cell * TOGETHER + k]
+
+
+def histogram(codes: Codes, sides: Ring, n_bins: int, out: Ring | None = None, *, n_threads: int = 1) -> Ring:
+    """[S, J, K]: the sum of each right-hand side over the rows in each bin of each column, modulo 2**32 or 2**64.
+
+    In: `codes` [J, N] below K, `sides` [S, N]. It is products(one-hot matrix of the codes, sides), without the matrix.
+    """
+    _check_rings(sides=sides)
+    _check_codes(codes, n_bins)
+    if codes.shape[1] != sides.shape[1]:
+        raise InvalidInput(f"{_shapes(codes=codes, sides=sides)} do not fit each other")
+    result = _fresh(out, (len(sides), len(codes), n_bins), sides.dtype)
+    (flat, step), (flat_sides, side_step) = _flat(codes), _flat(sides)
+
+    def part(start: int, stop: int, out: Ring) -> None:
+        _add_histogram(flat, step, flat_sides, side_step, start, stop, len(codes), len(sides), n_bins, out.reshape(-1))
+
+    _in_parts(part, codes.shape[1], result, n_threads)
+    return result
+
+
+@kernel
+def _one_hot_minus(
+    codes: Codes,  # in  [J, n], flat
+    step: int,
+    masks: Ring,  # in and out [J * (K - 1), n], flat
+    mask_step: int,
+    n: int,
+    n_columns: int,
+    n_bins: int,
+) -> None:
+    """The codes of a tile are read K - 1 times from the nearest cache, the masks once and from far away."""
+    for begin in range(0, n, TILE):
+        end = min(begin + TILE, n)
+        for j in range(n_columns):
+            column = codes[j * step + begin : j * step + end]
+            for k in range(n_bins - 1):
+                row = (j * (n_bins - 1) + k) * mask_step
+                mask = masks[row + begin : row + end]
+                wanted = np.uint8(k)
+                for i in range(len(mask)):
+                    mask[i] = (column[i] == wanted) - mask[i]
+
+
+def one_hot_minus(codes: Codes, masks: Ring, n_bins: int) -> Ring:
+    """The masked one-hot matrix E = X - A, written over the masks A.
+
+    In: `codes` [J, n] below K, `masks` [J * (K - 1), n]. Row j * (K - 1) + k of X is 1 where column j has code k; the
+    last bin has no row, for it follows from the total. `masks` may be a range of rows of the data, E[:, a:b], and so
+    may `codes`: who sends E in such ranges holds no more of it than one.
+    """
+    _check_rings(masks=masks)
+    _check_codes(codes, n_bins)
+    if masks.shape != (len(codes) * (n_bins - 1), codes.shape[1]) or not masks.flags.writeable:
+        raise InvalidInput(f"{_shapes(codes=codes, masks=masks)} do not fit {n_bins} bins, or cannot be written to")
+    flat, step = _flat(codes)
+    flat_masks, mask_step = _flat(masks, in_place=True)
+    _one_hot_minus(flat, step, flat_masks, mask_step, codes.shape[1], len(codes), n_bins)
+    return masks
+
+
+# --- arrays --------------------------------------------------------------------------------------------------------
+
+
+def _in_parts(part: Callable[[int, int, Ring], None], n: int, total: Ring, n_threads: int) -> None:
+    """part(start, stop, out) for ranges of whole tiles that cover 0..n; what each adds is added to the total."""
+    if n_threads < 1:
+        raise InvalidParameter(f"n_threads must be at least 1, got {n_threads}")
+    tiles = -(-n // TILE)
+    n_parts = min(n_threads, tiles)
+    if n_parts <= 1:
+        part(0, n, total)
+        return
+    cuts = [min(tiles * k // n_parts * TILE, n) for k in range(n_parts + 1)]
+    partial = np.zeros((n_parts, *total.shape), total.dtype)
+    with ThreadPoolExecutor(n_parts) as pool:
+        list(pool.map(part, cuts[:-1], cuts[1:], partial))
+    for one in partial:
+        total += one
+
+
+def _flat(array: Array, *, in_place: bool = False) -> tuple[Array, int]:
+    """All elements from the first to the last, and how many lie from one row to the next."""
+    n_rows, n = array.shape
+    step = array.strides[0] // array.itemsize if n_rows > 1 else n
+    in_line = array.strides[1] == array.itemsize or n <= 1
+    if not (in_line and step >= n and array.flags.aligned):
+        if in_place:
+            raise InvalidParameter("what is written to must be in C order, or a range of rows of such an array")
+        array, step = np.ascontiguousarray(array), n
+    span = (n_rows - 1) * step + n if array.size else 0
+    flat = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,), writeable=in_place)
+    return flat, step
+
+
+def _fresh(out: Ring | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Ring:
+    if out is None:
+        return np.zeros(shape, dtype)
+    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
+        raise InvalidParameter(f"out must be {shape} of {dtype} in C order, got {out.shape} of {out.dtype}")
+    out[...] = 0
+    return out
+
+
+def _check_rings(**arrays: Ring) -> None:
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype not in _RINGS:
+            got = getattr(array, "dtype", type(array).__name__)
+            raise InvalidType(f"{name} must be an array of uint32 or uint64, got {got}")
+        if array.ndim != 2:
+            raise InvalidInput(f"{name} must have two axes, got {array.ndim}")
+    if len({array.dtype for array in arrays.values()}) > 1:
+        raise InvalidType(f"{' and '.join(arrays)} must be of the same ring, got words of different lengths")
+
+
+def _check_codes(codes: Codes, n_bins: int) -> None:
+    if not isinstance(codes, np.ndarray) or codes.dtype != np.uint8 or codes.ndim != 2:
+        raise InvalidType(
+            f"codes must be an array [columns, rows] of uint8, got {getattr(codes, 'dtype', type(codes))}"
+        )
+    if not 2 <= n_bins <= MOST_BINS:
+        raise InvalidParameter(f"n_bins must be between 2 and {MOST_BINS}, got {n_bins}")
+    if codes.size and int(codes.max()) >= n_bins:
+        raise InvalidInput(f"codes must be below n_bins={n_bins}, the largest is {int(codes.max())}")
+
+
+def _shapes(**arrays: Array) -> str:
+    return ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
