@@ -19,48 +19,71 @@ and the gain of a split is the same thing for two leaves: with g_L, g_R = sums o
 sums of w_L^2 h, w_L w_R h, w_R^2 h. For columns that are exact, shares are 0 and 1, the matrix is diagonal, and all of
 this is plain boosting. Shares of a row depend on its changed code only, so gains need no more than sums per code.
 
+Two things are taken as true that are so only nearly. Columns are independent of each other, so that P(x | z) needs one
+column at a time. And the loss at the mean score stands for the mean of the loss, which is exact for no loss but is good
+where a tree adds little; what shares leave open of a row counts as noise in its label.
+
 A split of a randomised column is scored by what little the changed codes show of it and then used in full on true ones;
-a wrong one does more harm than its gain can tell. So it must gain `DOUBT` more than another.
+a wrong one does more harm than its gain can tell. So it must gain up to `DOUBT` more than another, the more the less
+the codes show.
 
 The formula G_k = (noisy G_k - p' G) / (p - p') for the split alone, with rows sent left and right by changed codes,
-was tried too, and is hardly better than nothing: docs/protocols/vertical_bucket_rr.md has the figures.
+was tried too, and is hardly better than nothing: docs/results/federboost.md has the figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, RowIds, Scores
+from hedgerow.engine.building import FlatEdges, TreeBuilder, ValueRules
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.growth import split_rules
-from hedgerow.engine.histogram import node_histograms, root_histogram, subtract_cells
 from hedgerow.engine.losses import Quantiser
 from hedgerow.engine.rows import Rows
-from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
+from hedgerow.engine.splitting import LevelSplits, SplitRules
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.bucket_rr.shares import (
+    WHOLE,
+    Codes,
+    Families,
+    Level,
+    Question,
     Randomised,
-    add_value,
-    best_splits,
-    overlap,
-    place_shares,
-    posterior,
-    share_out,
-    sums_of_leaf,
-    take_side,
+    Walks,
+    add_scores,
+    divide_nodes,
+    find_splits,
+    finish_nodes,
+    number_leaves,
+    plan_level,
+    prior_of,
+    sum_leaves,
 )
 
-DOUBT = 4.0
-"""What a split of a randomised column must gain before it counts. A question that tells nothing gains about 1."""
+DOUBT = 3.0
+"""What a split of a randomised column must gain before it counts, where codes tell next to nothing: a question that
+tells nothing gains about 1. It vanishes as codes become exact: it is multiplied by 1 - (keep - other), `other` the
+chance that a code becomes one certain other one."""
+
+NO_CONSTRAINTS = np.empty(0, np.int64)
 
 DEEPEST = 8
-"""Levels at most: shares of a row are kept for every node of a level."""
+"""Levels at most: a row may be in every leaf of a tree, and leaf values are found from all pairs of leaves."""
+
+ROWS_PER_SUM = 8_192
+"""Rows whose shares are summed in one piece: sums of floats must not depend on the number of threads."""
+MOST_SUMS = 16
+UPDATES_WORTH_A_THREAD = 200_000
+"""Updates of about half a nanosecond below which waking a thread does not pay."""
 
 
 def check_debiased(params: BoostingParams, name: str) -> None:
@@ -100,32 +123,69 @@ def train_debiased(
         mapper, codes, y, None, loss=loss, base_scores=bases, quantiser=quantiser, n_threads=n_threads
     )
     rules = split_rules(params.growth_rules(), loss, quantiser, weighted=False)
-    grower = _SoftGrower(params, mapper, codes, rows, rules, keep, n_codes)
+    features = randomised_features(codes, np.asarray(keep, np.float64), np.asarray(n_codes, np.int64))
+    grower = _SoftGrower(params, mapper, codes, rows, rules, features, n_threads)
     for iteration in range(params.n_iterations):
         rows.gradients()
-        grown = [grower.grow(iteration * loss.n_outputs + output, output) for output in range(loss.n_outputs)]
-        for tree in grown:
+        for output in range(loss.n_outputs):
+            tree = grower.grow(iteration * loss.n_outputs + output, output)
             ensemble.append(tree, checked=True)
         if on_tree is not None:
             on_tree(iteration + 1, params.n_iterations)
     return ensemble
 
 
-@dataclass(frozen=True)
-class _Node:
-    """A node of the level that is being divided."""
+def randomised_features(codes: Bytes, keep: Floats, n_codes: Ints) -> Randomised:
+    """What follows from the changed codes and from how they were changed."""
+    soft = np.flatnonzero((keep < 1.0) & (n_codes > 1))
+    place = np.full(len(keep), -1, np.int64)
+    place[soft] = np.arange(len(soft))
+    other = (1.0 - keep[soft]) / (n_codes[soft] - 1)
+    prior = np.zeros((len(soft), 256))
+    for k, feature in enumerate(soft.tolist()):
+        n = int(n_codes[feature])
+        prior[k, :n] = prior_of(np.bincount(codes[feature], minlength=n)[:n], float(keep[feature]))
+    shown = keep[soft] - other
+    return Randomised(place, n_codes, prior, shown[:, None] * prior, other, DOUBT * (1.0 - shown))
 
-    number: int  # in the tree
-    rows: RowIds  # rows that may be in it
-    share: Scores  # [all rows] of each of them
-    values: Ints  # [all rows] packed (share * g, share^2 * h)
-    allowed: Bools  # [randomised features, 256] codes that the way to the node allows
-    cells: Ints  # [cells] sums of `values`; until it is filled, those of its parent
-    turns: Mapping[int, int]  # splits of exact features on the way -> which side was taken
+
+class _Room:
+    """An array that grows where more is needed, and is kept from tree to tree."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self.array: npt.NDArray[Any] = np.empty(0, dtype)
+
+    def reserve(self, size: int, *, filled: int = 0) -> npt.NDArray[Any]:
+        """At least `size` places; what lies in the first `filled` stays."""
+        if len(self.array) < size:
+            larger = np.empty(size, self.array.dtype)
+            larger[:filled] = self.array[:filled]
+            self.array = larger
+        return self.array
+
+
+class _LevelRoom(NamedTuple):
+    """Room for the nodes of a level; there are two, for a level and the next."""
+
+    level: Level
+    cells: Ints  # [nodes, cells] sums of (share * g, share^2 * h)
+    shares: _Room
+
+    @classmethod
+    def for_nodes(cls, n_nodes: int, n_soft: int, n_cells: int) -> _LevelRoom:
+        """Memory that is not used is never touched, and so costs nothing."""
+        start, stop, shares_at = np.empty((3, n_nodes), np.int64)
+        level = Level(start, stop, shares_at, np.empty((n_nodes, n_soft, 256), np.bool_))
+        return cls(level, np.empty((n_nodes, n_cells), np.int64), _Room(np.float32))
+
+    def first(self, n_nodes: int) -> tuple[Level, Ints]:
+        """The level and its sums without the spare room."""
+        start, stop, shares_at, allowed = self.level
+        return Level(start[:n_nodes], stop[:n_nodes], shares_at[:n_nodes], allowed[:n_nodes]), self.cells[:n_nodes]
 
 
 class _SoftGrower:
-    """Grows trees whose nodes hold shares of rows."""
+    """Grows trees whose nodes hold shares of rows; keeps its buffers from tree to tree."""
 
     def __init__(
         self,
@@ -134,248 +194,124 @@ class _SoftGrower:
         codes: Bytes,
         rows: Rows,
         rules: SplitRules,
-        keep: Floats,
-        n_codes: Ints,
+        features: Randomised,
+        n_threads: int,
     ) -> None:
-        self._params, self._mapper, self._codes, self._rows, self._rules = params, mapper, codes, rows, rules
-        soft = np.flatnonzero((keep < 1.0) & (n_codes > 1))
-        place = np.full(len(keep), -1, np.int64)
-        place[soft] = np.arange(len(soft))
-        self._soft = soft
-        self._team = Team(rows.n_parts)
-        chances = np.zeros((max(len(soft), 1), 256, 256))
-        self._allowed = np.zeros((len(soft), 256), np.bool_)
-        for k, feature in enumerate(soft.tolist()):
-            n = int(n_codes[feature])
-            chances[k, :n, :n] = posterior(np.bincount(codes[feature], minlength=n)[:n], float(keep[feature]))
-            self._allowed[k, :n] = True
-        self._features = Randomised(place, np.asarray(n_codes, np.int64), chances, DOUBT)
-        self._everybody = np.arange(rows.n_rows, dtype=np.uint32)
-        self._ones = np.ones(rows.n_rows, np.float32)
+        self._params, self._rows, self._rules, self._features = params, rows, rules, features
+        self._codes = Codes(np.ascontiguousarray(codes), rows.packed.words, rows.packed.records)
+        self._team = Team(n_threads)
+        self._edges = FlatEdges([feature.edges for feature in mapper.features])
+        self._value_rules = ValueRules(
+            rules.gradient_unit, rules.hessian_unit, rules.l2, params.learning_rate, params.min_gain
+        )
+        self._is_exact = features.place < 0
+        self._depth = params.max_depth or DEEPEST
+        widest, n_rows = 2 ** (self._depth - 1), rows.n_rows
+        self._rooms = [_LevelRoom.for_nodes(widest, len(features.other), rows.layout.n_cells) for _ in range(2)]
+        self._families = Families(*np.empty((3, widest), np.int64))
+        self._walks = Walks(*np.empty((3, widest), np.int64))
+        self._to_left = np.empty((2 * widest, 256))
+        self._ids = _Room(np.uint32)
+        self._ids.reserve(n_rows)[:n_rows] = np.arange(n_rows, dtype=np.uint32)
+        n_sums = max(1, min(MOST_SUMS, n_rows // ROWS_PER_SUM))
+        self._pieces = list(itertools.pairwise(n_rows * k // n_sums for k in range(n_sums + 1)))
 
     def grow(self, tree_number: int, output: int) -> Tree:
         """One tree from the present gradients; scores are updated."""
-        params, packed = self._params, self._rows.gradients_packed[output]
-        rng = np.random.default_rng((params.seed, tree_number, 0))
-        building = _Building(self._mapper, params.learning_rate)
-        in_tree = self._draw(np.arange(self._rows.layout.n_features), params.colsample_bytree, rng)
-        leaves: list[_Node] = []
-        level = [self._root(packed)]
-        depth = params.max_depth or DEEPEST
-        for d in range(1, depth + 1):
-            splits = self._best(level, in_tree, rng)
-            splitting = self._worth_it(splits, len(leaves) + len(level))
-            leaves += [node for node, does in zip(level, splitting, strict=True) if not does]
-            families = [
-                self._children(node, splits, k, building, packed, last=d == depth)
-                for k, node in enumerate(level)
-                if splitting[k]
-            ]
-            level = [child for family in families for child in family]
-            if not level:
+        rows, features = self._rows, self._features
+        packed = rows.gradients_packed[output]
+        draw = _FeatureDraw(self._params, self._is_exact, tree_number)
+        here, there = self._rooms
+        root_total = self._start(here, output)
+        building = TreeBuilder(self._value_rules, NO_CONSTRAINTS, self._edges, self._params.max_leaves, root_total)
+        n_level, first_node, n_walks, rows_end = 1, 0, 0, rows.n_rows
+        for depth in range(1, self._depth + 1):
+            level, cells = here.first(n_level)
+            splits = self._best(level, cells, draw.for_nodes(n_level))
+            feature = building.divide(splits)
+            is_last = depth == self._depth or building.is_full
+            n_families, n_walks, new_end, n_shares = plan_level(
+                feature, splits.goes_left, features, level, is_last, first_node, rows_end,
+                self._to_left, self._families, there.level, self._walks, n_walks,
+            )  # fmt: skip
+            if is_last or not n_families:
                 break
-        leaves += level
-        return self._with_values(building, leaves, packed, self._rows.scores[output])
+            ids, child_shares = self._ids.reserve(new_end, filled=rows_end), there.shares.reserve(n_shares)
+            question = (self._families, feature, splits.goes_left, first_node, self._to_left, features.place)
+            held = (level, there.level, ids, here.shares.array, child_shares)
+            sums = (self._codes, packed, cells, there.cells, rows.layout)
+            work = (new_end - rows_end + n_shares) * rows.layout.n_columns
+            self._run(divide_nodes, n_families, (*question, *held, *sums), work)
+            here, there = there, here
+            n_level, first_node, rows_end = 2 * n_families, first_node + n_level, new_end
+        walks = Walks(*[field[:n_walks] for field in self._walks])
+        return self._with_values(building, walks, packed, rows.scores[output])
 
-    # --- one level ---------------------------------------------------------------------------------------------------
+    def _start(self, root: _LevelRoom, output: int) -> int:
+        """All rows stand at the root, entirely; its packed sum."""
+        rows, zero = self._rows, np.zeros(1, np.int64)
+        level, layout = root.level, rows.layout
+        level.start[0], level.stop[0], level.shares_at[0] = 0, rows.n_rows, WHOLE
+        level.allowed[0] = True  # codes that do not occur have no prior
+        rows.start_tree(output)
+        rows.histograms(zero, zero, root.cells)
+        first = int(layout.first_cell[0])
+        return int(root.cells[0, first : first + int(layout.n_codes[0])].sum())
 
-    def _root(self, packed: Ints) -> _Node:
-        cells = np.empty(self._rows.layout.n_cells, np.int64)
-        root = _Node(0, self._everybody, self._ones, packed, self._allowed, cells, {})
-        self._sum(root, cells)
-        return root
-
-    def _sum(self, node: _Node, cells: Ints) -> None:
-        """The node's histogram."""
-        layout, packed = self._rows.layout, self._rows.packed
-        shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
-        n_rows = len(node.rows)
-        if n_rows == self._rows.n_rows:  # no gathering
-            root_histogram(packed.words, node.values, np.array([0]), np.array([n_rows]), cells, *shape)
-        else:
-            where = (np.array([[0]]), np.array([[n_rows]]), np.array([0]), np.array([0]))
-            node_histograms(packed.records, node.values, node.rows, *where, cells[None], *shape)
-
-    def _best(self, level: Sequence[_Node], in_tree: Ints, rng: np.random.Generator) -> LevelSplits:
+    def _best(self, level: Level, cells: Ints, asked: tuple[Bools, Bools]) -> LevelSplits:
         """The best split of every node."""
-        n_nodes, layout = len(level), self._rows.layout
-        allowed = np.zeros((n_nodes, layout.n_features), np.bool_)
-        for node in range(n_nodes):
-            allowed[node, self._draw(in_tree, self._params.colsample_bynode, rng)] = True
-        splits = LevelSplits.room_for(n_nodes)
-        best_splits(
-            self._features,
-            np.stack([node.allowed for node in level]),
-            allowed,
-            np.stack([node.cells for node in level]),
-            self._rules,
-            layout,
-            splits,
-        )
+        splits = LevelSplits.room_for(len(cells))
+        rest = (self._features, level, *asked, cells, self._rules, self._rows.layout, splits)
+        self._run(find_splits, len(cells), rest, 4 * cells.size)
         return splits
 
-    @staticmethod
-    def _draw(features: Ints, share: float, rng: np.random.Generator) -> Ints:
-        if share == 1.0:
-            return features
-        return rng.permutation(features)[: max(1, round(share * len(features)))]
-
-    def _worth_it(self, splits: LevelSplits, n_leaves: int) -> Bools:
-        """Which nodes split: those that gain enough, and where leaves are limited the best of the level."""
-        good: Bools = (splits.feature >= 0) & (splits.gain > MIN_GAIN) & (splits.gain >= self._params.min_gain)
-        if self._params.max_leaves is not None:
-            room = max(0, self._params.max_leaves - n_leaves)
-            best_first = np.argsort(np.where(good, -splits.gain, np.inf), kind="stable")
-            good[best_first[room:]] = False
-        return good
-
-    def _children(
-        self, node: _Node, splits: LevelSplits, k: int, building: _Building, packed: Ints, *, last: bool
-    ) -> tuple[_Node, _Node]:
-        feature, goes_left = int(splits.feature[k]), splits.goes_left[k]
-        numbers = building.split(node.number, feature, splits, k)
-        place, codes = int(self._features.place[feature]), self._codes[feature]
-        if place < 0:
-            sides = [take_side(codes, node.rows, goes_left, side) for side in (1, 0)]
-            left, right = (
-                replace(node, number=numbers[side], rows=sides[side], turns={**node.turns, node.number: side})
-                for side in (0, 1)
-            )
-            return (left, right) if last else self._summed_exact(left, right)
-        left, right = self._shared(node, numbers, place, goes_left.view(np.bool_), packed)
-        if not last:
-            for child in (left, right):
-                self._sum(child, child.cells)
-        return left, right
-
-    def _shared(
-        self, node: _Node, numbers: tuple[int, int], place: int, goes_left: Bools, packed: Ints
-    ) -> tuple[_Node, _Node]:
-        """Both children after a split of a randomised feature: the same rows, and shares that add up."""
-        left, right = node.allowed.copy(), node.allowed.copy()
-        left[place] &= goes_left
-        right[place] &= ~goes_left
-        chance = self._features.posterior[place]
-        both = chance[:, node.allowed[place]].sum(axis=1)
-        to_left = np.divide(chance[:, left[place]].sum(axis=1), both, out=np.zeros(256), where=both > 0)
-        share_left, share_right = np.empty_like(node.share), np.empty_like(node.share)
-        values_left, values_right = np.empty_like(node.values), np.empty_like(node.values)
-        share_out(
-            self._codes[self._soft[place]],
-            node.rows,
-            to_left.astype(np.float32),
-            node.share,
-            packed,
-            share_left,
-            share_right,
-            values_left,
-            values_right,
-        )
-        cells = np.empty_like(node.cells)
-        return (
-            _Node(numbers[0], node.rows, share_left, values_left, left, node.cells, node.turns),
-            _Node(numbers[1], node.rows, share_right, values_right, right, cells, node.turns),
-        )
-
-    def _summed_exact(self, left: _Node, right: _Node) -> tuple[_Node, _Node]:
-        """Children of a split of an exact feature: the smaller one is summed, the larger one by subtraction."""
-        small = left if len(left.rows) <= len(right.rows) else right
-        cells, layout = np.empty_like(small.cells), self._rows.layout
-        self._sum(small, cells)
-        subtract_cells(small.cells, cells, layout.first_cell, layout.n_codes)  # their parent's become the larger one's
-        summed = replace(small, cells=cells)
-        return (summed, right) if small is left else (left, summed)
-
-    # --- leaf values -------------------------------------------------------------------------------------------------
-
-    def _with_values(self, building: _Building, leaves: list[_Node], packed: Ints, scores: Scores) -> Tree:
-        """The finished tree; its values, by shares, are added to the scores."""
-        rules, n_leaves = self._rules, len(leaves)
-        shares = np.zeros((n_leaves, self._rows.n_rows), np.float32)
-        for leaf, whole in zip(leaves, shares, strict=True):
-            place_shares(leaf.rows, leaf.share, whole)
-        matrix = self._overlaps(leaves, shares, packed) * rules.hessian_unit
-        sums = [sums_of_leaf(leaf.rows, whole, packed) for leaf, whole in zip(leaves, shares, strict=True)]
-        gradient, cover = np.array(sums).T * np.array([[rules.gradient_unit], [rules.hessian_unit]])
-        # Without l2 an empty leaf would have no value; a trace of it gives 0.
-        ridge = max(rules.l2, 1e-9 * max(float(np.trace(matrix)), 1.0))
-        step = np.linalg.solve(matrix + ridge * np.eye(n_leaves), -gradient) * self._params.learning_rate
-        values = step.astype(np.float32)
-        for leaf, whole, value in zip(leaves, shares, values, strict=True):
-            add_value(leaf.rows, whole, value, scores)
-        return building.finish([leaf.number for leaf in leaves], values, gradient, cover, rules.l2)
-
-    def _overlaps(self, leaves: list[_Node], shares: Scores, packed: Ints) -> Floats:
-        """Sums of share * share * h for all pairs of leaves; leaves on two sides of an exact split have none."""
-        pairs = [
-            (a, b)
-            for a, leaf in enumerate(leaves)
-            for b, other in enumerate(leaves[: a + 1])
-            if not any(leaf.turns.get(split, side) != side for split, side in other.turns.items())
-        ]
-        tasks = [
-            (min(leaves[a].rows, leaves[b].rows, key=len), shares[a], shares[b], packed)
-            for a, b in pairs
-        ]  # fmt: skip
-        matrix = np.zeros((len(leaves), len(leaves)))
-        for (a, b), total in zip(pairs, self._team.run(overlap, tasks), strict=True):
-            matrix[a, b] = matrix[b, a] = total
-        return matrix
-
-
-class _Building:
-    """The nodes of a tree as they arise, breadth-first."""
-
-    def __init__(self, mapper: BinMapper, learning_rate: float) -> None:
-        self._mapper, self._rate = mapper, learning_rate
-        self._feature, self._bin, self._left = [-1], [-1], [-1]
-        self._missing_left, self._gain, self._threshold = [False], [0.0], [np.nan]
-        self._levels: dict[int, Bytes] = {}
-
-    def split(self, node: int, feature: int, splits: LevelSplits, k: int) -> tuple[int, int]:
-        """Node `node` splits as `splits` says for its k-th; the numbers of its children."""
-        first, last_bin = len(self._feature), int(splits.bin[k])
-        self._feature[node], self._bin[node], self._left[node] = feature, last_bin, first
-        self._missing_left[node], self._gain[node] = bool(splits.missing_left[k]), float(splits.gain[k])
-        edges = self._mapper.features[feature].edges
-        if edges is None:
-            self._levels[node] = splits.goes_left[k].copy()
+    def _run(self, kernel: Callable[..., None], n_items: int, rest: tuple[Any, ...], updates: int) -> None:
+        """kernel(first, last, ...) over all items: one by one on all threads where there is enough to do."""
+        if self._team.n_threads == 1 or n_items == 1 or updates < UPDATES_WORTH_A_THREAD:
+            kernel(0, n_items, *rest)
         else:
-            self._threshold[node] = float(edges[last_bin]) if last_bin < len(edges) else np.inf
-        for field in (self._feature, self._bin, self._left):
-            field += [-1, -1]
-        self._missing_left += [False, False]
-        self._gain += [0.0, 0.0]
-        self._threshold += [np.nan, np.nan]
-        return first, first + 1
+            self._team.run(kernel, [(item, item + 1, *rest) for item in range(n_items)])
 
-    def finish(self, leaves: list[int], values: Scores, gradient: Floats, cover: Floats, l2: float) -> Tree:
-        """The tree; sums of inner nodes are those of their children."""
-        n_nodes = len(self._feature)
-        sums, weights, value = np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes, np.float32)
-        sums[leaves], weights[leaves] = gradient, cover
-        for node in reversed(range(n_nodes)):
-            left = self._left[node]
-            if left >= 0:
-                sums[node] = sums[left] + sums[left + 1]
-                weights[node] = weights[left] + weights[left + 1]
-                value[node] = -sums[node] / (weights[node] + l2) * self._rate if weights[node] + l2 > 0 else 0.0
-        value[leaves] = values
-        by_levels = sorted(self._levels)
-        level_set = np.full(n_nodes, -1, np.int32)
-        level_set[by_levels] = np.arange(len(by_levels))
-        left_levels = np.array([self._levels[node] for node in by_levels], np.uint8).reshape(-1, 256)
-        first = np.array(self._left, np.int32)
-        return Tree(
-            feature=np.array(self._feature, np.int32),
-            bin=np.array(self._bin, np.int32),
-            threshold=np.array(self._threshold),
-            missing_left=np.array(self._missing_left, np.bool_),
-            left=first,
-            right=np.where(first >= 0, first + 1, -1).astype(np.int32),
-            value=value,
-            gain=np.array(self._gain, np.float32),
-            cover=weights,
-            level_set=level_set,
-            left_levels=left_levels.astype(np.bool_),
-        )
+    def _with_values(self, building: TreeBuilder, walks: Walks, packed: Ints, scores: Scores) -> Tree:
+        """The finished tree; its values, by shares, are added to the scores."""
+        tree, _ = building.finish()
+        leaf = np.empty(tree.n_nodes, np.int64)
+        n_leaves, n_pieces = number_leaves(tree.left, leaf), len(self._pieces)
+        ask = Question(tree.feature, tree.left, self._to_left, leaf)
+        way = (walks, ask, self._features.place, self._codes.columns, self._ids.array)
+        overlap, (g, h) = np.empty((n_pieces, n_leaves, n_leaves)), np.empty((2, n_pieces, n_leaves))
+        pieces = [(*piece, *way) for piece in self._pieces]
+        self._team.run(sum_leaves, [(*piece, packed, overlap[k], g[k], h[k]) for k, piece in enumerate(pieces)])
+        rate, place = self._params.learning_rate, self._features.place
+        finish_nodes(walks, ask, place, overlap, g, h, self._rules, rate, tree.value, tree.cover)
+        self._team.run(add_scores, [(*piece, n_leaves, tree.value, scores) for piece in pieces])
+        return tree
+
+
+class _FeatureDraw:
+    """Which features a tree's nodes may ask about, exact and randomised ones apart; drawn as the engine does."""
+
+    def __init__(self, params: BoostingParams, is_exact: Bools, tree_number: int) -> None:
+        self._share, self._is_exact = params.colsample_bynode, is_exact
+        allowed = np.ones(len(is_exact), np.bool_)
+        if params.colsample_bytree < 1.0:
+            rng = np.random.default_rng((params.seed, tree_number, 0))
+            allowed = self._drawn(np.arange(len(is_exact)), params.colsample_bytree, rng)
+        self._of_tree = np.flatnonzero(allowed)
+        self._rng = np.random.default_rng((params.seed, tree_number, 1)) if self._share < 1.0 else None
+        self._of_all = self._apart(allowed[None])
+
+    def for_nodes(self, n_nodes: int) -> tuple[Bools, Bools]:
+        """[nodes, features], or [1, features] for all nodes alike."""
+        if self._rng is None:
+            return self._of_all
+        drawn = [self._drawn(self._of_tree, self._share, self._rng) for _ in range(n_nodes)]
+        return self._apart(np.stack(drawn * 2 if n_nodes == 1 else drawn))
+
+    def _drawn(self, candidates: Ints, share: float, rng: np.random.Generator) -> Bools:
+        allowed = np.zeros(len(self._is_exact), np.bool_)
+        allowed[rng.permutation(candidates)[: max(1, round(share * len(candidates)))]] = True
+        return allowed
+
+    def _apart(self, allowed: Bools) -> tuple[Bools, Bools]:
+        return allowed & self._is_exact, allowed & ~self._is_exact
