@@ -13,7 +13,7 @@ SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-horizontal bench-central experiments-central clean
+.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical experiments-central experiments-federboost clean
 
 help:
 	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
@@ -23,7 +23,9 @@ help:
 	@echo "make bench   compare speed, memory and accuracy with XGBoost and LightGBM (minutes)"
 	@echo "make bench-horizontal   time, rounds and bytes of horizontal.secure_sum beside XGBoost (20 minutes)"
 	@echo "make bench-central      time per tree of central.dpboost beside LightGBM (minutes)"
+	@echo "make bench-vertical     time, rounds and bytes of the vertical protocols beside XGBoost (4 minutes)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
+	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make clean   remove .venv and everything that tools leave behind"
 	@echo
 	@echo "make test ARGS='tests/engine -k binning' passes arguments on; so do demo and bench."
@@ -73,6 +75,9 @@ bench-horizontal: $(READY)
 bench-central: $(READY)
 	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/central_dp.py $(ARGS)
 
+bench-vertical: $(READY)
+	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/vertical.py $(ARGS)
+
 # Plots and one peer are needed by nobody else, so they are installed only here.
 $(VENV)/.experiments: $(READY)
 	@$(PIP) --no-build-isolation --editable '.[experiments]'
@@ -80,6 +85,10 @@ $(VENV)/.experiments: $(READY)
 
 experiments-central: $(VENV)/.experiments
 	@OMP_NUM_THREADS=1 $(BIN)/python -m experiments.central_dp $(ARGS)
+
+# Times are measured too, so XGBoost's threads wait without spinning, as in the benchmarks.
+experiments-federboost: $(VENV)/.experiments
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m experiments.federboost $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
