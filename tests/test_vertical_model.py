@@ -314,3 +314,27 @@ def test_aligning_needs_ids():
         Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID)).align()
     with pytest.raises(InvalidParameter, match="no id was given"):
         Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID), id_rule={})
+
+
+# --- the other protocol ----------------------------------------------------------------------------------------------
+
+
+def test_noised_gradients_through_the_federation():
+    """Without noise it scores as the pooled engine does; with noise its statement has the budget; both explain."""
+    tables = by_party(EVERYBODY)
+    fed = Federation.vertical(tables, labels=("bank", REPAID))
+    trees = {"n_estimators": 6, "max_depth": 3, "learning_rate": 0.3}
+    plain = fed.fit("vertical.noised_gradients", epsilon=math.inf, max_bins=16, **trees)
+    ensemble, table = pooled(plain)
+    assert np.array_equal(plain.model.decision_function(tables), ensemble.raw_scores(table)[:, 0])
+    assert plain.meta["stamp"] == "NOT PRIVATE"
+    noisy = fed.fit("vertical.noised_gradients", epsilon=8.0, delta=1e-5, **trees)
+    assert "(8, 1e-05)-differentially private towards the feature holders" in str(noisy.statement())
+    assert noisy.model.score(tables, REPAID) > 0.6
+    parts = noisy.model.contributions(tables)
+    total = sum(part.values.sum(axis=1)[:, 0] for part in parts.values()) + parts["bank"].expected[0]
+    assert np.allclose(total, noisy.model.decision_function(tables), atol=1e-4)
+    with pytest.raises(ExportRefused, match="thresholds of"):
+        noisy.model.export_xgboost("model.json")
+    with pytest.raises(InvalidParameter, match="epsilon and delta"):
+        fed.fit("vertical.noised_gradients", **trees)

@@ -9,9 +9,7 @@ from hedgerow.protocols.protocol import Statement
 from hedgerow.protocols.vertical.bucket_rr.buckets import costs
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, NO_NOISE, PRIVATE, QUANTILE, Job
 
-ASSUMED = (
-    "All parties were taken to follow the protocol, and to be curious; the noise holds against all others together."
-)
+ASSUMED = "All parties were taken to follow the protocol, and to be curious"
 NOT_COVERED = (
     "the labels: feature holders learn at which of their own buckets the model splits, which depends on the labels",
     "the model itself: what it or its predictions tell about rows and labels",
@@ -31,7 +29,8 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         _about_edges(job),
         *(_about_party(job, party, transfers.get(party)) for party in job.feature_holders),
         _about_debiasing(job),
-        f"{ASSUMED} Not covered: {'; '.join(_not_covered(job))}.",
+        f"{ASSUMED}{'; the noise holds against all others together' if job.is_noisy else ''}. "
+        f"Not covered: {'; '.join(_not_covered(job))}.",
     ]
     facts = {
         "protocol": NAME,
