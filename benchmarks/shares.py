@@ -1,10 +1,16 @@
 """Arithmetic on shares: how fast the kernels are that vertical boosting on secret shares is made of.
 
     python benchmarks/shares.py                                  all, on one core and on all
+    python benchmarks/shares.py --only conversations             lifting and tournaments alone
     python benchmarks/shares.py --repeats 20 --json benchmarks/results/shares.json
 
 Rates are the best of several runs, for on a busy machine most are slow. A multiplication of numbers of L limbs is
 L (L + 1) / 2 products of limbs; a product of a matrix and S right-hand sides reads the matrix once.
+
+Conversations: the dealer and all parties in one process and one thread, a message an array that is handed on. Times are
+of the dealer, and of all parties together. "A tree" is a depth of 4, its 1, 2, 4 and 8 nodes each with 310 candidates
+of others and one of the label holder (50,000 x 15 with 32 bins and three parties), in a ring of 160 bits. "A wide
+level" is 8 nodes with 19,050 candidates and one (25,000 x 300 with 128 bins and two parties).
 """
 
 from __future__ import annotations
@@ -22,6 +28,11 @@ from pathlib import Path
 import numpy as np
 
 from hedgerow.crypto import limbs, ring
+from hedgerow.crypto.compare import Circuit
+from hedgerow.crypto.lifting import deal_gains, gains
+from hedgerow.crypto.shares import SUM32, Share, limbs_kind
+from hedgerow.crypto.tournament import Plan, Select, deal_tournament, tournament
+from hedgerow.testing.share_table import Meter, Table
 
 NUMBERS = 200_000
 ROWS, COLUMNS, BINS = 50_000, 10, 32
@@ -86,20 +97,97 @@ def ring_rates(dtype: type[np.unsignedinteger], n_threads: int, repeats: int) ->
     return rates
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a conversation costs: the fastest of some."""
+
+    work: str
+    rounds: int
+    opened_bytes: int  # that each party sends to each other
+    dealt_bytes: int
+    dealer_seconds: float
+    party_seconds: float
+
+
+def talks(
+    n_parties: int, nodes: tuple[int, ...], n_candidates: int, groups: tuple[int, ...], select: Select, circuit: Circuit
+) -> tuple[Meter, Meter]:
+    """What lifting and the tournaments of some levels took, with one candidate more at position 0."""
+    table = Table(n_parties, keeps_openings=False)
+    lifting, choosing = Meter(), Meter()
+    kind, draw = limbs_kind(5), np.random.default_rng(0)
+    for n_nodes in nodes:
+        shape = (n_nodes, n_candidates)
+        sums = [table.split(draw.integers(0, 2**20, shape, dtype=np.uint32), SUM32) for _ in range(4)]
+        table.meter = lifting
+        lifted = table.talk(
+            lambda step, n=n_nodes * n_candidates: deal_gains(step, n, SUM32, kind),
+            lambda step, me, sums=sums: gains(step, tuple(x[me] for x in sums), 2**14, kind, is_first=me == 0),
+        )
+        table.meter = choosing
+        plan = Plan(n_nodes, n_candidates + 1, 5, groups, select, circuit)
+        own = np.zeros((n_nodes, 1, 5), np.uint32)
+        entries = []
+        for me, both in enumerate(lifted):
+            own[..., 0] = me == 0  # 1 / 1 of the first party
+            P, Q = (Share(np.concatenate([own, x.words], axis=1), kind) for x in both)
+            entries.append((P, Q, Share(P.words[..., 0].copy(), SUM32)))
+        table.talk(
+            lambda step, plan=plan: deal_tournament(lambda _: step, plan),
+            lambda step, me, plan=plan, entries=entries: tournament(
+                lambda _: step, *entries[me], plan, is_first=me == 0
+            ),
+        )
+    return lifting, choosing
+
+
+def costs(repeats: int) -> list[Cost]:
+    deep, short = Circuit(4, 4), Circuit(5, 6)
+    cases: list[tuple[str, int, tuple[int, ...], int, tuple[int, ...], Select, Circuit]] = [
+        *(("a tree", m, (1, 2, 4, 8), 310, (4, 4, 4, 5), "table", short) for m in (2, 3, 4, 8)),
+        ("a tree", 3, (1, 2, 4, 8), 310, (4, 4, 4, 5), "lean", short),
+        ("a tree", 3, (1, 2, 4, 8), 310, (7, 7, 7), "lean", short),
+        ("a tree", 3, (1, 2, 4, 8), 310, (6, 7, 8), "table", short),
+        ("a wide level", 2, (8,), 19_050, (4,), "lean", deep),
+        ("a wide level", 2, (8,), 19_050, (4,), "table", short),
+    ]
+    found = []
+    for name, *case in cases:
+        talks(*case)  # compiled
+        runs = [talks(*case) for _ in range(repeats if name == "a tree" else 2)]
+        for which, part in enumerate(("lifting", "tournament")):
+            meter = min((run[which] for run in runs), key=lambda each: each.party_seconds + each.dealer_seconds)
+            n_parties, _, _, groups, select, (w, q) = case
+            how = f", groups {groups}, {select}, digits of {w}, blocks of {q}" if which else ""
+            found.append(Cost(f"{part}, {name}, {n_parties} parties{how}", meter.rounds, meter.sent_bytes,
+                              meter.dealt_bytes, meter.dealer_seconds, meter.party_seconds))  # fmt: skip
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--only", choices=("kernels", "conversations"), help="leave the other part out")
     chosen = parser.parse_args()
 
     load = os.getloadavg()[0]
-    rates = [rate for n_limbs in (4, 5, 6, 8) for rate in limb_rates(n_limbs, chosen.repeats)]
-    for n_threads in sorted({1, len(os.sched_getaffinity(0))}):
-        for dtype in (np.uint32, np.uint64):
-            rates += ring_rates(dtype, n_threads, chosen.repeats)
+    rates: list[Rate] = []
+    if chosen.only != "conversations":
+        rates += [rate for n_limbs in (4, 5, 6, 8) for rate in limb_rates(n_limbs, chosen.repeats)]
+        for n_threads in sorted({1, len(os.sched_getaffinity(0))}):
+            for dtype in (np.uint32, np.uint64):
+                rates += ring_rates(dtype, n_threads, chosen.repeats)
     for rate in rates:
         threads = "1 thread" if rate.threads == 1 else f"{rate.threads} threads"
         print(f"{rate.kernel:30} {rate.per_second / 1e9:7.2f} G {rate.unit} per second, {threads}", flush=True)
+    taken = costs(chosen.repeats) if chosen.only != "kernels" else []
+    for cost in taken:
+        print(
+            f"{cost.work}\n    {cost.rounds} rounds, {cost.opened_bytes / 1e3:,.0f} KB opened, "
+            f"{cost.dealt_bytes / 1e6:,.2f} MB dealt, dealer {1e3 * cost.dealer_seconds:,.1f} ms, "
+            f"parties together {1e3 * cost.party_seconds:,.1f} ms"
+        )
     if chosen.json:
         results = {
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -107,6 +195,7 @@ def main() -> None:
             "numba": version("numba"),
             "load_before": load,
             "rates": [asdict(rate) for rate in rates],
+            "conversations": [asdict(cost) for cost in taken],
         }
         chosen.json.write_text(json.dumps(results, indent=1) + "\n")
 

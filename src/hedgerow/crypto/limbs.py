@@ -150,6 +150,18 @@ def _cut(x: Limbs, out: Bytes, n: int, per_number: int, limbs: tuple[int, ...], 
         _cut_at(x, i * len(limbs), out, i * per_number, limbs, width)
 
 
+@kernel
+def _add_up(terms: Limbs, out: Limbs) -> None:
+    """Sums over the first axis. In: `terms` [n, numbers, limbs]. Out: `out` [numbers, limbs]."""
+    for i in range(out.shape[0]):
+        carry = np.uint64(0)
+        for limb in range(out.shape[1]):
+            for n in range(terms.shape[0]):
+                carry += np.uint64(terms[n, i, limb])
+            out[i, limb] = np.uint32(carry & np.uint64(0xFFFFFFFF))
+            carry >>= np.uint64(32)
+
+
 # --- arithmetic ----------------------------------------------------------------------------------------------------
 
 
@@ -186,6 +198,18 @@ def add_product(total: Limbs, x: Limbs, y: Limbs) -> Limbs:
 def subtract_product(total: Limbs, x: Limbs, y: Limbs) -> Limbs:
     """total -= x * y, without an array for the product."""
     return _apply(_SUBTRACT_PRODUCT, x, y, total)
+
+
+def add_up(x: Limbs) -> Limbs:
+    """The sum over the first axis: [..., L] from [n, ..., L], for n below 2**32."""
+    n_limbs = _n_limbs(x)
+    if x.ndim < 2:
+        raise InvalidParameter("numbers to be added up must lie along an axis before that of their limbs")
+    out = np.empty(x.shape[1:], np.uint32)
+    terms = x.reshape(len(x), -1, n_limbs)
+    terms.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
+    _add_up(terms, out.reshape(-1, n_limbs))
+    return out
 
 
 # --- from and to other numbers -------------------------------------------------------------------------------------

@@ -1,0 +1,212 @@
+"""From sums modulo 2**32 or 2**64 to a wide ring, and gains as fractions P / Q there, by one opening.
+
+    opened   c = x + 2**(k-2) + r mod 2**k               the mask r is used for x alone
+    known    x = u - R(v)      u = c - 2**(k-2), and v = 1 if the top bit of c is 0: both public
+                               R(0) = r without a sign, R(1) = r with a sign (two's complement): known to the dealer
+
+This holds for -2**(k-2) <= x <= 2**(k-2) (`widths` has the proof). So the lifted x is a public number minus one of two
+numbers that were dealt in the wide ring, and so is every polynomial in several x, if the products of their R were dealt
+too, for all v: no further round.
+
+The tables are the most that is dealt per candidate (32 wide numbers), so `gains` draws and forgets them in blocks.
+Dealer and parties draw within one step, in the same order, and the parties draw while they talk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from hedgerow.crypto import limbs
+from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.jit import kernel
+from hedgerow.crypto.rounds import Masked, Talk, opened
+from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Shape, Share
+from hedgerow.errors import InvalidParameter, InvalidType
+
+Limbs = npt.NDArray[np.uint32]
+
+BLOCK = 8192
+"""Candidates whose tables are in memory at a time; dealer and parties must agree on it."""
+
+# The four sums of a candidate, and where the dealt numbers stand in its table. s is 0 for GL and HR, 1 for GR and HL.
+_GL, _HL, _GR, _HR = range(4)
+_SQUARED, _OTHER = [_GL, _GR], [_HR, _HL]
+_ONE = 0  # + 2 x + v:             R_x(v)
+_SQUARE = 8  # + 2 s + v:          R_G(v)^2
+_CROSS = 12  # + 4 s + 2 v + v':   R_G(v) R_H(v')
+_CUBE = 20  # + 4 s + 2 v + v':    R_G(v)^2 R_H(v')
+_BOTH = 28  # + 2 v + v':          R_HL(v) R_HR(v')
+_TABLE = 32
+_PICKED = 11  # R of the four sums; R_G^2, R_G R_H, R_G^2 R_H for each s; R_HL R_HR
+
+
+# Lifting alone
+
+
+def deal_lift(step: DealerStep, shape: Shape, narrow: Kind, wide: Kind) -> None:
+    """A mask r for each number (nothing is sent), and R(0), R(1) (two wide numbers)."""
+    _check(narrow, wide)
+    step.share(_both(step.mask(shape, narrow), wide), wide)
+
+
+def lift(step: HandStep, x: Share, wide: Kind, *, is_first: bool) -> Talk[Share]:
+    """[x] modulo 2**(32 L) from [x] modulo 2**k, k = 32 or 64, for -2**(k-2) <= x <= 2**(k-2).
+
+    1. Dealt: [r] modulo 2**k; [R(0)] and [R(1)] modulo 2**(32 L).
+    2. Everybody sends [x] + [r], the first adds 2**(k-2): one word per number, one round. Opened: c.
+    3. [x] = -[R(v)], and the first adds u = c - 2**(k-2).
+    """
+    narrow = _check(x.kind, wide)
+    c = yield from opened(_hidden(step, x.words, narrow, is_first=is_first))
+    dealt = step.share((2, *x.shape), wide).words
+    words = np.where(_is_signed(c)[..., None], dealt[1], dealt[0])
+    u = limbs.add(limbs.from_words(c, wide.limbs), _offset(narrow, wide)) if is_first else limbs.constant(0, wide.limbs)
+    return Share(limbs.subtract(u, words), wide)
+
+
+# Gains
+
+
+def deal_gains(step: DealerStep, n: int, narrow: Kind, wide: Kind) -> None:
+    """Four masks per candidate (nothing is sent), and 32 wide numbers that are products of them."""
+    _check(narrow, wide)
+    r = step.mask((4, n), narrow)
+    for block in _blocks(n):
+        step.share(_tables(r[:, block], wide), wide)
+
+
+def gains(
+    step: HandStep, sums: tuple[Share, Share, Share, Share], lambda_int: int, wide: Kind, *, is_first: bool
+) -> Talk[tuple[Share, Share]]:
+    """[P] and [Q] of each candidate from ([G_L], [H_L], [G_R], [H_R]) modulo 2**k, k = 32 or 64; any shape.
+
+        P = G_L^2 (H_R + lambda) + G_R^2 (H_L + lambda)        Q = (H_L + lambda) (H_R + lambda)
+
+    1. Dealt: for each of the four sums a mask [r] modulo 2**k, and modulo 2**(32 L), for both R(0) and R(1) of each:
+       [R] (8 numbers), [R_G^2] (4), [R_G R_H] and [R_G^2 R_H] for G_L with H_R and G_R with H_L (16), [R_HL R_HR] (4).
+    2. Everybody sends [x] + [r], the first adds 2**(k-2): four words per candidate, one round. Opened: c, hence the
+       public u, to which lambda is added for H, and v, which says which of the dealt numbers hold.
+    3. With G = u - R and H + lambda = t - S:
+       [G^2 (H + lambda)] = 2 u [R S] + t [R^2] - u^2 [S] - 2 u t [R] - [R^2 S], and the first adds u^2 t;
+       [(H_L + lambda) (H_R + lambda)] = [S_L S_R] - t_L [S_R] - t_R [S_L], and the first adds t_L t_R.
+    """
+    narrow = _check(sums[0].kind, wide)
+    if any(share.kind != narrow or share.shape != sums[0].shape for share in sums):
+        raise InvalidType("the sums of candidates must be shares of one kind and shape")
+    shape = sums[0].shape
+    x = np.stack([share.words.reshape(-1) for share in sums])
+    c = yield from opened(_hidden(step, x, narrow, is_first=is_first))
+    plus_lambda = [_offset(narrow, wide, add) for add in (0, lambda_int, 0, lambda_int)]
+    offsets = np.stack(plus_lambda)[:, None, :]
+    n = c.shape[1]
+    P, Q = (np.empty((n, wide.limbs), np.uint32) for _ in range(2))
+    for block in _blocks(n):
+        here = c[:, block]
+        table = step.share((_TABLE, here.shape[1]), wide).words
+        dealt = np.empty((_PICKED, here.shape[1], wide.limbs), np.uint32)
+        _pick(table, _is_signed(here), dealt)
+        u = limbs.add(limbs.from_words(here, wide.limbs), offsets)
+        P[block], Q[block] = _combined(u, dealt, is_first=is_first)
+    return Share(P, wide).reshape(*shape), Share(Q, wide).reshape(*shape)
+
+
+def _combined(u: Limbs, dealt: Limbs, *, is_first: bool) -> tuple[Limbs, Limbs]:
+    """Step 3, for both s at once."""
+    R, S = dealt[_SQUARED], dealt[_OTHER]
+    squares, crosses, cubes, both = dealt[4:6], dealt[6:8], dealt[8:10], dealt[10]
+    x, t = u[_SQUARED], u[_OTHER]
+    twice = limbs.add(x, x)
+    x_squared = limbs.multiply(x, x)
+    parts = limbs.multiply(twice, crosses)
+    limbs.add_product(parts, t, squares)
+    limbs.subtract_product(parts, x_squared, S)
+    limbs.subtract_product(parts, limbs.multiply(twice, t), R)
+    limbs.subtract(parts, cubes, parts)
+    if is_first:
+        limbs.add_product(parts, x_squared, t)
+    Q = both.copy()
+    limbs.subtract_product(Q, u[_HL], dealt[_HR])
+    limbs.subtract_product(Q, u[_HR], dealt[_HL])
+    if is_first:
+        limbs.add_product(Q, u[_HL], u[_HR])
+    return limbs.add(parts[0], parts[1]), Q
+
+
+@kernel
+def _pick(table: Limbs, v: npt.NDArray[np.bool_], out: Limbs) -> None:
+    """Which of the dealt numbers hold. In: `table` [32, n, L], `v` [4, n]. Out: `out` [11, n, L]."""
+    for i in range(table.shape[1]):
+        v_gl, v_hl, v_gr, v_hr = int(v[0, i]), int(v[1, i]), int(v[2, i]), int(v[3, i])
+        left, right = 2 * v_gl + v_hr, 2 * v_gr + v_hl
+        for limb in range(table.shape[2]):
+            out[0, i, limb] = table[_ONE + v_gl, i, limb]
+            out[1, i, limb] = table[_ONE + 2 + v_hl, i, limb]
+            out[2, i, limb] = table[_ONE + 4 + v_gr, i, limb]
+            out[3, i, limb] = table[_ONE + 6 + v_hr, i, limb]
+            out[4, i, limb] = table[_SQUARE + v_gl, i, limb]
+            out[5, i, limb] = table[_SQUARE + 2 + v_gr, i, limb]
+            out[6, i, limb] = table[_CROSS + left, i, limb]
+            out[7, i, limb] = table[_CROSS + 4 + right, i, limb]
+            out[8, i, limb] = table[_CUBE + left, i, limb]
+            out[9, i, limb] = table[_CUBE + 4 + right, i, limb]
+            out[10, i, limb] = table[_BOTH + 2 * v_hl + v_hr, i, limb]
+
+
+def _tables(r: Array, wide: Kind) -> Limbs:
+    """All that is dealt for candidates with the masks r [4, n]: [32, n, L]."""
+    n = r.shape[1]
+    table = np.empty((_TABLE, n, wide.limbs), np.uint32)
+    R = table[_ONE:_SQUARE].reshape(4, 2, n, wide.limbs)
+    R[:, 0], R[:, 1] = _both(r, wide)
+    for s, (g, h) in enumerate(zip(_SQUARED, _OTHER, strict=True)):
+        square = limbs.multiply(R[g], R[g], table[_SQUARE + 2 * s : _SQUARE + 2 * s + 2])
+        _outer(R[g], R[h], table[_CROSS + 4 * s : _CROSS + 4 * s + 4])
+        _outer(square, R[h], table[_CUBE + 4 * s : _CUBE + 4 * s + 4])
+    _outer(R[_HL], R[_HR], table[_BOTH:])
+    return table
+
+
+def _outer(x: Limbs, y: Limbs, out: Limbs) -> None:
+    """x(v) y(v') for all v and v'."""
+    limbs.multiply(x[:, None], y[None], out.reshape(2, 2, *x.shape[1:]))
+
+
+def _both(r: Array, wide: Kind) -> Limbs:
+    """R(0), r without a sign, and R(1), r with a sign: [2, ..., L]."""
+    signed = r.view(np.dtype(f"i{r.itemsize}")).astype(np.int64, copy=False)
+    return np.stack([limbs.from_words(r, wide.limbs), limbs.from_int64(signed, wide.limbs)])
+
+
+def _hidden(step: HandStep, x: Array, narrow: Kind, *, is_first: bool) -> Masked:
+    words = narrow.add(x, step.mask(x.shape, narrow).words)
+    if is_first:
+        words += narrow.dtype.type(1 << (_bits(narrow) - 2))
+    return Masked("lift", words, narrow)
+
+
+def _is_signed(c: Array) -> npt.NDArray[np.bool_]:
+    """v: whether the top bit of c is 0."""
+    return np.asarray(c >> c.dtype.type(8 * c.itemsize - 1) == 0)
+
+
+def _offset(narrow: Kind, wide: Kind, add: int = 0) -> Limbs:
+    return limbs.constant(add - (1 << (_bits(narrow) - 2)), wide.limbs)
+
+
+def _bits(narrow: Kind) -> int:
+    return 8 * narrow.number_bytes
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    return (slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK))
+
+
+def _check(narrow: Kind, wide: Kind) -> Kind:
+    if narrow not in {SUM32, SUM64}:
+        raise InvalidType(f"sums to be lifted must be of kind sum32 or sum64, got {narrow}")
+    if not wide.limbs or wide.number_bytes < narrow.number_bytes:
+        raise InvalidParameter(f"wide must be limbs of at least as many bits as {narrow}, got {wide}")
+    return narrow
