@@ -22,152 +22,82 @@ processes and compiling is left out. In memory the label holder has 2 threads wh
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import datetime as dt
-import importlib.metadata
-import json
 import math
 import os
-import platform
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# XGBoost's idle threads otherwise spin and take the cores from whoever is measured next.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import numpy as np
+from side_by_side import (
+    LEARNING_RATE,
+    LINK_ALONE,
+    POOLED,
+    THREADS,
+    XGBOOST,
+    Contender,
+    Fitted,
+    MeasuredRow,
+    Stalls,
+    Workload,
+    auc_of,
+    chosen_sections,
+    fit_pooled,
+    fit_xgboost,
+    machine,
+    make_parser,
+    measure_in_turn,
+    measured_on,
+    merged,
+    seconds_on_slow_link,
+    show_row,
+    slow_link,
+    synthetic,
+    table,
+    traffic,
+    write_json,
+    write_markdown,
+)
 
-LEARNING_RATE, DEPTH, THREADS, BUCKETS = 0.3, 4, 2, 16
+BUCKETS = 16
 PARTIES = ("label_holder", "second", "third")
-ROUND_TRIP, BANDWIDTH = 0.1, 20e6
 BOUND = 12.0  # public bounds of the synthetic columns, whose values are seldom beyond 8
-XGBOOST, LINK_ALONE, LINK_AND_WORK = "xgboost", "link alone", "link alone + the same without link"
+LINK_AND_WORK, BUSIEST = "link alone + the same without link", "bytes of the busiest link"
 BAR_MEMORY, BAR_GRPC, BAR_WAN = 1.0, 2.5, 1.3
-HOW_TO_READ = "## How to read this"
-
-
-@dataclass(frozen=True)
-class Workload:
-    """Rows and the trees to be grown on them."""
-
-    name: str
-    X: np.ndarray
-    y: np.ndarray
-    trees: int
-    held_out: tuple[np.ndarray, np.ndarray] | None = None
-
-    @property
-    def title(self) -> str:
-        """How it is called in tables."""
-        n_rows, n_columns = self.X.shape
-        return f"{self.name} {n_rows:,} x {n_columns}, {self.trees} trees of {DEPTH} levels"
-
-    def columns(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        """The columns dealt out to the parties in their order, about a third each."""
-        return dict(zip(PARTIES, np.array_split(X, len(PARTIES), axis=1), strict=True))
 
 
 @dataclass
-class Row:
-    """One line of a table: seconds per contender, bars for some ratios, and what else is known."""
+class Row(MeasuredRow):
+    """Seconds, and what they are compared with."""
 
-    section: str
-    what: str
-    values: dict[str, float]
     yardstick: str | None = XGBOOST
-    bars: dict[str, float] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def ratios(self) -> dict[str, float]:
-        """Each contender to the yardstick."""
-        if self.yardstick is None:
-            return {}
-        return {name: s / self.values[self.yardstick] for name, s in self.values.items() if name != self.yardstick}
-
-    @property
-    def verdicts(self) -> dict[str, bool]:
-        """Per bar: met or not."""
-        return {name: self.ratios[name] <= bar for name, bar in self.bars.items()}
+    def measured_against(self) -> str | None:
+        """Said by who measured."""
+        return self.yardstick
 
 
 # --- contenders ------------------------------------------------------------------------------------------------------
 
 
-def synthetic(name: str, n_train: int, n_test: int, n_columns: int, trees: int) -> Workload:
-    from sklearn.datasets import make_classification
-
-    X, y = make_classification(n_train + n_test, n_columns, n_informative=8, random_state=0)
-    X, y = np.ascontiguousarray(X, np.float32), y.astype(np.float64)
-    return Workload(name, X[:n_train], y[:n_train], trees, (X[n_train:], y[n_train:]))
-
-
 WORKLOADS: dict[str, tuple[int, int, int, int]] = {"A": (8192, 4096, 11, 200), "B": (50_000, 10_000, 15, 32)}
 
 
-@dataclass
-class Fitted:
-    """Seconds, a way to score rows, and what a federated run says about itself."""
-
-    seconds: float
-    predict: Callable[[np.ndarray], np.ndarray]
-    about: dict[str, Any] = field(default_factory=dict)
-
-
-Contender = Callable[[Workload], Fitted]
-
-
-def fit_xgboost(workload: Workload, *, quantile_matrix: bool = False) -> Fitted:
-    import xgboost
-
-    start = time.perf_counter()
-    if quantile_matrix:
-        matrix = xgboost.QuantileDMatrix(workload.X, workload.y, nthread=THREADS)
-    else:
-        matrix = xgboost.DMatrix(workload.X, workload.y, nthread=THREADS)
-    parameters = {
-        "objective": "binary:logistic", "tree_method": "hist", "max_depth": DEPTH, "eta": LEARNING_RATE,
-        "nthread": THREADS,
-    }  # fmt: skip
-    booster = xgboost.train(parameters, matrix, workload.trees)
-    seconds = time.perf_counter() - start
-    return Fitted(seconds, lambda rows: booster.inplace_predict(rows, predict_type="margin"))
-
-
-def fit_pooled(workload: Workload) -> Fitted:
-    from hedgerow.engine.binning import BinMapper
-    from hedgerow.engine.boosting import BoostingParams, train
-    from hedgerow.engine.table import read_table
-
-    start = time.perf_counter()
-    table = read_table(workload.X)
-    mapper = BinMapper.fit(table, 256, n_threads=THREADS)
-    codes = mapper.transform(table, n_threads=THREADS)
-    params = BoostingParams(
-        n_iterations=workload.trees, learning_rate=LEARNING_RATE, max_depth=DEPTH, n_threads=THREADS
-    )
-    model = train(params, mapper, codes, workload.y).ensemble
-    seconds = time.perf_counter() - start
-    return Fitted(seconds, lambda rows: model.raw_scores(rows, n_threads=THREADS)[:, 0])
-
-
-POOLED: dict[str, Contender] = {
-    XGBOOST: fit_xgboost,
-    "xgboost, QuantileDMatrix": lambda workload: fit_xgboost(workload, quantile_matrix=True),
-    "pooled engine": fit_pooled,
-}
+def columns(X: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns dealt out to the parties in their order, about a third each."""
+    return dict(zip(PARTIES, np.array_split(X, len(PARTIES), axis=1), strict=True))
 
 
 def public_schema(workload: Workload) -> Any:
     from hedgerow.schema import Schema
 
-    names = [f"{party}.x{i}" for party, X in workload.columns(workload.X[:1]).items() for i in range(X.shape[1])]
+    names = [f"{party}.x{i}" for party, X in columns(workload.X[:1]).items() for i in range(X.shape[1])]
     return Schema.from_public(bounds=dict.fromkeys(names, (-BOUND, BOUND)))
 
 
@@ -178,9 +108,8 @@ def federated(
 
     def fit(workload: Workload) -> Fitted:
         from hedgerow.federation import Federation
-        from hedgerow.transport.emulate import Link
 
-        federation = Federation.vertical(workload.columns(workload.X), labels=(PARTIES[0], workload.y))
+        federation = Federation.vertical(columns(workload.X), labels=(PARTIES[0], workload.y))
         own = dict(options)
         if own.get("edges") == "public":
             own["schema"] = public_schema(workload)
@@ -188,27 +117,22 @@ def federated(
         run = federation.fit(
             protocol,
             n_estimators=workload.trees,
-            max_depth=DEPTH,
+            max_depth=workload.depth,
             learning_rate=LEARNING_RATE,
             n_jobs=threads or (THREADS if transport == "memory" else None),
             transport=transport,
-            link=Link(round_trip=ROUND_TRIP, bandwidth=BANDWIDTH) if wan else None,
+            link=slow_link() if wan else None,
             **own,
         )
-        about = {**traffic(run.traffic), "rounds": sum(run.rounds.values()), "wall": time.perf_counter() - start}
-        return Fitted(run.seconds, lambda rows: run.model.decision_function(workload.columns(rows)), about)
+        about = {**sent(run.traffic), "rounds": sum(run.rounds.values()), "wall": time.perf_counter() - start}
+        return Fitted(run.seconds, lambda rows: run.model.decision_function(columns(rows)), about)
 
     return fit
 
 
-def traffic(meters: Mapping[str, Any]) -> dict[str, int]:
+def sent(meters: Any) -> dict[str, int]:
     """What went over all links, and over that of the feature holder that had most to send and receive."""
-    totals = {party: meter["total"] for party, meter in meters.items()}
-    return {
-        "bytes": sum(total["bytes_sent"] for total in totals.values()),
-        "messages": sum(total["messages_sent"] for total in totals.values()),
-        "bytes of the busiest link": max(totals[p]["bytes_sent"] + totals[p]["bytes_received"] for p in PARTIES[1:]),
-    }
+    return traffic(meters, PARTIES[1:], BUSIEST)
 
 
 RR, NOISED = "vertical.bucket_rr", "vertical.noised_gradients"
@@ -221,37 +145,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bucket_rr, eps 4, no debias": (RR, AS_PAPER),
     "noised_gradients, eps 4": (NOISED, {"epsilon": 4.0, "delta": 1e-5}),
 }
-
-
-class Stalls:
-    """Notes while it is open, in seconds, when this process did not run at all: stopped from outside, or no core free.
-
-    Nothing is left out because of them; they are written beside the times, so that an odd one can be told from a slow
-    one. (Parties over gRPC are processes of their own, which this does not see.)
-    """
-
-    LONGEST = 0.5
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._closed = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        last = time.monotonic()
-        while not self._closed.wait(0.1):
-            now = time.monotonic()
-            if now - last > self.LONGEST:
-                self.seconds.append(round(now - last, 2))
-            last = now
-
-    def __enter__(self) -> list[float]:
-        self._watcher.start()
-        return self.seconds
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._watcher.join()
 
 
 # --- sections --------------------------------------------------------------------------------------------------------
@@ -274,24 +167,18 @@ def measure_workload(name: str, repetitions: int, *, quick: bool) -> list[Row]:
     for what, (protocol, options) in VARIANTS.items():
         if not quick or what == "bucket_rr, eps 4, debias":
             contenders[f"grpc, {what}"] = federated(protocol, "grpc", **options)
-    warm = Workload(workload.name, workload.X[:1000], workload.y[:1000], 2)
     for what, fit in contenders.items():  # compile, load libraries, touch memory
         if not what.startswith("grpc"):  # these compile in processes of their own, before they are timed
-            fit(warm)
-    seconds: dict[str, list[float]] = {what: [] for what in contenders}
+            fit(workload.small())
     aucs: dict[str, list[float]] = {what: [] for what in contenders}
-    about: dict[str, Any] = {}
     X_test, y_test = workload.held_out or (workload.X, workload.y)
-    with Stalls() as stalls:
-        for _ in range(repetitions):
-            for what, fit in contenders.items():
-                fitted = fit(workload)
-                seconds[what].append(fitted.seconds)
-                aucs[what].append(float(roc_auc_score(y_test, fitted.predict(X_test))))
-                about |= {what: fitted.about} if fitted.about else {}
-    row = Row(name, workload.title, {what: statistics.median(s) for what, s in seconds.items()})
+
+    def score(what: str, fitted: Fitted) -> None:
+        aucs[what].append(float(roc_auc_score(y_test, fitted.predict(X_test))))
+
+    measured = measure_in_turn(workload, contenders, repetitions, after=score)
+    row = Row(name, workload.title, measured.medians, extra=measured.extra())
     row.bars = {what: bar for what, bar in bars.items() if what in contenders}
-    row.extra = {"repetitions": repetitions, "seconds": seconds, "stalls": stalls, **about}
     row.extra["AUC"] = {what: statistics.mean(values) for what, values in aucs.items()}
     show(row)
     return [row]
@@ -333,7 +220,7 @@ def measure_wan(repetitions: int, *, quick: bool) -> list[Row]:
             n_pairs = 1 if what == slow else min(repetitions, 2) if transport == "grpc" else repetitions
             pairs = [(near(workload), far(workload)) for _ in range(n_pairs)]
         about = pairs[-1][1].about
-        alone = about["rounds"] * ROUND_TRIP + about["bytes of the busiest link"] * 8 / BANDWIDTH
+        alone = seconds_on_slow_link(about["rounds"], about[BUSIEST])
         without = statistics.median(one.seconds for one, _ in pairs)
         seconds = [other.seconds for _, other in pairs]
         measured = f"{transport}, {what}, link"
@@ -399,7 +286,7 @@ def measure_scale(repetitions: int, *, quick: bool) -> list[Row]:
     extra = {what: about for what, about in extra.items() if about}
     extra["bytes of the table"] = {
         party: int(X.nbytes) + (workload.y.nbytes if party == PARTIES[0] else 0)
-        for party, X in workload.columns(workload.X).items()
+        for party, X in columns(workload.X).items()
     }
     row = Row("scale", workload.title, values, extra={"repetitions": min(repetitions, 2), **extra})
     show(row)
@@ -413,15 +300,15 @@ def measure_scoring(repetitions: int, *, quick: bool) -> list[Row]:
     rows = np.ascontiguousarray(np.tile(trained.X, (n_rows // 20_000, 1)))
     from hedgerow.federation import Federation
 
-    federation = Federation.vertical(trained.columns(trained.X), labels=(PARTIES[0], trained.y))
-    boosting = {"n_estimators": trained.trees, "max_depth": DEPTH, "learning_rate": LEARNING_RATE}
+    federation = Federation.vertical(columns(trained.X), labels=(PARTIES[0], trained.y))
+    boosting = {"n_estimators": trained.trees, "max_depth": trained.depth, "learning_rate": LEARNING_RATE}
     model = federation.fit(RR, **boosting, **WITHOUT_NOISE).model
     booster = fit_xgboost(trained)
     start = time.perf_counter()
     booster.predict(rows)
     values = {XGBOOST: time.perf_counter() - start}
     extra: dict[str, Any] = {}
-    model.scoring(trained.columns(rows[:1000]))  # compile
+    model.scoring(columns(rows[:1000]))  # compile
     ways: dict[str, dict[str, Any]] = {
         "memory": {"n_jobs": THREADS},
         "memory, predict_epsilon 4": {"n_jobs": THREADS, "predict_epsilon": 4.0},
@@ -430,11 +317,11 @@ def measure_scoring(repetitions: int, *, quick: bool) -> list[Row]:
     for what, how in ways.items():
         times = []
         for _ in range(1 if what == "grpc" else min(repetitions, 3)):
-            scored = model.scoring(trained.columns(rows), **how)
+            scored = model.scoring(columns(rows), **how)
             times.append(scored.seconds)
         values[what] = statistics.median(times)
-        extra[what] = traffic(scored.traffic)
-    row = Row("scoring", f"{n_rows:,} x 15, {trained.trees} trees of {DEPTH} levels", values, extra=extra)
+        extra[what] = sent(scored.traffic)
+    row = Row("scoring", f"{n_rows:,} x 15, {trained.trees} trees of {trained.depth} levels", values, extra=extra)
     show(row)
     return [row]
 
@@ -449,53 +336,21 @@ SECTIONS: dict[str, Callable[..., list[Row]]] = {
 
 def show(row: Row) -> None:
     """A few lines per result, as it comes."""
-    stalls = f"  (this process stood still for {row.extra['stalls']} s)" if row.extra.get("stalls") else ""
-    print(f"{row.section:7s} {row.what}{stalls}", flush=True)
-    for name, value in row.values.items():
-        ratio = f"  x {row.ratios[name]:.2f}" if name in row.ratios else ""
-        bar = f"  bar {row.bars[name]:g}: {'met' if row.verdicts[name] else 'MISSED'}" if name in row.bars else ""
-        about = row.extra.get(name, {})
-        rounds = f"  {about['rounds']} rounds" if "rounds" in about else ""
-        sent = f"  {about['bytes'] / 1e6:.3f} MB" if about else ""
-        auc = f"  AUC {row.extra['AUC'][name]:.4f}" if name in row.extra.get("AUC", {}) else ""
-        peak = "".join(f"  {party} {peak / 1e6:.0f} MB" for party, peak in about.get("peak memory", {}).items())
-        print(f"        {name:46s} {value:9.4f}{ratio}{bar}{rounds}{sent}{auc}{peak}", flush=True)
+    show_row(row, _described, width=46)
     if "ratio to link alone" in row.extra:
         print(f"        to link alone x {row.extra['ratio to link alone']:.2f}", flush=True)
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    from hedgerow import __version__
-
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    packages = ("numpy", "numba", "xgboost-cpu", "grpcio", "cryptography", "scikit-learn")
-    return {
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "processor": models[0] if models else platform.processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "versions": {"hedgerow": __version__, **{name: importlib.metadata.version(name) for name in packages}},
-        "OMP_WAIT_POLICY": os.environ["OMP_WAIT_POLICY"],
-        "load before the run": round(os.getloadavg()[0], 1),
-    }
-
-
-def merged(path: Path, fresh: list[Row]) -> list[Row]:
-    """The rows of an earlier results file, with those of the sections that were run again replaced."""
-    old = json.loads(path.read_text())["results"] if path.is_file() else []
-    names = {f for f in Row.__dataclass_fields__ if f != "section"}
-    kept = [Row(row["section"], **{name: row[name] for name in names}) for row in old]
-    again = {row.section for row in fresh}
-    rows = [row for row in kept if row.section not in again] + fresh
-    return sorted(rows, key=lambda row: list(SECTIONS).index(row.section))
+def _described(row: Row, name: str) -> str:
+    about = row.extra.get(name, {})
+    rounds = f"  {about['rounds']} rounds" if "rounds" in about else ""
+    megabytes = f"  {about['bytes'] / 1e6:.3f} MB" if about else ""
+    peak = "".join(f"  {party} {peak / 1e6:.0f} MB" for party, peak in about.get("peak memory", {}).items())
+    return rounds + megabytes + auc_of(row, name) + peak
 
 
 def markdown(rows: list[Row], about: dict[str, Any]) -> str:
     """The page with all tables."""
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines = [
         "# Benchmarks of vertical.bucket_rr and vertical.noised_gradients",
         "",
@@ -505,8 +360,7 @@ def markdown(rows: list[Row], about: dict[str, Any]) -> str:
         "unless said. AUCs are means over the repetitions, each with noise of its own. Ratios are",
         "to pooled XGBoost (DMatrix and training, hist, 2 threads).",
         "",
-        f"Measured {about['date']} on {about['processor']}, {about['cores']} cores; Python {about['python']},",
-        f"{versions}; `OMP_WAIT_POLICY={about['OMP_WAIT_POLICY']}`.",
+        *measured_on(about),
         f"Load average before the run: {about['load before the run']}.",
         "",
         "## Bars",
@@ -527,9 +381,9 @@ def markdown(rows: list[Row], about: dict[str, Any]) -> str:
 def one_table(row: Row) -> list[str]:
     """Everything that was measured about one workload."""
     header = ["", "seconds", "ratio", "bar", "rounds", "MB"] + (["AUC"] if "AUC" in row.extra else [])
-    stalls = f" (the process stood still for {row.extra['stalls']} s)" if row.extra.get("stalls") else ""
+    stalls = f" (the {row.stood_still})" if row.stood_still else ""
     repeated = f", repeated {row.extra['repetitions']} times" if "repetitions" in row.extra else ""
-    lines = [f"{row.what}{repeated}{stalls}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    contenders = []
     for name, value in row.values.items():
         about = row.extra.get(name, {})
         cells = [
@@ -541,19 +395,17 @@ def one_table(row: Row) -> list[str]:
             f"{about['bytes'] / 1e6:.3f}" if about else "",
             *([f"{row.extra['AUC'][name]:.4f}"] if "AUC" in row.extra else []),
         ]
-        lines.append("| " + " | ".join(cells) + " |")
+        contenders.append(cells)
+    lines = [f"{row.what}{repeated}{stalls}", "", *table(header, contenders)]
     runs = {name: row.extra[name] for name in row.values if name in row.extra}
     memory = {name: about["peak memory"] for name, about in runs.items() if "peak memory" in about}
     if memory:
-        lines += [
-            "",
-            "| peak memory of the process, MB | " + " | ".join(PARTIES) + " |",
-            "|---|" + "---|" * len(PARTIES),
+        peaks = {"its table and labels alone": row.extra["bytes of the table"]} | memory
+        shown = [
+            [name, *(f"{peak[party] / 1e6:.0f}" if party in peak else "" for party in PARTIES)]
+            for name, peak in peaks.items()
         ]
-        tables = {"its table and labels alone": row.extra["bytes of the table"]}
-        for name, peaks in (tables | memory).items():
-            shown = [f"{peaks[party] / 1e6:.0f}" if party in peaks else "" for party in PARTIES]
-            lines.append(f"| {name} | " + " | ".join(shown) + " |")
+        lines += ["", *table(["peak memory of the process, MB", *PARTIES], shown)]
     return lines
 
 
@@ -561,7 +413,7 @@ def wan_table(rows: list[Row]) -> list[str]:
     """One line per run over the emulated link."""
     header = ["", "rounds", "MB of the busiest link", LINK_ALONE, "without link", "measured", "to link alone",
               "to link alone + without link"]  # fmt: skip
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines = []
     for row in rows:
         (measured,) = row.bars
         about = row.extra[measured]
@@ -569,20 +421,20 @@ def wan_table(rows: list[Row]) -> list[str]:
         cells = [
             row.what,
             f"{about['rounds']}",
-            f"{about['bytes of the busiest link'] / 1e6:.3f}",
+            f"{about[BUSIEST] / 1e6:.3f}",
             f"{row.values[LINK_ALONE]:.3f} s",
             f"{row.extra['seconds without link']:.3f} s",
             f"{row.values[measured]:.3f} s",
             f"{to_link:.2f} ({_verdict(met=to_link <= bar)})",
             f"{row.ratios[measured]:.2f} ({_verdict(met=row.verdicts[measured])})",
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        lines.append(cells)
+    return table(header, lines)
 
 
 def bars(rows: list[Row]) -> list[str]:
     """What we set ourselves, and whether it was reached."""
-    lines = ["| bar | measured | verdict |", "|---|---|---|"]
+    lines = []
     for row in (row for row in rows if row.section in WORKLOADS):
         for transport, bar in (("memory", BAR_MEMORY), ("grpc", BAR_GRPC)):
             found = {n: row.ratios[n] for n in row.bars if n.startswith(transport)}
@@ -591,7 +443,7 @@ def bars(rows: list[Row]) -> list[str]:
                 met = _verdict(
                     met=max(found.values()) <= bar, n_met=sum(r <= bar for r in found.values()), of=len(found)
                 )
-                lines.append(f"| {row.section}, {transport}: at most {bar:g} x XGBoost | {measured} | {met} |")
+                lines.append([f"{row.section}, {transport}: at most {bar:g} x XGBoost", measured, met])
     wan = [row for row in rows if row.section == "wan"]
     if wan:
         alone = [row.extra["ratio to link alone"] for row in wan]
@@ -602,8 +454,8 @@ def bars(rows: list[Row]) -> list[str]:
         }.items():
             n_met = sum(ratio <= BAR_WAN for ratio in found)
             met = _verdict(met=n_met == len(found), n_met=n_met, of=len(found))
-            lines.append(f"| WAN: at most {BAR_WAN:g} x ({what}) | {min(found):.2f} to {max(found):.2f} | {met} |")
-    return lines
+            lines.append([f"WAN: at most {BAR_WAN:g} x ({what})", f"{min(found):.2f} to {max(found):.2f}", met])
+    return table(["bar", "measured", "verdict"], lines)
 
 
 def _verdict(*, met: bool, n_met: int = 0, of: int = 0) -> str:
@@ -612,32 +464,21 @@ def _verdict(*, met: bool, n_met: int = 0, of: int = 0) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", metavar="section", help=f"some of {', '.join(SECTIONS)}; default all")
-    parser.add_argument("--repetitions", type=int, default=7)
+    parser = make_parser(__doc__, SECTIONS, repetitions=7)
     parser.add_argument("--quick", action="store_true", help="one repetition of the most important, smaller tables")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.sections if name not in SECTIONS]
-    if unknown:
-        parser.error(f"no section is called {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    wanted = chosen_sections(parser, arguments, list(SECTIONS))
     if arguments.quick and (arguments.json or arguments.markdown):
         parser.error("--quick is for a look; its figures are not written to files")
     repetitions = 1 if arguments.quick else arguments.repetitions
-    about = machine()
-    wanted = [name for name in SECTIONS if name in (arguments.sections or SECTIONS)]
+    about = machine() | {"load before the run": round(os.getloadavg()[0], 1)}
     rows = [row for name in wanted for row in SECTIONS[name](repetitions, quick=arguments.quick)]
     if arguments.json:
-        rows = merged(arguments.json, rows)
-        results = [{**asdict(row), "ratios": row.ratios, "verdicts": row.verdicts} for row in rows]
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"machine": about, "results": results}, indent=1) + "\n")
+        rows = merged(arguments.json, rows, Row, SECTIONS)
+        write_json(arguments.json, rows, about)
     print("", *bars(rows), sep="\n")
     if arguments.markdown:
-        old = arguments.markdown.read_text() if arguments.markdown.is_file() else ""
-        _, heading, explanation = old.partition(HOW_TO_READ)  # written by hand, kept
-        arguments.markdown.write_text(markdown(rows, about) + (f"\n{heading}{explanation}" if heading else ""))
+        write_markdown(arguments.markdown, markdown(rows, about))
 
 
 if __name__ == "__main__":

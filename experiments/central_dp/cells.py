@@ -1,24 +1,21 @@
 """One cell is one training and its measures. Cells are run one after the other; each leaves one JSON line.
 
-A line holds the cell and what came out of it, so a run that was interrupted goes on where it stopped, and the tables
-can be written at any time from what there is. To measure a table again, delete its file of results.
+To measure a table again, delete its file of results. How lines are kept: experiments/result_lines.py.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import json
-import time
-import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from experiments.central_dp.datasets import SplitKind, load, split
 from experiments.central_dp.methods import METHODS, Problem
 from experiments.central_dp.objective import measure
+from experiments.result_lines import as_line, key_of, now, read_lines, run_rest, unusual
 
 RESULTS = Path(__file__).parent / "results"
 SHOWN_SETTINGS = ("n_trees", "filtering", "leaf_clipping")
@@ -45,7 +42,7 @@ class Cell:
     @property
     def key(self) -> str:
         """The cell as text, the same for the same cell."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return key_of(self)
 
     @property
     def secret(self) -> bytes:
@@ -72,9 +69,15 @@ class Result:
     facts: dict[str, float] = field(default_factory=dict)
     when: str = ""
 
+    @property
+    def summary(self) -> str:
+        """For lines of progress."""
+        shown = " ".join(f"{name} {value:.4f}" for name, value in self.measures.items())
+        return f"{shown} ({self.seconds:.2f} s)"
+
     def to_line(self) -> str:
-        """One line of JSON, without what is as usual."""
-        return json.dumps({**_unusual(self), "cell": _unusual(self.cell)}, separators=(",", ":"))
+        """One line of JSON, without what is as usual; numbers that were measured, to six digits."""
+        return as_line({**{name: _rounded(v) for name, v in unusual(self).items()}, "cell": unusual(self.cell)})
 
     @classmethod
     def from_line(cls, line: str) -> Result:
@@ -84,17 +87,6 @@ class Result:
         cell["curve"] = tuple(cell.get("curve", ()))
         data["curve"] = {int(trees): measures for trees, measures in data.get("curve", {}).items()}
         return cls(cell=Cell(**cell), **data)
-
-
-def _unusual(thing: Any) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults; numbers that were measured, to six digits."""
-    out: dict[str, Any] = {}
-    for own in fields(thing):
-        value = getattr(thing, own.name)
-        usual = own.default_factory() if own.default_factory is not MISSING else own.default
-        if value != usual:
-            out[own.name] = value if isinstance(thing, Cell) else _rounded(value)
-    return out
 
 
 def _rounded(value: Any) -> Any:
@@ -119,55 +111,18 @@ def run_cell(cell: Cell) -> Result:
         outcome.seconds,
         {trees: measure(test.y, scores, bounds) for trees, scores in outcome.curve.items()},
         outcome.facts,
-        dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        now(),
     )
 
 
 def read_results(path: Path) -> list[Result]:
-    """All finished cells of one file; the last line may be half written, if the run was killed."""
-    if not path.is_file():
-        return []
-    found: dict[str, Result] = {}
-    for line in path.read_text().splitlines():
-        try:
-            result = Result.from_line(line)
-        except json.JSONDecodeError:
-            continue
-        found[result.cell.key] = result
-    return list(found.values())
+    """All finished cells of one file."""
+    return read_lines(path, Result.from_line)
 
 
 def run_cells(name: str, cells: Sequence[Cell], folder: Path) -> int:
     """Run those that have no result yet; the number of cells that failed, each reported and left out."""
-    path = folder / f"{name}.jsonl"
-    done = {result.cell.key for result in read_results(path)}
-    todo = [cell for cell in cells if cell.key not in done]
-    print(f"{name}: {len(cells)} cells, {len(cells) - len(todo)} of them finished before", flush=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    with path.open("a") as lines:
-        if lines.tell() and not path.read_text().endswith("\n"):
-            lines.write("\n")  # after a line that was cut off
-        for number, cell in _numbered(name, todo):
-            try:
-                result = run_cell(cell)
-            except Exception:  # noqa: BLE001 - one method that fails must not cost the night's other cells
-                failed += 1
-                print(f"{number} {cell}: FAILED\n{traceback.format_exc()}", flush=True)
-                continue
-            lines.write(result.to_line() + "\n")
-            lines.flush()
-            shown = " ".join(f"{name} {value:.4f}" for name, value in result.measures.items())
-            print(f"{number} {cell}: {shown} ({result.seconds:.2f} s)", flush=True)
-    return failed
-
-
-def _numbered(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, Cell]]:
-    """With how many there are and how long the rest may take."""
-    start = time.perf_counter()
-    for number, cell in enumerate(cells):
-        rest = (time.perf_counter() - start) / number * (len(cells) - number) / 60 if number else 0.0
-        yield f"[{name} {number + 1}/{len(cells)}, {rest:.0f} min left]", cell
+    return run_rest(folder / f"{name}.jsonl", cells, run_cell, Result.from_line)
 
 
 def grouped(results: Iterable[Result], *fields: str) -> dict[tuple[Any, ...], list[Result]]:

@@ -3,6 +3,8 @@
     job.py          what every vertical job says
     agreement.py    the first messages of every vertical run: do the tables fit together?
     parts.py        what training leaves behind: each party's own part of the model
+    serving.py, service_protocol.py   what scoring and explaining have in common
+    arrays_as_text.py                 their results inside a JSON document
     aligning/       before training: which rows do all parties hold?
     bucket_rr/, noised_gradients/   training
     scoring/        afterwards: predictions by all parties together

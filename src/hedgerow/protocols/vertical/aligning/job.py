@@ -11,6 +11,7 @@ import numpy as np
 from hedgerow.crypto.identifiers import Duplicates, IdRule
 from hedgerow.crypto.psi import BLOCK, way_round
 from hedgerow.errors import InvalidParameter
+from hedgerow.protocols.vertical.job import check_parties
 
 NAME = "vertical.aligning"
 SMALLEST_BLOCK = 256
@@ -32,10 +33,7 @@ class AligningJob:
     block: int = BLOCK  # points in a message
 
     def __post_init__(self) -> None:
-        if len(self.parties) < 2:
-            raise InvalidParameter(f"{NAME} needs at least 2 parties, got {len(self.parties)}")
-        if len(set(self.parties)) < len(self.parties) or not all(isinstance(p, str) and p for p in self.parties):
-            raise InvalidParameter(f"{NAME}: parties must have different names, got {list(self.parties)}")
+        check_parties(NAME, self.parties)
         if not self.comparer:
             object.__setattr__(self, "comparer", self.parties[0])
         if self.comparer not in self.parties:

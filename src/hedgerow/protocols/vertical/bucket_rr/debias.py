@@ -51,23 +51,25 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import LevelSplits, SplitRules
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.bucket_rr.shares import (
+from hedgerow.protocols.vertical.bucket_rr.soft_leaves import (
+    Question,
+    Walks,
+    add_scores,
+    finish_nodes,
+    number_leaves,
+    sum_leaves,
+)
+from hedgerow.protocols.vertical.bucket_rr.soft_rows import (
     WHOLE,
     Codes,
     Families,
     Level,
-    Question,
     Randomised,
-    Walks,
-    add_scores,
     divide_nodes,
-    find_splits,
-    finish_nodes,
-    number_leaves,
     plan_level,
     prior_of,
-    sum_leaves,
 )
+from hedgerow.protocols.vertical.bucket_rr.soft_splits import find_splits
 
 DOUBT = 3.0
 """What a split of a randomised column must gain before it counts, where codes tell next to nothing: a question that

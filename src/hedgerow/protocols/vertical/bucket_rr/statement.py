@@ -29,8 +29,10 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         _about_edges(job),
         *(_about_party(job, party, transfers.get(party)) for party in job.feature_holders),
         _about_debiasing(job),
-        f"{ASSUMED}{'; the noise holds against all others together' if job.is_noisy else ''}. "
-        f"Not covered: {'; '.join(_not_covered(job))}.",
+        (
+            f"{ASSUMED}{'; the noise holds against all others together' if job.is_noisy else ''}. "
+            f"Not covered: {'; '.join(_not_covered(job))}."
+        ),
     ]
     facts = {
         "protocol": NAME,

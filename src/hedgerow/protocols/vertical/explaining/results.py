@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats
+from hedgerow.protocols.vertical.arrays_as_text import as_text, from_text
 from hedgerow.protocols.vertical.explaining.job import CONTRIBUTIONS, IMPORTANCES
 
 
@@ -58,9 +58,9 @@ class Contributions:
             "what": CONTRIBUTIONS,
             "party": self.party,
             "columns": list(self.columns),
-            "values": _as_text(self.values),
+            "values": _written(self.values),
             "expected": None if self.expected is None else self.expected.tolist(),
-            "others": {party: _as_text(total) for party, total in self.others.items()},
+            "others": {party: _written(total) for party, total in self.others.items()},
         }
 
     @classmethod
@@ -69,9 +69,9 @@ class Contributions:
         return cls(
             data["party"],
             tuple(data["columns"]),
-            _from_text(data["values"]),
+            _read(data["values"]),
             None if data["expected"] is None else np.array(data["expected"], np.float64),
-            {party: _from_text(total) for party, total in data["others"].items()},
+            {party: _read(total) for party, total in data["others"].items()},
         )
 
 
@@ -80,10 +80,9 @@ def result_from_dict(data: Mapping[str, Any]) -> Importances | Contributions:
     return Importances.from_dict(data) if data["what"] == IMPORTANCES else Contributions.from_dict(data)
 
 
-def _as_text(array: Floats) -> dict[str, Any]:
-    text = base64.b64encode(np.ascontiguousarray(array, "<f8").tobytes()).decode("ascii")
-    return {"shape": list(array.shape), "float64": text}
+def _written(array: Floats) -> dict[str, Any]:
+    return {"shape": list(array.shape), "float64": as_text(array)}
 
 
-def _from_text(written: Mapping[str, Any]) -> Floats:
-    return np.frombuffer(base64.b64decode(written["float64"]), "<f8").reshape(written["shape"]).astype(np.float64)
+def _read(written: Mapping[str, Any]) -> Floats:
+    return from_text(written["float64"], written["shape"])

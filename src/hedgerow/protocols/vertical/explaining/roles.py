@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.table import Table
-from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import PATIENCE
@@ -25,7 +25,14 @@ from hedgerow.protocols.vertical.explaining.messages import (
     ReadyToExplain,
 )
 from hedgerow.protocols.vertical.explaining.results import Contributions, Importances
-from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, part_from_dict
+from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
+from hedgerow.protocols.vertical.serving import (
+    answers_of_all,
+    check_ready,
+    part_of_feature_holder,
+    part_of_label_holder,
+    rows_of,
+)
 
 BATCH_BYTES = 1 << 27
 """What the label holder calculates for a batch, 8 bytes per row, column and output, is at most this much."""
@@ -39,14 +46,12 @@ AHEAD = 2
 
 def feature_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
     """Learn what the own columns are worth."""
-    part, brought = _part_of(me.name, job, data)
-    if not isinstance(part, OwnerPart) or part.label_holder != job.label_holder:
-        raise InvalidInput(f"{me.name}: brings a part that is not one of a feature holder of {job.label_holder}")
+    part, brought = part_of_feature_holder(me.name, job, data)
     me.wait_longer(PATIENCE)
     if job.what == IMPORTANCES:
         me.send(job.label_holder, ReadyToExplain(0, part.run_id, part.n_handles))
         return _own_importances(me, job, part)
-    table = _read(part, part.features, brought.table)
+    table = rows_of(part, brought.table)
     me.send(job.label_holder, ReadyToExplain(table.n_rows, part.run_id, part.n_handles))
     return _own_contributions(me, job, part, part.codes(table, brought.n_threads))
 
@@ -113,14 +118,11 @@ def _contributions_to(me: Party, job: ExplainingJob, start: int, shape: tuple[in
 
 def label_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
     """Calculate for all, and tell each party what its own columns are worth."""
-    part, brought = _part_of(me.name, job, data)
-    if not isinstance(part, LabelHolderPart):
-        raise InvalidInput(f"{me.name}: brings the part of a feature holder, but holds the labels")
-    _check_parties(part, job)
+    part, brought = part_of_label_holder(me.name, job, data)
     if job.what == IMPORTANCES:
         _wait_for_all(me, job, part, 0)
         return _all_importances(me, job, part)
-    table = _read(part, part.own_features, brought.table)
+    table = rows_of(part, brought.table)
     _wait_for_all(me, job, part, table.n_rows)
     return _all_contributions(me, job, part, table, brought.n_threads)
 
@@ -150,7 +152,7 @@ def _all_contributions(
     expected = np.empty(0)
     for start in range(0, n_rows, batch_rows):
         stop = min(start + batch_rows, n_rows)
-        answers = {party: _answers(me, party, n, start, stop) for party, n in part.handles.items()}
+        answers = answers_of_all(part, start, stop, lambda party: me.recv(party, AnswersToExplain))
         codes = part.all_codes(own_codes[:, start:stop], answers)
         found = contributions(part.ensemble, codes, player_of_feature, n_threads)
         own[start:stop], expected = found[:, :n_own], found[0, -1].copy()
@@ -179,68 +181,10 @@ def _players(me: Party, part: LabelHolderPart) -> tuple[dict[str, tuple[int, int
     return ranges, np.concatenate(of_feature)
 
 
-def _answers(me: Party, party: str, n_handles: int, start: int, stop: int) -> Bytes:
-    """The answers of one party about some rows: uint8 [handles, rows]."""
-    if n_handles == 0:
-        return np.empty((0, stop - start), np.uint8)
-    message = me.recv(party, AnswersToExplain)
-    if message.first_row != start or message.bits.shape != (n_handles, (stop - start + 7) // 8):
-        raise ProtocolError(f"{party} sent answers about other rows or handles than those from row {start} on")
-    return np.unpackbits(message.bits, axis=1, count=stop - start)
-
-
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
-def _part_of(party: str, job: ExplainingJob, data: PartyData | None) -> tuple[Part, PartyData]:
-    """The party's own part of the right model."""
-    if data is None or data.part is None:
-        raise InvalidInput(f"{party}: brings no part of a model")
-    part = part_from_dict(data.part)
-    if part.party != party:
-        raise InvalidInput(f"{party}: brings the part of {part.party}")
-    if part.run_id != job.model_run_id:
-        raise InvalidInput(
-            f"{party}: its part is of another model, that of run {part.run_id!r}; "
-            f"to be explained is that of run {job.model_run_id!r}"
-        )
-    return part, data
-
-
-def _read(part: Part, features: Sequence[FeatureBins], table: Table) -> Table:
-    """The table with the columns and levels of the part; as it is, if it was read so already."""
-    as_needed = [(feature.name, feature.levels) for feature in features]
-    if [(column.name, column.levels) for column in table.columns] != as_needed:
-        table = part.read(table, part.party)
-    if table.n_rows == 0:
-        raise InvalidInput(f"{part.party}: brings no rows")
-    return table
-
-
-def _check_parties(part: LabelHolderPart, job: ExplainingJob) -> None:
-    handles: Mapping[str, int] = part.handles
-    absent = [party for party, n_handles in handles.items() if n_handles and party not in job.feature_holders]
-    unknown = [party for party in job.feature_holders if party not in handles]
-    if absent:
-        raise InvalidInput(f"{absent[0]}: the model asks about its columns, but it does not take part in explaining it")
-    if unknown:
-        raise InvalidInput(f"{unknown[0]}: took no part in the training of the model")
-
-
 def _wait_for_all(me: Party, job: ExplainingJob, part: LabelHolderPart, n_rows: int) -> None:
     """Nothing about the model is said before everybody's part and rows fit."""
     for party in job.feature_holders:
-        ready = me.recv(party, ReadyToExplain)
-        if ready.model_run_id != part.run_id or ready.n_handles != part.handles[party]:
-            raise InvalidInput(
-                f"{party}: its part is of another model: it is of run {ready.model_run_id!r} with {ready.n_handles} "
-                f"handles, that of {me.name} is of run {part.run_id!r} and has {part.handles[party]} of them"
-            )
-        if ready.n_rows != n_rows:
-            raise InvalidInput(
-                f"{party}: has {ready.n_rows} rows, but {me.name} has {n_rows}; the rows of all parties must be the "
-                "same ones in the same order"
-            )
+        check_ready(party, me.recv(party, ReadyToExplain), part, n_rows)
 
 
 def _names(features: Sequence[FeatureBins]) -> tuple[str, ...]:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
-from hedgerow.protocols.rehearsal import rehearse
-from hedgerow.protocols.vertical.parts import OwnerPart, divide
+from hedgerow.protocols.protocol import PartyData, Request, Statement
 from hedgerow.protocols.vertical.scoring.job import NAME, ScoringJob
 from hedgerow.protocols.vertical.scoring.roles import (
     Answered,
@@ -25,13 +17,13 @@ from hedgerow.protocols.vertical.scoring.roles import (
     result_from_dict,
 )
 from hedgerow.protocols.vertical.scoring.statement import statement
+from hedgerow.protocols.vertical.service_protocol import Service
 
 
-class Scoring(Protocol):
+class Scoring(Service):
     """Predictions by all parties of a vertical model together."""
 
     name = NAME
-    partition = "columns"
     options = frozenset({"predict_epsilon", "batch_rows"})
 
     def job(self, request: Request) -> ScoringJob:
@@ -42,18 +34,9 @@ class Scoring(Protocol):
         """A job that was written down with its `to_dict`."""
         return ScoringJob.from_dict(data)
 
-    def parties(self, job: ScoringJob) -> tuple[str, ...]:
-        """The label holder, who listens, then the feature holders."""
-        return (job.label_holder, *job.feature_holders)
-
     def play(self, me: Party, job: ScoringJob, data: PartyData | None) -> Scores | Answered:
         """One party's role."""
         return label_holder(me, job, data) if me.name == job.label_holder else feature_holder(me, job, data)
-
-    def rehearse(self, job: ScoringJob) -> None:
-        """The same job on a few made-up rows, with a made-up model of two parties."""
-        small = replace(job, parties=("a", "b"), label_holder="a", model_run_id="made up")
-        rehearse(self, small, _made_up())
 
     def result_from_dict(self, data: Mapping[str, Any]) -> Scores | Answered:
         """What `play` returned, after a way through JSON."""
@@ -62,51 +45,6 @@ class Scoring(Protocol):
     def statement(self, job: ScoringJob, meta: Mapping[str, Any]) -> Statement:
         """What holds, and what does not."""
         return statement(job, meta)
-
-
-def _made_up() -> dict[str, PartyData]:
-    """Two parties with a column of each kind, and a model with a split of each."""
-    rng = np.random.default_rng(0)
-    n_rows = 40
-    tables = {}
-    for party in ("a", "b"):
-        columns = (
-            Column(f"{party} wide", rng.normal(size=n_rows)),
-            Column(f"{party} narrow", rng.normal(size=n_rows).astype(np.float32)),
-            Column(f"{party} level", rng.integers(-1, 2, n_rows).astype(np.int32), ("x", "y")),
-        )
-        tables[party] = Table(columns, n_rows, tuple(column.name for column in columns), has_names=True)
-    features = [
-        FeatureBins(column.name, np.array([0.0]) if column.levels is None else None, column.levels)
-        for table in tables.values()
-        for column in table.columns
-    ]
-    trees = [_stump(j, by_levels=feature.is_categorical) for j, feature in enumerate(features)]
-    model = Ensemble(BinMapper(tuple(features)), "squared", [0.0], trees=trees)
-    asks, questions = divide(model, ["a"] * 3 + ["b"] * 3, "a", protocol=NAME, run_id="made up")
-    answers = OwnerPart("b", "a", NAME, "made up", tuple(features[3:]), questions["b"])
-    return {
-        "a": PartyData(tables["a"], part=asks.to_dict()),
-        "b": PartyData(tables["b"], part=answers.to_dict()),
-    }
-
-
-def _stump(feature: int, *, by_levels: bool) -> Tree:
-    left_levels = np.zeros((int(by_levels), 256), np.bool_)
-    left_levels[:, 0] = True
-    return Tree(
-        feature=np.array([feature, -1, -1]),
-        bin=np.array([-1 if by_levels else 0, -1, -1]),
-        threshold=np.array([np.nan if by_levels else 0.0, np.nan, np.nan]),
-        missing_left=np.zeros(3, np.bool_),
-        left=np.array([1, -1, -1]),
-        right=np.array([2, -1, -1]),
-        value=np.array([0.0, -1.0, 1.0]),
-        gain=np.array([1.0, 0.0, 0.0]),
-        cover=np.array([2.0, 1.0, 1.0]),
-        level_set=np.array([0 if by_levels else -1, -1, -1]),
-        left_levels=left_levels,
-    )
 
 
 PROTOCOL = Scoring()

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import Bytes, Floats
-from hedgerow.engine.table import Table
-from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.engine.dtypes import Floats
+from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import PATIENCE
-from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, part_from_dict
+from hedgerow.protocols.vertical.arrays_as_text import as_text, from_text
 from hedgerow.protocols.vertical.scoring.answering import Answering
 from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.protocols.vertical.scoring.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
+from hedgerow.protocols.vertical.serving import (
+    answers_of_all,
+    check_ready,
+    part_of_feature_holder,
+    part_of_label_holder,
+    rows_of,
+)
 
 BATCH_BYTES = 1 << 28
 """What the label holder lays out for a batch, one byte per row and column of its ensemble, is at most this much."""
@@ -41,15 +45,14 @@ class Scores:
         return {
             "kind": "scores",
             "shape": list(self.raw.shape),
-            "raw": base64.b64encode(np.ascontiguousarray(self.raw, "<f8").tobytes()).decode("ascii"),
+            "raw": as_text(self.raw),
             "handles": dict(self.handles),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Scores:
         """The inverse of `to_dict`."""
-        raw = np.frombuffer(base64.b64decode(data["raw"]), "<f8").reshape(data["shape"]).astype(np.float64)
-        return cls(raw, dict(data["handles"]))
+        return cls(from_text(data["raw"], data["shape"]), dict(data["handles"]))
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,8 @@ def result_from_dict(data: Mapping[str, Any]) -> Scores | Answered:
 
 def feature_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Answered:
     """Answer all own handles for all rows."""
-    part, brought = _part_of(me.name, job, data)
-    if not isinstance(part, OwnerPart) or part.label_holder != job.label_holder:
-        raise InvalidInput(f"{me.name}: brings a part that is not one of a feature holder of {job.label_holder}")
-    table = _read(part, part.features, brought.table)
+    part, brought = part_of_feature_holder(me.name, job, data)
+    table = rows_of(part, brought.table)
     me.wait_longer(PATIENCE)
     me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, part.n_handles))
     answering = Answering(part, job.predict_epsilon, brought.n_threads)
@@ -105,86 +106,26 @@ def feature_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Answer
 
 def label_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Scores:
     """Ask everybody once, and score batch by batch as the answers come."""
-    part, brought = _part_of(me.name, job, data)
-    if not isinstance(part, LabelHolderPart):
-        raise InvalidInput(f"{me.name}: brings the part of a feature holder, but holds the labels")
-    _check_parties(part, job)
-    table = _read(part, part.own_features, brought.table)
+    part, brought = part_of_label_holder(me.name, job, data)
+    table = rows_of(part, brought.table)
     n_rows = table.n_rows
     for party in job.feature_holders:
-        _check_ready(party, me.recv(party, ReadyToScore), part, n_rows)
+        check_ready(party, me.recv(party, ReadyToScore), part, n_rows)
     batch_rows = min(job.batch_rows, max(BATCH_BYTES // max(len(part.ensemble.features), 1), 1))
     me.send_all(job.feature_holders, AnswersWanted(n_rows, batch_rows, _as_sent(job.predict_epsilon)))
     codes = part.codes(table, brought.n_threads)  # while the others are busy with their answers
     raw = np.empty((n_rows, part.ensemble.n_outputs))
     for start in range(0, n_rows, batch_rows):
         stop = min(start + batch_rows, n_rows)
-        answers = {party: _answers(me, job, party, n, start, stop) for party, n in part.handles.items()}
+        answers = answers_of_all(part, start, stop, lambda party: _receive(me, job, party))
         raw[start:stop] = part.raw_scores(codes[:, start:stop], answers, brought.n_threads)
         me.report(stop, n_rows)
     return Scores(raw, dict(part.handles))
 
 
-def _answers(me: Party, job: ScoringJob, party: str, n_handles: int, start: int, stop: int) -> Bytes:
-    """The answers of one party about some rows: uint8 [handles, rows]."""
-    if n_handles == 0:
-        return np.empty((0, stop - start), np.uint8)
-    message: Answers | RandomisedAnswers
-    message = me.recv(party, Answers) if job.predict_epsilon is None else me.recv(party, RandomisedAnswers)
-    if message.first_row != start or message.bits.shape != (n_handles, (stop - start + 7) // 8):
-        raise ProtocolError(f"{party} sent answers about other rows or handles than those from row {start} on")
-    return np.unpackbits(message.bits, axis=1, count=stop - start)
+def _receive(me: Party, job: ScoringJob, party: str) -> Answers | RandomisedAnswers:
+    return me.recv(party, Answers) if job.predict_epsilon is None else me.recv(party, RandomisedAnswers)
 
 
 def _as_sent(epsilon: float | None) -> float:
     return math.inf if epsilon is None else epsilon
-
-
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
-def _part_of(party: str, job: ScoringJob, data: PartyData | None) -> tuple[Part, PartyData]:
-    """The party's own part of the right model."""
-    if data is None or data.part is None:
-        raise InvalidInput(f"{party}: brings no part of a model")
-    part = part_from_dict(data.part)
-    if part.party != party:
-        raise InvalidInput(f"{party}: brings the part of {part.party}")
-    if part.run_id != job.model_run_id:
-        raise InvalidInput(
-            f"{party}: its part is of another model, that of run {part.run_id!r}; "
-            f"to be scored with is that of run {job.model_run_id!r}"
-        )
-    return part, data
-
-
-def _read(part: Part, features: Sequence[FeatureBins], table: Table) -> Table:
-    """The table with the columns and levels of the part; as it is, if it was read so already."""
-    as_needed = [(feature.name, feature.levels) for feature in features]
-    if [(column.name, column.levels) for column in table.columns] == as_needed:
-        if table.n_rows == 0:
-            raise InvalidInput(f"{part.party}: brings no rows")
-        return table
-    return part.read(table, part.party)
-
-
-def _check_parties(part: LabelHolderPart, job: ScoringJob) -> None:
-    absent = [party for party, n_handles in part.handles.items() if n_handles and party not in job.feature_holders]
-    unknown = [party for party in job.feature_holders if party not in part.handles]
-    if absent:
-        raise InvalidInput(f"{absent[0]}: the model asks about its columns, but it does not take part in the scoring")
-    if unknown:
-        raise InvalidInput(f"{unknown[0]}: took no part in the training of the model")
-
-
-def _check_ready(party: str, ready: ReadyToScore, part: LabelHolderPart, n_rows: int) -> None:
-    if ready.model_run_id != part.run_id or ready.n_handles != part.handles[party]:
-        raise InvalidInput(
-            f"{party}: its part is of another model: it is of run {ready.model_run_id!r} with {ready.n_handles} "
-            f"handles, that of {part.party} is of run {part.run_id!r} and has {part.handles[party]} of them"
-        )
-    if ready.n_rows != n_rows:
-        raise InvalidInput(
-            f"{party}: has {ready.n_rows} rows, but {part.party} has {n_rows}; the rows of all parties must be the "
-            "same ones in the same order"
-        )
