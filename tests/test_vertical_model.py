@@ -14,6 +14,7 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import train
 from hedgerow.engine.table import read_table
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
+from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.runs import Run
 from hedgerow.transport.emulate import Link
 from hedgerow.vertical_model import VerticalModel
@@ -338,3 +339,40 @@ def test_noised_gradients_through_the_federation():
         noisy.model.export_xgboost("model.json")
     with pytest.raises(InvalidParameter, match="epsilon and delta"):
         fed.fit("vertical.noised_gradients", **trees)
+
+
+NUMBERS = {"bank": ["income", "debt"], "shop": ["basket"], "telco": ["calls"]}
+SHARED = {"n_estimators": 3, "max_depth": 3, "learning_rate": 0.3, "max_bins": 16}
+
+
+def test_secret_shares_through_the_federation():
+    """The trees of the pooled engine in memory and over mutual TLS; only masked words and winners on the wire."""
+    tables = {party: EVERYBODY[columns] for party, columns in NUMBERS.items()}
+    fed = Federation.vertical(tables, labels=("bank", REPAID))
+    runs = [fed.fit("vertical.secret_shared", transport=transport, **SHARED) for transport in ("memory", "grpc")]
+    scores = [fitted.model.decision_function(tables) for fitted in runs]
+    assert np.array_equal(*scores)
+    parts = runs[0].model.parts
+    features = (*parts["bank"].own_features, *parts["shop"].features, *parts["telco"].features)
+    mapper, table = (
+        BinMapper(features),
+        read_table(EVERYBODY[[name for names in NUMBERS.values() for name in names]], like=features),
+    )
+    params = Scales.of(runs[0].job, N).boosting(runs[0].job.for_labels(2, (0.0, 1.0)))
+    twin = train(params, mapper, mapper.transform(table), (REPAID == "yes").astype(float)).ensemble
+    assert np.array_equal(scores[0], twin.raw_scores(table)[:, 0])
+    assert runs[0].ledgers["dealer"].lines("learned", "shop")[0].message == "vertical.secret_shared.seed"
+    assert "Labels, gradients, sums, gains and values of columns were opened to nobody" in str(runs[0].statement())
+    assert "dealer" not in runs[0].model.parties
+    assert runs[0].rounds["training"] <= 26 * runs[0].meta["levels"]
+
+
+def test_secret_shares_refuse_what_they_cannot_do():
+    """Categories of others, a minimum weight, a dealer that is a party: the error names the parameter or the column."""
+    fed = Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID))
+    with pytest.raises(InvalidInput, match=r"shop: .*region"):
+        fed.fit("vertical.secret_shared", **SHARED)
+    with pytest.raises(InvalidParameter, match="min_child_weight must be 0"):
+        fed.fit("vertical.secret_shared", min_child_weight=5.0, **SHARED)
+    with pytest.raises(InvalidParameter, match="dealer must be a party of its own"):
+        fed.fit("vertical.secret_shared", dealer="shop", **SHARED)

@@ -89,7 +89,7 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    *central, plain, private, exact, buckets, gradients = told["protocols"]
+    *central, plain, private, exact, buckets, gradients, on_shares = told["protocols"]
     assert [entry["protocol"] for entry in central] == [
         "central.gaussian",
         "central.dpboost",
@@ -110,6 +110,9 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gradients["protocol"] == "vertical.noised_gradients"
     assert gradients["scores"]["test"]["auc"] > 0.85
     assert all(entry["parties"] == ["bank", "registry", "employer"] for entry in (exact, buckets, gradients))
+    assert on_shares["protocol"] == "vertical.secret_shared"
+    assert on_shares["scores"]["test"]["auc"] > 0.88
+    assert on_shares["parties"] == ["bank", "registry", "employer", "dealer"]
     assert told["alignment"]["common"] == 800
 
     monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people

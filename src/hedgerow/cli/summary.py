@@ -102,9 +102,9 @@ def print_dry_run(result: dict[str, Any]) -> None:
 def protocol_table(result: dict[str, Any], duration: Any) -> Table:
     """One row per way of training: how good, how long, how much was sent, what it is worth."""
     table = Table(box=None, pad_edge=False)
-    for name, justify in [("how", "left"), ("AUC", "right"), ("time", "right"), ("sent", "right"), ("rounds", "right")]:
+    for name, justify in [("how", "left"), ("AUC", "right"), ("time", "right"), ("MiB", "right"), ("rounds", "right")]:
         width = 26 if name == "how" else None  # the longest name of a protocol
-        table.add_column(name, justify=justify, no_wrap=name != "how", min_width=width)  # type: ignore[arg-type]  # one of rich's words
+        table.add_column(name, justify=justify, no_wrap=name != "how", width=width)  # type: ignore[arg-type]  # one of rich's words
     table.add_column("result")
     auc = result["scores"]["test"]["auc"]
     table.add_row("one table", f"{auc:.4f}", duration(result["seconds"]["fit"]), "", "", "not protected")
@@ -114,7 +114,7 @@ def protocol_table(result: dict[str, Any], duration: Any) -> Table:
             entry["title"],
             f"{entry['scores']['test']['auc']:.4f}",
             duration(entry["seconds"]),
-            f"{sum(entry['bytes_sent'].values()) / 2**20:.1f} MiB" if between_parties else "",
+            f"{sum(entry['bytes_sent'].values()) / 2**20:.1f}" if between_parties else "",
             f"{sum(entry['rounds'].values())}" if between_parties else "",
             entry["worth"],
         )

@@ -121,6 +121,12 @@ def _noised_gradients() -> Protocol:
     return PROTOCOL
 
 
+def _secret_shared() -> Protocol:
+    from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
 def _aligning() -> Protocol:
     from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
 
@@ -143,6 +149,7 @@ _TRAINING: dict[str, Callable[[], Protocol]] = {
     "horizontal.secure_sum": _secure_sum,
     "vertical.bucket_rr": _bucket_rr,
     "vertical.noised_gradients": _noised_gradients,
+    "vertical.secret_shared": _secret_shared,
 }
 _SERVICES: dict[str, Callable[[], Protocol]] = {
     "vertical.aligning": _aligning,

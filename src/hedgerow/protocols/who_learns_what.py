@@ -72,6 +72,7 @@ EXAMPLES = {
         Example("with epsilon=2 and delta=1e-5", options={"epsilon": 2.0, "delta": 1e-5}),
         Example("with per='message'", ("anna", "ben"), {"epsilon": 2.0, "delta": 1e-5, "per": "message"}),
     ),
+    "vertical.secret_shared": (Example("with three parties and a dealer"),),
     "vertical.aligning": (
         Example(
             "with three parties",

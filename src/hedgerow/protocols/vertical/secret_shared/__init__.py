@@ -1,0 +1,45 @@
+"""vertical.secret_shared: columns are split; trees grow on secret shares, and only the winners of nodes are opened.
+
+Roles. The label holder has labels and columns of its own. Feature holders have columns of the same rows. The dealer has
+no data: it deals correlated randomness (`crypto.dealing`), ahead of the others, and gets none of their messages but
+seeds and sizes. It knows every mask, so nothing that the others say to each other may pass through it.
+
+    1  feature holder -> label holder   ReadyToTrain     numbers of rows and columns
+       label holder -> feature holder   GoAhead          all tables fit together
+    2  feature holder -> label holder   ColumnShapes     bins of each column, and whether values are missing
+       label holder -> everybody        Sizes            rows; of each feature holder the number of possible splits
+       everybody -> dealer              Seed             32 random bytes, shared by the two
+    3  feature holder -> label holder   MaskedColumns    E = X - A: its one-hot bins under a mask, in blocks of rows
+    4  dealer -> everybody              Dealt            corrections for one step of a level, uniform by themselves
+    5  label holder -> feature holder   LevelInput       F = y - B: masked gradients of the rows of each left child,
+                                                         and which rows each node has, under one-bit masks
+    6  everybody but the dealer         MaskedWords      openings of masked words, one message per round: sums of all
+                                                         possible splits are lifted, gains compared in a tournament
+       everybody but the dealer         WinnerShare      shares of each node's winning handle, which all then know
+    7  winner -> label holder           WhichWay         masked sides of all rows, of which the label holder can read
+                                                         those of the node's rows; and a number for the question
+       label holder -> dealer           LevelDone        it may go on: it is never more than some levels ahead
+
+Steps 4 to 7 are repeated for every level of every tree, all nodes of a level together. A histogram X y is X F + E B +
+A B: the owner of X has the first term, the label holder the second, and the third is dealt to both as shares. Right
+children are differences of shares. The label holder knows the rows of every node in the end, so it finds the best split
+of its own columns, and whether stopping is better, in the clear, and enters that as one candidate; it comes first, and
+of equal candidates the first wins. Handles are drawn by the owner of a candidate, anew for each node: an opened handle
+names the owner of the winner, or the label holder, or stopping, and nothing else.
+
+The trees are those of the pooled engine with the same `gradient_bits`, with the label holder's columns first and then
+those of the feature holders in the order of the job. Two things differ. Where a column has no missing value in a node,
+later missing values go right (the engine sends them to the heavier side, which nobody knows here). And a gain of just
+`min_gain` is not enough.
+
+What each ends up knowing. Everybody but the dealer: the shape of each tree, and of each split whose column it is, the
+label holder's or which feature holder's. Feature holders: in addition which of their own splits won where, and how many
+possible splits each other one has. Label holder: in addition the trees with handles for foreign splits, leaf values,
+the rows of every node (hence which way each foreign split sends the rows of its node), which questions are asked more
+than once, and the number of bins of each foreign column and whether it has gaps. Dealer: the numbers of rows, bins and
+possible splits, and how fast it goes. Gradients, labels, sums, gains and values of columns are opened to nobody.
+
+Honest but curious parties. Any of them but the dealer may put together what they saw; feature holders together still
+lack the label holder's part of every sum, and label holder and some feature holders that of the others. The dealer must
+not work together with anybody.
+"""

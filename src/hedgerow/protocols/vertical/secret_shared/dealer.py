@@ -1,0 +1,119 @@
+"""The dealer: knows every mask and no data. It works ahead of the others, and hears nothing of what they open."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hedgerow.crypto.beaver import deal_private_product, rows_times
+from hedgerow.crypto.csprng import KEY_BYTES
+from hedgerow.crypto.dealing import Dealer, DealerStep, Label
+from hedgerow.crypto.lifting import deal_gains
+from hedgerow.crypto.shares import XOR8
+from hedgerow.crypto.tournament import deal_level
+from hedgerow.errors import ProtocolError
+from hedgerow.party import Party
+from hedgerow.protocols.vertical.agreement import PATIENCE
+from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.protocols.vertical.secret_shared.messages import Dealt, LevelDone, Seed, Sizes
+from hedgerow.protocols.vertical.secret_shared.scales import Scales
+from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
+
+AHEAD = 4
+"""Levels that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""
+
+
+def dealer(me: Party, job: SecretSharedJob) -> None:
+    """The dealer, from seeds to the last level of the last tree."""
+    me.wait_longer(PATIENCE)
+    shape = received_shape(me, job)
+    seeds = [_seed_of(me, party) for party in job.holders]
+    dealing = _Dealing(me, job, shape, seeds)
+    n_levels = job.boosting.n_iterations * job.depth
+    for number in range(n_levels):
+        if number >= AHEAD:
+            me.recv(job.label_holder, LevelDone)
+        dealing.deal(*divmod(number, job.depth))
+    for _ in range(min(AHEAD, n_levels)):
+        me.recv(job.label_holder, LevelDone)
+
+
+def received_shape(me: Party, job: SecretSharedJob) -> Shape:
+    """What the label holder says about sizes."""
+    sizes = me.recv(job.label_holder, Sizes)
+    n_others = (len(job.feature_holders),)
+    fits = sizes.bins.shape == sizes.candidates.shape == n_others and sizes.n_rows >= 1
+    if not fits or (sizes.bins < 1).any() or (sizes.candidates < 1).any():
+        raise ProtocolError(f"{job.label_holder} sent sizes that do not fit {n_others[0]} feature holders")
+    bins, candidates = tuple(sizes.bins.tolist()), tuple(sizes.candidates.tolist())
+    return Shape(sizes.n_rows, bins, candidates, Scales.of(job, sizes.n_rows))
+
+
+def _seed_of(me: Party, party: str) -> bytes:
+    seed = me.recv(party, Seed).seed
+    if len(seed) != KEY_BYTES:
+        raise ProtocolError(f"{party} sent a seed of {len(seed)} bytes, not of {KEY_BYTES}")
+    return seed
+
+
+class _Dealing:
+    """What is dealt at each level, in the order in which it is needed."""
+
+    def __init__(self, me: Party, job: SecretSharedJob, shape: Shape, seeds: list[bytes]) -> None:
+        self._me, self._job, self._shape = me, job, shape
+        self._seeds = seeds
+        self._others = range(1, shape.n_holders)
+        self._lanes: dict[str, Dealer] = {}
+        self._masks = self._masks_of_columns()
+
+    def _step(self, lane: str, label: Label) -> DealerStep:
+        if lane not in self._lanes:
+            self._lanes[lane] = Dealer(self._seeds, lane=lane)
+        return self._lanes[lane].step(label)
+
+    def _masks_of_columns(self) -> np.ndarray:
+        """A of all feature holders, one below the other."""
+        shape, sums = self._shape, self._shape.scales.sums
+        masks = np.empty((sum(shape.bins), shape.n_rows), sums.dtype)
+        step = self._step(COLUMNS, Label())
+        for place in self._others:
+            for rows in shape.row_blocks(place):
+                block = step.mask((shape.bins[place - 1], rows.stop - rows.start), sums, (place,))
+                masks[shape.bins_of(place), rows] = block
+        return masks
+
+    def deal(self, tree: int, level: int) -> None:
+        """One level of one tree."""
+        label = Label(tree=tree, level=level)
+        self._deal_histograms(label)
+        step = self._step(SPLITS, label)
+        bits = (self._shape.n_nodes(level), self._shape.bytes_of_bits)
+        deal_private_product(step, bits, XOR8, reader=0, others=self._others)
+        self._send(SPLITS, step)
+        for block in range(self._shape.n_blocks(level)):
+            self._deal_tournament(label, self._shape.lane(block))
+
+    def _deal_histograms(self, label: Label) -> None:
+        """The mask B of two vectors for each family to the label holder, and A B to it and each owner."""
+        shape, sums = self._shape, self._shape.scales.sums
+        step = self._step(HISTOGRAMS, label)
+        b = step.mask((2 * shape.n_families(label.level), shape.n_rows), sums, (0,))
+        products = rows_times(self._masks, b, sums, n_threads=self._job.boosting.n_threads)
+        for place in self._others:
+            step.share(np.ascontiguousarray(products[:, shape.bins_of(place)]), sums, (0, place))
+        self._send(HISTOGRAMS, step)
+
+    def _deal_tournament(self, label: Label, lane: str) -> None:
+        scales, plan = self._shape.scales, self._shape.plan(label.level)
+        step = self._step(lane, label)
+        deal_gains(step, plan.n_nodes * self._shape.n_candidates, scales.sums, scales.wide)
+        self._send(lane, step)
+        for place, level in enumerate(plan.levels(), start=1):
+            step = self._step(lane, label._replace(step=place))
+            deal_level(step, level, plan)
+            self._send(lane, step)
+
+    def _send(self, lane: str, step: DealerStep) -> None:
+        corrections, label = step.corrections(), step.label
+        for place, party in enumerate(self._job.holders):
+            mine = corrections.get(place, np.zeros(0, np.uint8))
+            self._me.send(party, Dealt(label.tree, label.level, lane, label.step, mine))

@@ -1,0 +1,207 @@
+"""A feature holder: columns but no labels. It ends with its own questions, not with trees or leaf values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hedgerow.crypto.beaver import PrivateMasks, answer_to_reader, hidden_input, take_as_other
+from hedgerow.crypto.ring import histogram, one_hot_minus
+from hedgerow.crypto.shares import XOR8, Array
+from hedgerow.crypto.tournament import secret_handles
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints
+from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.party import Party
+from hedgerow.protocols.memory import check_memory
+from hedgerow.protocols.protocol import PartyData
+from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.parts import OwnerPart, Questions
+from hedgerow.protocols.vertical.secret_shared.dealer import received_shape
+from hedgerow.protocols.vertical.secret_shared.hands import (
+    Mesh,
+    Supply,
+    as_bytes,
+    as_words,
+    children_of,
+    play_level,
+)
+from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.protocols.vertical.secret_shared.messages import ColumnShapes, LevelInput, MaskedColumns, WhichWay
+from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Cuts, Shape
+
+
+def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> OwnerPart:
+    """A feature holder, from its table to its part of the model."""
+    data = check_table(me.name, data)
+    columns = _Columns(me.name, job, data)
+    begin_as_feature_holder(me, job, data)
+    me.send(job.label_holder, ColumnShapes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8)))
+    shape = received_shape(me, job)
+    if shape.n_rows != columns.codes.shape[1]:
+        raise ProtocolError(f"{job.label_holder} speaks of {shape.n_rows} rows, not of {columns.codes.shape[1]}")
+    supply = Supply(me, job, shape)
+    _send_masked(me, job, shape, supply, columns)
+    growing = _Growing(me, job, shape, supply, columns, n_threads=data.n_threads)
+    for tree in range(job.boosting.n_iterations):
+        growing.grow(tree)
+    meta = {"privacy": None, "stamp": None, "disclosure": job.disclosure}
+    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, growing.questions(), meta)
+
+
+class _Columns:
+    """Its own columns, binned by itself."""
+
+    def __init__(self, party: str, job: SecretSharedJob, data: PartyData) -> None:
+        table, trees = data.table, job.boosting
+        for column in table.columns:
+            if column.levels is not None:
+                raise InvalidInput(
+                    f"{party}: column {column.name!r} has levels, whose order by gradient nobody may know here; make a "
+                    "column of 0 and 1 for each level"
+                )
+        check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
+        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        self.features = mapper.features
+        self.codes: Bytes = mapper.transform(table, data.n_threads)
+        self.n_bins = [feature.n_value_bins for feature in mapper.features]
+        self.gaps = [bool((codes == n).any()) for codes, n in zip(self.codes, self.n_bins, strict=True)]
+        self.n_codes = [n + gaps for n, gaps in zip(self.n_bins, self.gaps, strict=True)]
+        self.cuts = Cuts.of(self.n_bins, self.gaps)
+        if not len(self.cuts.bin):
+            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
+        within = [np.arange(n - 1) for n in self.n_codes]
+        self._column = np.repeat(np.arange(len(within)), [len(bins) for bins in within])
+        self._bin = np.concatenate(within)
+
+    def minus(self, masks: Array, rows: slice) -> Array:
+        """The one-hot matrix of some rows minus masks, written over them: [bins, rows]."""
+        start = 0
+        for codes, n in zip(self.codes, self.n_codes, strict=True):
+            if n > 1:
+                one_hot_minus(codes[None, rows], masks[start : start + n - 1], n)
+            start += n - 1
+        return masks
+
+    def histograms(self, vectors: Array, n_threads: int) -> Array:
+        """The one-hot matrix times vectors: [vectors, bins]."""
+        sums = histogram(self.codes, vectors, max(self.n_codes), n_threads=n_threads)
+        return np.ascontiguousarray(sums[:, self._column, self._bin])
+
+    def goes_left(self, cut: int) -> Bytes:
+        """Which rows a cut sends left, one bit each."""
+        column, last_bin = int(self.cuts.column[cut]), int(self.cuts.bin[cut])
+        codes = self.codes[column]
+        left = codes <= last_bin
+        if self.cuts.missing_left[cut]:
+            left |= codes == self.n_bins[column]
+        return np.packbits(left)
+
+
+def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: _Columns) -> None:
+    """E = X - A, block by block."""
+    sums, place = shape.scales.sums, job.holders.index(me.name)
+    if shape.bins[place - 1] != sum(columns.n_codes) - len(columns.n_codes):
+        raise ProtocolError(f"{job.label_holder} speaks of {shape.bins[place - 1]} bins of {me.name}, which has others")
+    step = supply.without_parcel(COLUMNS)
+    for rows in shape.row_blocks(place):
+        masks = step.mask((shape.bins[place - 1], rows.stop - rows.start), sums, (place,)).words
+        me.send(job.label_holder, MaskedColumns(as_bytes(columns.minus(masks, rows))))
+
+
+class _Growing:
+    """Takes part in growing trees of which it learns the shape and its own splits."""
+
+    def __init__(
+        self, me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: _Columns, *, n_threads: int
+    ) -> None:
+        self._me, self._job, self._shape, self._columns = me, job, shape, columns
+        self._place = job.holders.index(me.name)
+        self._supply, self._mesh = supply, Mesh(me, job)
+        self._n_threads = n_threads
+        self._asked: dict[tuple[int, int, bool], int] = {}
+
+    def grow(self, tree: int) -> None:
+        """One tree."""
+        parents: Array | None = None
+        for level in range(self._job.depth):
+            self._supply.begin(tree, level)
+            if parents is None or len(parents):
+                parents = self._grow_level(level, parents)
+            self._supply.finish()
+
+    def _grow_level(self, level: int, parents: Array | None) -> Array:
+        """All nodes of a level; shares of the histograms of those that split."""
+        shape, place = self._shape, self._place
+        n_nodes = 1 if parents is None else 2 * len(parents)
+        masks = take_as_other(
+            self._supply.step(SPLITS), (shape.n_nodes(level), shape.bytes_of_bits), XOR8, reader=0, me=place
+        )
+        made, members = self._receive_input(level, 1 if parents is None else len(parents), n_nodes)
+        histograms = made if parents is None else children_of(parents, made)
+        handles = secret_handles(self._me.rng, n_nodes, shape.first_handle(place), shape.candidates[place - 1])
+        won = self._play(level, histograms, handles)
+        owners = shape.owners(won)
+        nodes = np.flatnonzero(owners == place)
+        if len(nodes):
+            self._answer(nodes, np.argmax(handles[nodes] == won[nodes, None], axis=1), members, masks)
+        return histograms[owners >= 0]
+
+    def _receive_input(self, level: int, n_families: int, n_nodes: int) -> tuple[Array, Bytes]:
+        """Shares of histograms of left children, and the masked rows of all nodes."""
+        shape, sums, sender = self._shape, self._shape.scales.sums, self._job.label_holder
+        n_bins = shape.bins[self._place - 1]
+        dealt = self._supply.step(HISTOGRAMS).share((2 * shape.n_families(level), n_bins), sums, (0, self._place))
+        made = np.empty((2 * n_families, n_bins), sums.dtype)
+        rows = np.zeros(0, np.uint8)
+        for piece in shape.family_pieces(n_families):
+            message = self._me.recv(sender, LevelInput)
+            size = (piece.stop - piece.start, shape.n_rows)
+            vectors = as_words(sender, message.sums, sums.dtype, size)
+            made[piece] = self._columns.histograms(vectors, self._n_threads)
+            rows = message.rows if piece.start == 0 else rows
+        made += dealt.words[: len(made)]
+        members = as_words(sender, rows, np.dtype(np.uint8), (n_nodes, shape.bytes_of_bits))
+        return made.reshape(n_families, 2, n_bins), members
+
+    def _play(self, level: int, histograms: Array, handles: Array) -> Array:
+        """The winning handle of each node."""
+        shape, n_nodes = self._shape, len(histograms)
+        mine = shape.candidates_of(self._place)
+        left = np.zeros((2, n_nodes, shape.n_candidates), histograms.dtype)
+        left[:, :, mine] = np.moveaxis(self._columns.cuts.left(histograms), 1, 0)
+        right = np.subtract(0, left, dtype=left.dtype)
+        words = np.zeros((n_nodes, 1 + shape.n_candidates), np.uint32)
+        words[:, 1:][:, mine] = handles
+        nothing = np.zeros((n_nodes, shape.scales.wide.limbs), np.uint32)
+        return play_level(
+            self._supply,
+            self._mesh,
+            shape,
+            level,
+            (left[0], left[1], right[0], right[1]),
+            (nothing, nothing),
+            words,
+            is_first=False,
+        )
+
+    def _answer(self, nodes: Ints, cuts: Ints, members: Bytes, masks: PrivateMasks) -> None:
+        """Which way the rows of nodes go that this party won, so that only the label holder can read it."""
+        own = self._columns.cuts
+        questions = [(int(own.column[c]), int(own.bin[c]), bool(own.missing_left[c])) for c in cuts.tolist()]
+        handles = [self._asked.setdefault(question, len(self._asked)) for question in questions]
+        left = np.stack([self._columns.goes_left(cut) for cut in cuts.tolist()])
+        used = PrivateMasks(masks.mine[nodes], masks.z[nodes])
+        answers = answer_to_reader(members[nodes], left, used)
+        self._me.send(self._job.label_holder, WhichWay(np.array(handles, np.int32), hidden_input(left, used), answers))
+
+    def questions(self) -> Questions:
+        """All questions that were asked, by handle."""
+        if not self._asked:
+            return Questions.none()
+        column, last_bin, missing_left = zip(*self._asked, strict=True)
+        return Questions(
+            np.array(column, np.int32),
+            np.array(last_bin, np.int32),
+            np.array(missing_left, np.bool_),
+            np.zeros((len(column), MAX_BINS), np.bool_),
+        )

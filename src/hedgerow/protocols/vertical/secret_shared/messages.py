@@ -1,0 +1,112 @@
+"""The messages of vertical.secret_shared, in the order in which they are first sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hedgerow.ledger import Disclosure, Exact, Public, Result
+from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden(Disclosure):
+    """Uniformly random to the receiver: it lacks a part of the mask, and every mask is used once."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return "under a mask of which the receiver lacks a part"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShapes(Message, name="vertical.secret_shared.column_shapes", version=1):
+    """Feature holder to label holder: how many bins each column has."""
+
+    discloses = Exact("the number of bins of each column, and whether it has missing values")
+    n_bins: Int32s  # [columns] of values
+    has_missing: UInt8s  # [columns]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes(Message, name="vertical.secret_shared.sizes", version=1):
+    """Label holder to feature holders and dealer: how much is to be dealt and compared."""
+
+    discloses = Exact("the number of rows, and of each feature holder the numbers of bins and of possible splits")
+    n_rows: int
+    bins: Int64s  # [feature holders] rows of the masked matrix
+    candidates: Int64s  # [feature holders]
+
+
+@dataclass(frozen=True, slots=True)
+class Seed(Message, name="vertical.secret_shared.seed", version=1):
+    """Label holder or feature holder to dealer: random bytes from which the two make the same words."""
+
+    discloses = Exact("random bytes that say nothing about data, and that nobody else may know")
+    seed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedColumns(Message, name="vertical.secret_shared.masked_columns", version=1):
+    """Feature holder to label holder: which bin each value lies in, for a block of rows."""
+
+    discloses = Hidden("the bin of every value of the feature holder's columns")
+    words: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt(Message, name="vertical.secret_shared.dealt", version=1):
+    """Dealer to label holder or feature holder: what makes its words shares of what was dealt in one step."""
+
+    discloses = Hidden("products of masks, which say nothing about data")
+    tree: int
+    level: int
+    lane: str
+    step: int
+    corrections: UInt8s  # empty where the receiver's words are its shares already
+
+
+@dataclass(frozen=True, slots=True)
+class LevelInput(Message, name="vertical.secret_shared.level_input", version=1):
+    """Label holder to feature holders: gradients and hessians of some nodes' rows, and which rows nodes have.
+
+    A level may take several of these, if it is large.
+    """
+
+    discloses = Hidden("gradient and hessian of every row, and its node")
+    sums: UInt8s
+    rows: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedWords(Message, name="vertical.secret_shared.masked_words", version=1):
+    """Label holder or feature holder to each other: shares of masked words, which are opened so; one per round."""
+
+    discloses = Hidden("sums, gains and comparisons of possible splits")
+    words: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class WinnerShare(Message, name="vertical.secret_shared.winner_share", version=1):
+    """Label holder or feature holder to each other: shares of the handle of each node's winner, which is opened so."""
+
+    discloses = Result("of each node whose split won, or that it is a leaf")
+    words: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class WhichWay(Message, name="vertical.secret_shared.which_way", version=1):
+    """Feature holder to label holder: which way the rows go in nodes that I won, and a number for each question."""
+
+    discloses = Exact(
+        "which of the node's rows the split sends left (others are masked), and whether it was asked before"
+    )
+    handles: Int32s  # [nodes that it won]
+    hidden: UInt8s  # [nodes that it won, bytes] sides of all rows under one-bit masks
+    answers: UInt8s  # [nodes that it won, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelDone(Message, name="vertical.secret_shared.level_done", version=1):
+    """Label holder to dealer: one more level is over, or was not needed."""
+
+    discloses = Public("how far the training is")

@@ -1,0 +1,191 @@
+"""The shape of a training, which is public: what is dealt, compared and sent at each level follows from it.
+
+A tree is dealt for as if every node split. Nodes of a level are played in blocks of a few, each with randomness of its
+own lane, so that what was dealt for blocks without nodes can be thrown away. A block that is not full is filled up with
+nodes of no rows, which stop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hedgerow.crypto.compare import Circuit
+from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
+from hedgerow.engine.dtypes import Bools, Ints
+from hedgerow.protocols.vertical.secret_shared.scales import Scales
+
+BLOCK_NODES = 8
+MANY_CANDIDATES = 4096
+SMALL_GROUPS = (3, 4, 4)
+MESSAGE_BYTES = 16 << 20  # what is sent in several messages is cut into pieces of about this size
+
+STOP, LABEL_HOLDERS = 0, 1
+"""Handles: the node is a leaf; a split of the label holder's columns won. Those of feature holders come after."""
+
+COLUMNS, HISTOGRAMS, SPLITS = "columns", "histograms", "splits"
+"""Lanes of what is dealt; those of tournaments are `Shape.lane`."""
+
+
+class Cuts(NamedTuple):
+    """The possible splits of some columns, in the engine's order, as differences of running totals over all bins.
+
+    A column whose values are all there has a row in the one-hot matrix for each bin but the last; one with gaps has a
+    row for each bin, so that the missing ones are the rest. What goes left is then
+
+        missing right     bins 0..b                       = total up to b - total before the column
+        missing left      bins 0..b, and the missing ones = total up to b - total up to the column's end + all rows
+    """
+
+    column: Ints
+    bin: Ints
+    missing_left: Bools
+    upper: Ints  # places in running totals that begin with 0
+    lower: Ints
+
+    @classmethod
+    def of(cls, n_bins: Sequence[int], has_missing: Sequence[bool]) -> Cuts:
+        """Of columns with so many bins of values."""
+        found: list[tuple[int, int, bool, int, int]] = []
+        start = 0
+        for column, (bins, gaps) in enumerate(zip(n_bins, has_missing, strict=True)):
+            end = start + bins - (not gaps)
+            found += [(column, b, False, start + b + 1, start) for b in range(end - start)]
+            if gaps:
+                found += [(column, b, True, start + b + 1, end) for b in range(bins - 1)]
+            start = end
+        columns = np.array(found, np.int64).reshape(-1, 5).T
+        return cls(columns[0], columns[1], columns[2].astype(np.bool_), columns[3], columns[4])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Cuts], n_bins: Sequence[int]) -> Cuts:
+        """The cuts of several parties, one after the other; columns are numbered within each party."""
+        first = np.cumsum([0, *n_bins[:-1]])
+        upper = [cuts.upper + start for cuts, start in zip(parts, first, strict=True)]
+        lower = [cuts.lower + start for cuts, start in zip(parts, first, strict=True)]
+        return cls(
+            np.concatenate([cuts.column for cuts in parts]),
+            np.concatenate([cuts.bin for cuts in parts]),
+            np.concatenate([cuts.missing_left for cuts in parts]),
+            np.concatenate(upper),
+            np.concatenate(lower),
+        )
+
+    def left(self, histograms: np.ndarray) -> np.ndarray:
+        """What goes left without `all rows`, from histograms or shares of them: [..., cuts] from [..., bins]."""
+        totals = np.zeros((*histograms.shape[:-1], histograms.shape[-1] + 1), histograms.dtype)
+        np.cumsum(histograms, axis=-1, dtype=histograms.dtype, out=totals[..., 1:])
+        return np.asarray(totals[..., self.upper] - totals[..., self.lower])
+
+
+def masked_rows(n_bins: Sequence[int], has_missing: Sequence[bool]) -> int:
+    """Rows of the one-hot matrix of such columns."""
+    return sum(bins - (not gaps) for bins, gaps in zip(n_bins, has_missing, strict=True))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a training and the scales that follow."""
+
+    n_rows: int
+    bins: tuple[int, ...]  # of each feature holder: rows of its one-hot matrix
+    candidates: tuple[int, ...]  # of each feature holder
+    scales: Scales
+
+    @property
+    def n_holders(self) -> int:
+        """Parties with data."""
+        return 1 + len(self.bins)
+
+    @property
+    def n_candidates(self) -> int:
+        """Of all feature holders."""
+        return sum(self.candidates)
+
+    @property
+    def bytes_of_bits(self) -> int:
+        """Bytes for one bit per row."""
+        return -(-self.n_rows // 8)
+
+    def bins_of(self, place: int) -> slice:
+        """Where the bins of a feature holder (1, 2, ...) are among those of all."""
+        start = sum(self.bins[: place - 1])
+        return slice(start, start + self.bins[place - 1])
+
+    def candidates_of(self, place: int) -> slice:
+        """Where its candidates are among those of all feature holders."""
+        start = self._candidates_before(place)
+        return slice(start, start + self.candidates[place - 1])
+
+    def _candidates_before(self, place: int) -> int:
+        return sum(self.candidates[: place - 1])
+
+    def first_handle(self, place: int) -> int:
+        """Its first handle; it has as many as candidates."""
+        return LABEL_HOLDERS + 1 + self._candidates_before(place)
+
+    def owners(self, handles: np.ndarray) -> Ints:
+        """Who won: -1 for nobody (a leaf), 0 for the label holder, 1, 2, ... for feature holders."""
+        ends = np.cumsum([STOP + 1, 1, *self.candidates])
+        return np.asarray(np.searchsorted(ends, handles, side="right") - 1, np.int64)
+
+    def row_blocks(self, place: int) -> list[slice]:
+        """How a feature holder's masked matrix is cut into messages."""
+        step = max(1, MESSAGE_BYTES // (self.scales.sums.number_bytes * self.bins[place - 1]))
+        return [slice(a, min(a + step, self.n_rows)) for a in range(0, self.n_rows, step)]
+
+    # --- one level -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def n_nodes(level: int) -> int:
+        """Nodes at most."""
+        return 1 << level
+
+    @staticmethod
+    def n_families(level: int) -> int:
+        """Nodes whose histograms are made: the root, then left children."""
+        return 1 << max(level - 1, 0)
+
+    def family_pieces(self, n_families: int) -> list[slice]:
+        """How the vectors of a level, two for each family, are cut into messages."""
+        step = 2 * max(1, MESSAGE_BYTES // (2 * self.scales.sums.number_bytes * self.n_rows))
+        return [slice(a, min(a + step, 2 * n_families)) for a in range(0, 2 * n_families, step)]
+
+    def block_nodes(self, level: int) -> int:
+        """Nodes of a block."""
+        return min(BLOCK_NODES, self.n_nodes(level))
+
+    def n_blocks(self, level: int, n_nodes: int | None = None) -> int:
+        """Blocks for so many nodes, or for all that there can be."""
+        nodes = self.n_nodes(level) if n_nodes is None else n_nodes
+        return -(-nodes // self.block_nodes(level))
+
+    @staticmethod
+    def lane(block: int) -> str:
+        """The lane of a block's tournament."""
+        return f"tournament {block}"
+
+    def plan(self, level: int) -> Plan:
+        """The tournament of a block: fewest rounds that can be had, the first group as small as that allows.
+
+        With very many candidates bytes count for more than rounds: small groups first, another circuit.
+        """
+        n = 1 + self.n_candidates
+        groups, circuit = ((), Circuit()) if n <= MANY_CANDIDATES else (SMALL_GROUPS, Circuit(4, 4))
+        left, n_large = -(-n // math.prod(groups)), 1
+        while MAX_GROUP**n_large < left:
+            n_large += 1
+        first = max(2, -(-left // MAX_GROUP ** (n_large - 1)))
+        groups = (*groups, first, *[MAX_GROUP] * (n_large - 1))
+        lean: tuple[Select, ...] = ("lean",)
+        selects = (*lean * (len(groups) - 1), "table")
+        return Plan(self.block_nodes(level), n, self.scales.wide.limbs, groups, selects, circuit)
+
+    def n_parcels(self, level: int) -> int:
+        """Messages that the dealer sends to each party: histograms, splits, and the steps of each block."""
+        steps = 1 + sum(1 for _ in self.plan(level).levels())
+        return 2 + self.n_blocks(level) * steps
