@@ -361,7 +361,7 @@ def test_secret_shares_through_the_federation():
     params = Scales.of(runs[0].job, N).boosting(runs[0].job.for_labels(2, (0.0, 1.0)))
     twin = train(params, mapper, mapper.transform(table), (REPAID == "yes").astype(float)).ensemble
     assert np.array_equal(scores[0], twin.raw_scores(table)[:, 0])
-    assert runs[0].ledgers["dealer"].lines("learned", "shop")[0].message == "vertical.secret_shared.seed"
+    assert runs[0].ledgers["dealer"].lines("learned", "shop")[0].message == "vertical.on_shares.seed"
     assert "Labels, gradients, sums, gains and values of columns were opened to nobody" in str(runs[0].statement())
     assert "dealer" not in runs[0].model.parties
     assert runs[0].rounds["training"] <= 26 * runs[0].meta["levels"]

@@ -24,6 +24,7 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical import agreement
+from hedgerow.protocols.vertical.on_shares import messages as common
 from hedgerow.protocols.vertical.secret_shared import feature_holder, label_holder, messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
@@ -50,7 +51,7 @@ N_COMPLEMENTED = 24
 HOLDERS = ("anna", "ben", "carla")
 KINDS = {
     kind.NAME: kind
-    for module in (messages, agreement)
+    for module in (common, messages, agreement)
     for kind in vars(module).values()
     if getattr(kind, "NAME", None) and kind.__module__ == module.__name__
 }
@@ -157,7 +158,7 @@ def masked_bytes(record):
     for sender, message in received(record):
         kind = type(message)
         names = [field.name for field in fields(kind) if isinstance(getattr(message, field.name), np.ndarray)]
-        if not isinstance(kind.discloses, messages.Hidden):
+        if not isinstance(kind.discloses, common.Hidden):
             names = {messages.WinnerShare: ["words"], messages.WhichWay: ["hidden"]}.get(kind, [])
         for name in names:
             found.setdefault((sender, kind, name), []).append(getattr(message, name).reshape(-1))
@@ -186,9 +187,9 @@ def expected_of_dealer(receiver):
 
 def counting(receiver, kind, n_bytes):
     """Which bits are random: all, but for what the dealer's headings say and for filling of packed bits."""
-    if kind is messages.Dealt:
+    if kind is common.Dealt:
         return expected_of_dealer(receiver)[0]
-    if kind is messages.MaskedWords:
+    if kind is common.MaskedWords:
         shape, levels = shape_and_levels()
         rounds = [pieces for _, level in levels for pieces in list(rounds_of(shape, level))[:-1]]
         return np.concatenate([counting_bits(pieces) for pieces in rounds])
@@ -204,13 +205,13 @@ def test_what_is_masked_is_uniform_to_its_receiver(receiver):
     found = over_runs(group(receiver))
     kinds = {kind for _, kind, _ in found}
     from_label_holder = {messages.LevelInput} if receiver != "anna" else {messages.MaskedColumns, messages.WhichWay}
-    assert kinds == {messages.Dealt, messages.MaskedWords, messages.WinnerShare} | from_label_holder
+    assert kinds == {common.Dealt, common.MaskedWords, messages.WinnerShare} | from_label_holder
     for (sender, kind, name), words in found.items():
         mask = counting(receiver, kind, words.shape[1])
         assert len(mask) == 8 * words.shape[1], (sender, kind, name)
         assert unlike_uniform(words, mask) == [], (sender, kind, name)
         rest = np.unpackbits(words, axis=1, bitorder="little")[:, ~mask]
-        if kind is messages.Dealt:
+        if kind is common.Dealt:
             assert (np.packbits(rest, axis=1, bitorder="little") == expected_of_dealer(receiver)[1]).all()
         else:
             assert not rest.any()
@@ -244,7 +245,7 @@ def test_masks_that_are_too_short_are_found(monkeypatch):
         records = varied(receiver, 16, job=job)
         found = {key[1:]: unlike_uniform(words) for key, words in over_runs(records).items() if key[0] != "dealer"}
         assert all(found[name] for name in names)
-        lifts = [record.messages(messages.MaskedWords, "received", "carla")[0].words for record in records]
+        lifts = [record.messages(common.MaskedWords, "received", "carla")[0].words for record in records]
         assert "bits at place 3 of bytes are out of balance" in unlike_uniform(np.stack(lifts))
 
 
@@ -274,8 +275,8 @@ def openings(record, levels, *, with_bits=True):
             bits(f"sides {number} of {sender}", message.hidden)
         for number, message in enumerate(record.messages(messages.WinnerShare, "received", sender)):
             found.append(Opening(f"winner {number} of {sender}", message.words.view(np.uint32)))
-    sent = {name: record.messages(messages.MaskedWords, "received", name) for name in others}
-    sent["all"] = record.messages(messages.MaskedWords, "sent", others[0])
+    sent = {name: record.messages(common.MaskedWords, "received", name) for name in others}
+    sent["all"] = record.messages(common.MaskedWords, "sent", others[0])
     rounds = [(key, pieces) for key in levels for pieces in list(rounds_of(shape, key[1]))[:-1]]
     for number, (key, pieces) in enumerate(rounds):
         start = 0
@@ -385,7 +386,7 @@ def form(message):
 def in_clear(message):
     """What anybody can read in it: all of it but bytes under masks and shares."""
     covered = {messages.WinnerShare: {"words"}, messages.WhichWay: {"hidden", "answers"}}.get(type(message), set())
-    is_hidden = isinstance(message.discloses, messages.Hidden)
+    is_hidden = isinstance(message.discloses, common.Hidden)
     shown = {}
     for field in fields(message):
         value = getattr(message, field.name)
@@ -517,7 +518,7 @@ def test_labels_under_short_masks_look_different(monkeypatch):
     )
     assert unlike_each_other(some["anna", messages.LevelInput, "sums"], rest["anna", messages.LevelInput, "sums"])
     assert (
-        unlike_each_other(some["dealer", messages.Dealt, "corrections"], rest["dealer", messages.Dealt, "corrections"])
+        unlike_each_other(some["dealer", common.Dealt, "corrections"], rest["dealer", common.Dealt, "corrections"])
         == []
     )
 
@@ -533,17 +534,17 @@ def test_the_dealer_learns_sizes_and_how_fast_it_goes(forest):
     learned = {name: [line.message for line in books["dealer"].lines("learned", name)] for name in HOLDERS}
     n_levels = job.depth * job.boosting.n_iterations
     done = [messages.LevelDone.NAME] * n_levels
-    assert learned["anna"] == [messages.Sizes.NAME, messages.Seed.NAME, *done]
-    assert learned["ben"] == learned["carla"] == [messages.Seed.NAME]
+    assert learned["anna"] == [messages.Sizes.NAME, common.Seed.NAME, *done]
+    assert learned["ben"] == learned["carla"] == [common.Seed.NAME]
     for name in HOLDERS:
         assert [line.message for line in books[name].lines("disclosed", "dealer")] == learned[name]
-        assert any(line.message == messages.MaskedWords.NAME for line in books[name].lines("disclosed"))
+        assert any(line.message == common.MaskedWords.NAME for line in books[name].lines("disclosed"))
     record = real.records["dealer"]
-    seeds = {name: record.messages(messages.Seed, "received", name)[0].seed for name in HOLDERS}
+    seeds = {name: record.messages(common.Seed, "received", name)[0].seed for name in HOLDERS}
     assert seeds == {name: SecureRandom.from_seed(coins(name, 0)).bytes(32) for name in HOLDERS}
     alone = dealt_by_itself(job, record.messages(messages.Sizes, "received")[0], seeds)
     for name in HOLDERS:
-        dealt = record.messages(messages.Dealt, "sent", name)
+        dealt = record.messages(common.Dealt, "sent", name)
         assert [in_clear(message) for message in dealt] == [in_clear(message) for message in alone[name]]
         for one, other in zip(dealt, alone[name], strict=True):
             assert np.array_equal(one.corrections, other.corrections)

@@ -22,6 +22,7 @@ from hedgerow.ledger import reconcile
 from hedgerow.party import Party, root_cause
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.rehearsal import in_memory
+from hedgerow.protocols.vertical.on_shares import messages as common
 from hedgerow.protocols.vertical.parts import part_from_dict
 from hedgerow.protocols.vertical.secret_shared import messages, shape
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
@@ -342,9 +343,9 @@ def test_the_dealer_hears_nothing_but_seeds_and_sizes():
     for (receiver, sender), got in seen.items():
         kinds = {type(message) for message in got}
         if receiver == "dealer":
-            assert kinds <= {messages.Sizes, messages.Seed, messages.LevelDone}
+            assert kinds <= {messages.Sizes, common.Seed, messages.LevelDone}
         if sender == "dealer":
-            assert kinds == {messages.Dealt}
+            assert kinds == {common.Dealt}
 
 
 def test_feature_holders_get_no_rows_and_no_gradients():
@@ -479,12 +480,12 @@ def test_who_leaves_is_named(leaver):
             assert leaver in str(outcome.error)
 
 
-@pytest.mark.parametrize("kind", [messages.MaskedWords, messages.LevelInput, messages.WhichWay, messages.MaskedColumns])
+@pytest.mark.parametrize("kind", [common.MaskedWords, messages.LevelInput, messages.WhichWay, messages.MaskedColumns])
 def test_messages_of_a_wrong_size_are_refused(kind, monkeypatch):
     """Who sent it is named; nothing is made of half a message."""
     data = make_data(2)
     field = {messages.LevelInput: "sums", messages.WhichWay: "answers"}.get(kind, "words")
-    original = Party.send_all if kind in (messages.MaskedWords, messages.LevelInput) else Party.send
+    original = Party.send_all if kind in (common.MaskedWords, messages.LevelInput) else Party.send
 
     def shortened(party, to, message, **how):
         if isinstance(message, kind):

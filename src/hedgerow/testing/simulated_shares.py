@@ -20,25 +20,22 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.crypto.beaver import take_as_reader
-from hedgerow.crypto.csprng import SecureRandom
+from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.crypto.shares import SUM32, XOR8, Kind
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
-from hedgerow.protocols.vertical.secret_shared.hands import SEED_BYTES
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
-    Dealt,
     LevelDone,
     LevelInput,
     MaskedColumns,
-    MaskedWords,
-    Seed,
     Sizes,
     WhichWay,
     WinnerShare,
@@ -228,7 +225,7 @@ class DealerAlone(Alone):
     """A dealer that is given sizes and seeds."""
 
     def __init__(self, job: SecretSharedJob, sizes: Sizes, seeds: Mapping[str, bytes]) -> None:
-        super().__init__(job.dealer, SecureRandom.from_seed(bytes(SEED_BYTES)))
+        super().__init__(job.dealer, SecureRandom.from_seed(bytes(KEY_BYTES)))
         self._sizes, self._seeds = sizes, seeds
 
     def answer(self, sender: str, kind: type[Message]) -> Message:
@@ -271,11 +268,11 @@ class Simulated(Alone):
             _Played(tree, level, nodes) for tree, levels in enumerate(trees) for level, nodes in enumerate(levels)
         ]
         self._rounds = [pieces for played in self._played for pieces in list(rounds_of(self._shape, played.level))[:-1]]
-        seeds = {party: self._random.bytes(SEED_BYTES) for party in job.holders}
+        seeds = {party: self._random.bytes(KEY_BYTES) for party in job.holders}
         self._parcels = dealt_by_itself(job, leaked.sizes, seeds)[name]
         self._counts: dict[tuple[str, type[Message]], int] = {}
         self._own = SecureRandom.from_seed(coins)  # to know what the party will draw
-        self._seed = self._own.bytes(SEED_BYTES)
+        self._seed = self._own.bytes(KEY_BYTES)
         self.winners = [self._handles_of(played) for played in self._played]
         self._shares: dict[int, npt.NDArray[np.uint32]] = {}
 

@@ -6,7 +6,8 @@
     serving.py, service_protocol.py   what scoring and explaining have in common
     arrays_as_text.py                 their results inside a JSON document
     aligning/       before training: which rows do all parties hold?
-    bucket_rr/, noised_gradients/, secret_shared/   training
+    on_shares/      what protocols on secret shares have in common
+    bucket_rr/, noised_gradients/, secret_shared/, mp_fedxgb/   training
     joint_growth.py                   trees where every party sums its own columns
     scoring/        afterwards: predictions by all parties together
     explaining/     afterwards: importances and contributions, to each party those of its own columns

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from hedgerow.crypto.beaver import deal_private_product, rows_times
-from hedgerow.crypto.csprng import KEY_BYTES
-from hedgerow.crypto.dealing import Dealer, DealerStep, Label
+from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.lifting import deal_gains
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.vertical.agreement import PATIENCE
+from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.messages import Dealt, LevelDone, Seed, Sizes
+from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes
 from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
 
@@ -26,8 +26,7 @@ def dealer(me: Party, job: SecretSharedJob) -> None:
     """The dealer, from seeds to the last level of the last tree."""
     me.wait_longer(PATIENCE)
     shape = received_shape(me, job)
-    seeds = [_seed_of(me, party) for party in job.holders]
-    dealing = _Dealing(me, job, shape, seeds)
+    dealing = _Dealing(DealingOut(me, job.holders), job, shape)
     n_levels = job.boosting.n_iterations * job.depth
     for number in range(n_levels):
         if number >= AHEAD:
@@ -48,33 +47,19 @@ def received_shape(me: Party, job: SecretSharedJob) -> Shape:
     return Shape(sizes.n_rows, bins, candidates, Scales.of(job, sizes.n_rows))
 
 
-def _seed_of(me: Party, party: str) -> bytes:
-    seed = me.recv(party, Seed).seed
-    if len(seed) != KEY_BYTES:
-        raise ProtocolError(f"{party} sent a seed of {len(seed)} bytes, not of {KEY_BYTES}")
-    return seed
-
-
 class _Dealing:
     """What is dealt at each level, in the order in which it is needed."""
 
-    def __init__(self, me: Party, job: SecretSharedJob, shape: Shape, seeds: list[bytes]) -> None:
-        self._me, self._job, self._shape = me, job, shape
-        self._seeds = seeds
+    def __init__(self, out: DealingOut, job: SecretSharedJob, shape: Shape) -> None:
+        self._out, self._job, self._shape = out, job, shape
         self._others = range(1, shape.n_holders)
-        self._lanes: dict[str, Dealer] = {}
         self._masks = self._masks_of_columns()
-
-    def _step(self, lane: str, label: Label) -> DealerStep:
-        if lane not in self._lanes:
-            self._lanes[lane] = Dealer(self._seeds, lane=lane)
-        return self._lanes[lane].step(label)
 
     def _masks_of_columns(self) -> np.ndarray:
         """A of all feature holders, one below the other."""
         shape, sums = self._shape, self._shape.scales.sums
         masks = np.empty((sum(shape.bins), shape.n_rows), sums.dtype)
-        step = self._step(COLUMNS, Label())
+        step = self._out.step(COLUMNS, Label())
         for place in self._others:
             for rows in shape.row_blocks(place):
                 block = step.mask((shape.bins[place - 1], rows.stop - rows.start), sums, (place,))
@@ -85,35 +70,29 @@ class _Dealing:
         """One level of one tree."""
         label = Label(tree=tree, level=level)
         self._deal_histograms(label)
-        step = self._step(SPLITS, label)
+        step = self._out.step(SPLITS, label)
         bits = (self._shape.n_nodes(level), self._shape.bytes_of_bits)
         deal_private_product(step, bits, XOR8, reader=0, others=self._others)
-        self._send(SPLITS, step)
+        self._out.send(SPLITS, step)
         for block in range(self._shape.n_blocks(level)):
             self._deal_tournament(label, self._shape.lane(block))
 
     def _deal_histograms(self, label: Label) -> None:
         """The mask B of two vectors for each family to the label holder, and A B to it and each owner."""
         shape, sums = self._shape, self._shape.scales.sums
-        step = self._step(HISTOGRAMS, label)
+        step = self._out.step(HISTOGRAMS, label)
         b = step.mask((2 * shape.n_families(label.level), shape.n_rows), sums, (0,))
         products = rows_times(self._masks, b, sums, n_threads=self._job.boosting.n_threads)
         for place in self._others:
             step.share(np.ascontiguousarray(products[:, shape.bins_of(place)]), sums, (0, place))
-        self._send(HISTOGRAMS, step)
+        self._out.send(HISTOGRAMS, step)
 
     def _deal_tournament(self, label: Label, lane: str) -> None:
         scales, plan = self._shape.scales, self._shape.plan(label.level)
-        step = self._step(lane, label)
+        step = self._out.step(lane, label)
         deal_gains(step, plan.n_nodes * self._shape.n_candidates, scales.sums, scales.wide)
-        self._send(lane, step)
+        self._out.send(lane, step)
         for place, level in enumerate(plan.levels(), start=1):
-            step = self._step(lane, label._replace(step=place))
+            step = self._out.step(lane, label._replace(step=place))
             deal_level(step, level, plan)
-            self._send(lane, step)
-
-    def _send(self, lane: str, step: DealerStep) -> None:
-        corrections, label = step.corrections(), step.label
-        for place, party in enumerate(self._job.holders):
-            mine = corrections.get(place, np.zeros(0, np.uint8))
-            self._me.send(party, Dealt(label.tree, label.level, lane, label.step, mine))
+            self._out.send(lane, step)

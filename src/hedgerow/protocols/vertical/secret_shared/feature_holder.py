@@ -15,18 +15,19 @@ from hedgerow.party import Party
 from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
+from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import OwnerPart, Questions
 from hedgerow.protocols.vertical.secret_shared.dealer import received_shape
-from hedgerow.protocols.vertical.secret_shared.hands import (
-    Mesh,
-    Supply,
-    as_bytes,
-    as_words,
-    children_of,
-    play_level,
-)
+from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.messages import ColumnShapes, LevelInput, MaskedColumns, WhichWay
+from hedgerow.protocols.vertical.secret_shared.messages import (
+    ColumnShapes,
+    LevelInput,
+    MaskedColumns,
+    WhichWay,
+    WinnerShare,
+)
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Cuts, Shape
 
 
@@ -39,7 +40,7 @@ def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> O
     shape = received_shape(me, job)
     if shape.n_rows != columns.codes.shape[1]:
         raise ProtocolError(f"{job.label_holder} speaks of {shape.n_rows} rows, not of {columns.codes.shape[1]}")
-    supply = Supply(me, job, shape)
+    supply = Supply(me, job.dealer, job.holders)
     _send_masked(me, job, shape, supply, columns)
     growing = _Growing(me, job, shape, supply, columns, n_threads=data.n_threads)
     for tree in range(job.boosting.n_iterations):
@@ -116,7 +117,7 @@ class _Growing:
     ) -> None:
         self._me, self._job, self._shape, self._columns = me, job, shape, columns
         self._place = job.holders.index(me.name)
-        self._supply, self._mesh = supply, Mesh(me, job)
+        self._supply, self._mesh = supply, Mesh(me, job.holders, {HANDLE: WinnerShare})
         self._n_threads = n_threads
         self._asked: dict[tuple[int, int, bool], int] = {}
 
@@ -124,7 +125,7 @@ class _Growing:
         """One tree."""
         parents: Array | None = None
         for level in range(self._job.depth):
-            self._supply.begin(tree, level)
+            self._supply.begin(tree, level, self._shape.n_parcels(level))
             if parents is None or len(parents):
                 parents = self._grow_level(level, parents)
             self._supply.finish()

@@ -1,117 +1,22 @@
-"""What label holder and feature holders do alike: draw what was dealt, and open masked words to each other."""
+"""What label holder and feature holders do alike: play a level's tournament, and subtract histograms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from hedgerow.crypto.dealing import Hand, HandStep, Label
+from hedgerow.crypto.dealing import HandStep
 from hedgerow.crypto.lifting import gains
 from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
 from hedgerow.crypto.shares import SUM32, Array, Share
 from hedgerow.crypto.tournament import tournament
-from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
-from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.messages import Dealt, MaskedWords, Seed, WinnerShare
+from hedgerow.protocols.vertical.on_shares.mesh import Mesh
+from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
 
-SEED_BYTES = 32
-_HANDLE = "handle"
-
-Bytes = np.ndarray
-Parcel = tuple[str, int]  # lane and step
-
-
-class Supply:
-    """What the dealer sends to this party, level by level, and the words that it makes of its seed."""
-
-    def __init__(self, me: Party, job: SecretSharedJob, shape: Shape) -> None:
-        seed = me.rng.bytes(SEED_BYTES)
-        me.send(job.dealer, Seed(seed))
-        self._me, self._dealer, self._shape = me, job.dealer, shape
-        self._seed, self._place = seed, job.holders.index(me.name)
-        self._hands: dict[str, Hand] = {}
-        self._label = Label()
-        self._waiting: dict[Parcel, Bytes] = {}
-        self._left = 0  # parcels of this level that have not come yet
-        self._taken: list[HandStep] = []
-
-    def without_parcel(self, lane: str) -> HandStep:
-        """A step for masks alone, for which nothing is sent."""
-        return self._hand(lane).step(Label())
-
-    def begin(self, tree: int, level: int) -> None:
-        """What is taken from now on is for this level."""
-        self._label = Label(tree=tree, level=level)
-        self._left = self._shape.n_parcels(level)
-
-    def step(self, lane: str, step: int = 0) -> HandStep:
-        """The next step of a lane."""
-        while (lane, step) not in self._waiting:
-            self._receive()
-        corrections = self._waiting.pop((lane, step))
-        taken = self._hand(lane).step(self._label._replace(step=step), corrections if len(corrections) else None)
-        self._taken.append(taken)
-        return taken
-
-    def finish(self) -> None:
-        """The level is over: what was dealt for it and not used is thrown away."""
-        while self._left:
-            self._receive()
-        for step in self._taken:
-            step.finish()
-        self._waiting.clear()
-        self._taken.clear()
-
-    def _hand(self, lane: str) -> Hand:
-        if lane not in self._hands:
-            self._hands[lane] = Hand(self._seed, self._place, self._shape.n_holders, lane=lane)
-        return self._hands[lane]
-
-    def _receive(self) -> None:
-        if not self._left:
-            raise ProtocolError(f"{self._dealer} has not dealt all that is needed at {self._label}")
-        dealt = self._me.recv(self._dealer, Dealt)
-        if (dealt.tree, dealt.level) != (self._label.tree, self._label.level):
-            raise ProtocolError(
-                f"{self._dealer} dealt for tree {dealt.tree}, level {dealt.level}, when {self._label} had its turn"
-            )
-        self._waiting[dealt.lane, dealt.step] = dealt.corrections
-        self._left -= 1
-
-
-class Mesh:
-    """All parties with data, each of which sends one message to each other in every round."""
-
-    def __init__(self, me: Party, job: SecretSharedJob) -> None:
-        self._me, self._holders = me, job.holders
-        self._others = [party for party in job.holders if party != me.name]
-        self.rounds = 0
-
-    def talk(self, conversations: Sequence[Conversation[Array]]) -> list[Array]:
-        """Hold conversations side by side until they are over, all in the same messages; what each came to."""
-        while not conversations[0].is_over:
-            pieces = [conversation.send() for conversation in conversations]
-            ends = np.cumsum([len(piece) for piece in pieces])
-            last = conversations[0].parts[0].name == _HANDLE
-            sent = self._exchange(np.concatenate(pieces), WinnerShare if last else MaskedWords)
-            for conversation, end, piece in zip(conversations, ends.tolist(), pieces, strict=True):
-                conversation.receive([words[end - len(piece) : end] for words in sent])
-            self.rounds += 1
-        return [conversation.result for conversation in conversations]
-
-    def _exchange(self, words: Bytes, kind: type[MaskedWords | WinnerShare]) -> list[Bytes]:
-        """What all parties sent in this round, in their order."""
-        self._me.send_all(self._others, kind(words))
-        sent = []
-        for party in self._holders:
-            theirs = words if party == self._me.name else self._me.recv(party, kind).words
-            if theirs.shape != words.shape:
-                raise ProtocolError(f"{party} sent {theirs.shape} bytes in a round in which all send {words.shape}")
-            sent.append(theirs)
-        return sent
+HANDLE = "handle"
+"""The opening that is a result: each node's winner."""
 
 
 def contest(
@@ -139,7 +44,7 @@ def contest(
     winner = yield from tournament(
         lambda place: steps(place + 1), numerators, denominators, Share(handles, SUM32), plan, is_first=is_first
     )
-    return (yield from opened(Masked(_HANDLE, winner.words, SUM32)))
+    return (yield from opened(Masked(HANDLE, winner.words, SUM32)))
 
 
 def play_level(
@@ -194,17 +99,3 @@ def children_of(parents: Array, left: Array) -> Array:
     children[::2] = left
     np.subtract(parents, left, out=children[1::2])
     return children
-
-
-def as_bytes(words: Array) -> Bytes:
-    """The words as they are sent: little-endian bytes, flat."""
-    words = np.ascontiguousarray(words)
-    return (words if np.little_endian else words.byteswap()).reshape(-1).view(np.uint8)
-
-
-def as_words(sender: str, sent: Bytes, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
-    """The inverse of `as_bytes`; ProtocolError if there are too many or too few."""
-    if sent.shape != (int(np.prod(shape, dtype=np.int64)) * dtype.itemsize,):
-        raise ProtocolError(f"{sender} sent {sent.shape} bytes, which are not words of shape {shape}")
-    words = np.ascontiguousarray(sent).view(dtype).reshape(shape)
-    return words if np.little_endian else words.byteswap()

@@ -21,15 +21,10 @@ from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, packed_columns, theirs
+from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
+from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features, with_handles
-from hedgerow.protocols.vertical.secret_shared.hands import (
-    Mesh,
-    Supply,
-    as_bytes,
-    as_words,
-    children_of,
-    play_level,
-)
+from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
@@ -38,6 +33,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     MaskedColumns,
     Sizes,
     WhichWay,
+    WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.shape import (
@@ -60,7 +56,7 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
     mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
     begin_as_label_holder(me, job, data)
     shape, cuts = _agreed_shape(me, job, table.n_rows)
-    supply = Supply(me, job, shape)
+    supply = Supply(me, job.dealer, job.holders)
     hidden = _masked_columns(me, job, shape)
     own = _OwnRows(job, shape.scales, mapper, data, labels)
     forest = _Forest(me, job, shape, cuts, supply, hidden, own, n_threads=data.n_threads)
@@ -291,7 +287,7 @@ class _Forest:
         n_threads: int,
     ) -> None:
         self._me, self._job, self._shape, self._cuts = me, job, shape, cuts
-        self._supply, self._mesh = supply, Mesh(me, job)
+        self._supply, self._mesh = supply, Mesh(me, job.holders, {HANDLE: WinnerShare})
         self._hidden, self._own, self._n_threads = hidden, own, n_threads
         self._trees: list[Tree] = []
         self._foreign: list[list[Ints]] = []  # per tree and level: [foreign nodes, (place of the party, handle)]
@@ -310,7 +306,7 @@ class _Forest:
         self._foreign.append([])
         goes_on, parents = True, None
         for level in range(self._job.depth):
-            self._supply.begin(tree, level)
+            self._supply.begin(tree, level, self._shape.n_parcels(level))
             if goes_on:
                 goes_on, parents = self._grow_level(level, parents)
             self._supply.finish()

@@ -1,21 +1,12 @@
-"""The messages of vertical.secret_shared, in the order in which they are first sent."""
+"""The messages of vertical.secret_shared alone, in the order in which they are first sent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hedgerow.ledger import Disclosure, Exact, Public, Result
+from hedgerow.ledger import Exact, Public, Result
+from hedgerow.protocols.vertical.on_shares.messages import Hidden
 from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
-
-
-@dataclass(frozen=True, slots=True)
-class Hidden(Disclosure):
-    """Uniformly random to the receiver: it lacks a part of the mask, and every mask is used once."""
-
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "under a mask of which the receiver lacks a part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +29,11 @@ class Sizes(Message, name="vertical.secret_shared.sizes", version=1):
 
 
 @dataclass(frozen=True, slots=True)
-class Seed(Message, name="vertical.secret_shared.seed", version=1):
-    """Label holder or feature holder to dealer: random bytes from which the two make the same words."""
-
-    discloses = Exact("random bytes that say nothing about data, and that nobody else may know")
-    seed: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class MaskedColumns(Message, name="vertical.secret_shared.masked_columns", version=1):
     """Feature holder to label holder: which bin each value lies in, for a block of rows."""
 
     discloses = Hidden("the bin of every value of the feature holder's columns")
     words: UInt8s
-
-
-@dataclass(frozen=True, slots=True)
-class Dealt(Message, name="vertical.secret_shared.dealt", version=1):
-    """Dealer to label holder or feature holder: what makes its words shares of what was dealt in one step."""
-
-    discloses = Hidden("products of masks, which say nothing about data")
-    tree: int
-    level: int
-    lane: str
-    step: int
-    corrections: UInt8s  # empty where the receiver's words are its shares already
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +46,6 @@ class LevelInput(Message, name="vertical.secret_shared.level_input", version=1):
     discloses = Hidden("gradient and hessian of every row, and its node")
     sums: UInt8s
     rows: UInt8s
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedWords(Message, name="vertical.secret_shared.masked_words", version=1):
-    """Label holder or feature holder to each other: shares of masked words, which are opened so; one per round."""
-
-    discloses = Hidden("sums, gains and comparisons of possible splits")
-    words: UInt8s
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class SecretShared(Protocol):
     name = SecretSharedJob.NAME
     partition = "columns"
     options = frozenset({"dealer", "disclosure"})
-    shares = ("hedgerow.protocols.vertical.agreement",)
+    shares = ("hedgerow.protocols.vertical.agreement", "hedgerow.protocols.vertical.on_shares.messages")
 
     def job(self, request: Request) -> SecretSharedJob:
         """The job, with everything checked that can be checked without data.
