@@ -250,6 +250,7 @@ def test_bad_data_is_refused_in_a_sentence(case: str) -> None:
         ({"validation_fraction": 1.5}, "validation_fraction must be"),
         ({"n_jobs": 0}, "n_jobs must be"),
         ({"gradient_bits": 0.5}, "gradient_bits must be a whole number from -100 to 30"),
+        ({"missing_unseen": "left"}, "missing_unseen must be 'heavier' or 'right', got left"),
         ({"random_state": -1}, "random_state must be None, a whole number from 0 to"),
         ({"random_state": "lucky"}, "random_state must be"),
         ({"callbacks": [print]}, "callbacks must be objects with a method after_iteration"),

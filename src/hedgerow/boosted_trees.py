@@ -18,6 +18,7 @@ from hedgerow.engine.boosting import BoostingParams, EvalSet, TrainingResult, tr
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.export_xgboost import export_xgboost
+from hedgerow.engine.growth import MissingUnseen
 from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
@@ -75,6 +76,7 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     eval_metric: Any
     base_score: float | None
     gradient_bits: int | None
+    missing_unseen: MissingUnseen
     n_jobs: int | None
     verbose: int
     random_state: Any
@@ -363,6 +365,7 @@ def engine_params(model: BoostedTrees, columns: Sequence[tuple[str, bool]], **mo
         monotone=_monotone(model.monotonic_cst, columns),
         base_score=model.base_score,
         gradient_bits=model.gradient_bits,
+        missing_unseen=model.missing_unseen,
         tol=float(model.tol),
         **more,
     )

@@ -17,6 +17,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from hedgerow.boosted_trees import BoostedTrees, Path
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.growth import MissingUnseen
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.labels import encode_classes, encode_like, read_classes, read_targets
@@ -78,6 +79,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         eval_metric: Any = None,
         base_score: float | None = None,
         gradient_bits: int | None = None,
+        missing_unseen: MissingUnseen = "heavier",
         n_jobs: int | None = None,
         verbose: int = 0,
         random_state: Any = None,
@@ -105,6 +107,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         self.eval_metric = eval_metric
         self.base_score = base_score
         self.gradient_bits = gradient_bits
+        self.missing_unseen = missing_unseen
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
@@ -228,6 +231,7 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
         base_score: float | None = None,
         label_range: tuple[float, float] | None = None,
         gradient_bits: int | None = None,
+        missing_unseen: MissingUnseen = "heavier",
         n_jobs: int | None = None,
         verbose: int = 0,
         random_state: Any = None,
@@ -257,6 +261,7 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
         self.base_score = base_score
         self.label_range = label_range
         self.gradient_bits = gradient_bits
+        self.missing_unseen = missing_unseen
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state

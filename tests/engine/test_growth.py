@@ -124,6 +124,7 @@ def assert_scores_follow(nodes, rows, problem, output=0):
         min_child_weight=st.sampled_from([0.0, 0.3, 1.0, 5.0]),
         min_samples_leaf=st.sampled_from([1, 2, 10]),
         learning_rate=st.sampled_from([0.1, 1.0]),
+        missing_unseen=st.sampled_from(["heavier", "right"]),
     ),
 )
 def test_grown_tree_equals_naive_tree(seed, loss, weighted, n_threads, bundle, rules):
@@ -175,6 +176,31 @@ def test_histograms_in_batches_give_the_same_tree(monkeypatch):
     assert_scores_follow(nodes, rows, problem)
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_missing_values_that_no_row_had_go_where_they_are_told(loss):
+    """Nothing else changes: the same splits and values, and gaps that rows did have go where they gain more."""
+    problem = make_problem(8, n_rows=300, loss=loss)
+    rules = GrowthRules(max_depth=4, min_child_weight=0.0)
+    heavier, rows, _ = grow_both(problem, rules)
+    right, same_rows, nodes = grow_both(problem, dataclasses.replace(rules, missing_unseen="right"))
+    assert_same_tree(right, nodes, problem[0])
+    for name in ("feature", "bin", "left", "right", "value", "gain", "cover"):
+        np.testing.assert_array_equal(getattr(heavier, name), getattr(right, name))
+    np.testing.assert_array_equal(rows.scores, same_rows.scores)
+    seen = [
+        bool(node.split) and bool((problem[1][node.split.feature, node.rows] == _missing_code(problem, node)).any())
+        for node in nodes
+    ]
+    np.testing.assert_array_equal(heavier.missing_left[seen], right.missing_left[seen])
+    assert right.missing_left[seen].any()
+    assert not right.missing_left[np.logical_not(seen)].any()
+    assert heavier.missing_left[np.logical_not(seen)].any()
+
+
+def _missing_code(problem, node):
+    return problem[0][node.split.feature].n_value_bins
+
+
 def test_feature_without_values_is_never_split():
     """A column in which everything is missing has no cut."""
     features = [FeatureBins("x", np.array([0.5]), None), FeatureBins("void", np.empty(0), None)]
@@ -224,6 +250,7 @@ def test_column_sampling_uses_only_the_drawn_features():
         ("colsample_bytree", 0.0),
         ("colsample_bynode", 1.5),
         ("monotone", (2,)),
+        ("missing_unseen", "left"),
     ],
 )
 def test_rules_out_of_range_are_refused_by_name(name, value):

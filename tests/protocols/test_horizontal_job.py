@@ -82,7 +82,7 @@ def test_a_wrong_job_is_refused(fields, sentence):
 OTHER_VALUES = {
     "n_iterations": 7, "learning_rate": 0.2, "max_depth": 3, "max_leaves": 8, "l2": 2.0, "min_gain": 0.1,
     "min_child_weight": 2.0, "min_samples_leaf": 3, "colsample_bytree": 0.5, "colsample_bynode": 0.5, "monotone": (1,),
-    "base_score": 0.5, "gradient_bits": 10,
+    "base_score": 0.5, "gradient_bits": 10, "missing_unseen": "right",
 }  # fmt: skip
 
 
@@ -121,6 +121,7 @@ def test_how_many_owners_must_be_left(n_owners, fewest):
         {"dp": (2.0, 1e-6), "schema": SCHEMA, "honest_owners": 2},
         {"quantiles": "private", "schema": SCHEMA, "quantile_epsilon": 0.5, "quantile_delta": 1e-7, "min_owners": 2},
         {"double_masking": True},
+        {"boosting": BoostingParams(missing_unseen="right")},
     ],
     ids=str,
 )

@@ -67,6 +67,7 @@ def test_model_is_the_engines_on_pooled_rows(n_owners):
         {"min_gain": 0.5},
         {"base_score": 0.25},
         {"gradient_bits": 12},
+        {"missing_unseen": "right"},
         {"max_bins": 8},
         {"max_bins": 2},
         {"coordinator": "carla"},

@@ -149,6 +149,7 @@ def randomised_splits(case: Case, model: Ensemble) -> int:
         {"colsample_bytree": 0.6, "seed": 5},
         {"colsample_bynode": 0.5, "seed": 6},
         {"base_score": 0.25, "gradient_bits": 12},
+        {"missing_unseen": "right"},
     ],
     ids=str,
 )

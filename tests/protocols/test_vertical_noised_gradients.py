@@ -159,6 +159,7 @@ def test_equal_to_the_pooled_engine(n_parties, holder, task, per):
         {"max_depth": 1},
         {"min_child_weight": 1e6},  # no split at all
         {"gradient_bits": 8},
+        {"missing_unseen": "right"},
     ],
 )
 @pytest.mark.parametrize("per", ["tree", "message"])
@@ -473,13 +474,13 @@ def test_a_spare_column_changes_no_histogram():
     assert wider.words is plain.words
 
 
-def noisy_grower(rng, n_rows, sigma):
+def noisy_grower(rng, n_rows, sigma, *, gaps=1, **rules):
     """A noise-aware grower on two columns, one of them with levels, and some gaps."""
     features = (FeatureBins("x", np.arange(1.0, 6.0)), FeatureBins("kind", None, ("a", "b", "c", "d")))
-    codes = np.stack([rng.integers(0, 7, n_rows), rng.integers(0, 5, n_rows)]).astype(np.uint8)
+    codes = np.stack([rng.integers(0, 6 + gaps, n_rows), rng.integers(0, 4 + gaps, n_rows)]).astype(np.uint8)
     quantiser = Quantiser(2.0**8, 2.0**16)
     rows = JointRows(packed_columns(codes, features), np.zeros(n_rows), None, Loss("logistic"), np.zeros(1), quantiser)
-    rules = BoostingParams(l2=2.0, min_child_weight=3.0, max_depth=1).growth_rules()
+    rules = BoostingParams(l2=2.0, min_child_weight=3.0, max_depth=1, **rules).growth_rules()
     grower = NoiseAwareGrower(rows, rules, Loss("logistic"), quantiser, features, sigma=sigma)
     g = rng.normal(codes[0] - 3.0 + (codes[1] == 2), 0.5 + sigma) / 6.0
     h = rng.uniform(0.05, 0.25, n_rows)
@@ -537,6 +538,19 @@ def test_noise_aware_splits_and_leaves_by_hand(sigma):
             expected = -0.1 * g[side].sum() / (h[side].sum() + 2.0 + 2.0 * sigma * math.sqrt(side.sum()))
             assert tree.value[node] == pytest.approx(expected, rel=1e-5)
         assert np.array_equal(rows.scores[0], np.where(left, tree.value[1], tree.value[2]))
+
+
+def test_noise_aware_splits_send_unseen_missing_values_where_they_are_told():
+    """With most of the weight, or right; nothing else changes."""
+    found = {}
+    for unseen in ("heavier", "right"):
+        rng = np.random.default_rng(6)
+        growers = [noisy_grower(rng, 250, 0.01, gaps=0, missing_unseen=unseen)[0] for _ in range(8)]
+        found[unseen] = [grower.best() for grower in growers]
+    for heavier, right in zip(found["heavier"], found["right"], strict=True):
+        assert (heavier.feature[0], heavier.bin[0], heavier.gain[0]) == (right.feature[0], right.bin[0], right.gain[0])
+        assert not right.missing_left[0]
+    assert any(heavier.missing_left[0] for heavier in found["heavier"])
 
 
 def test_winners_ties_and_room():

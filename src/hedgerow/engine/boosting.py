@@ -12,7 +12,7 @@ import numpy as np
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import SCORE, Bytes, Floats, Scores
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.growth import GrowthRules, TreeGrower
+from hedgerow.engine.growth import GrowthRules, MissingUnseen, TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser, weight_total
 from hedgerow.engine.metrics import Metric, find_metric
 from hedgerow.engine.rows import Rows
@@ -49,6 +49,7 @@ class BoostingParams:
     n_threads: int = 1
     early_stopping_rounds: int | None = None
     tol: float = 0.0
+    missing_unseen: MissingUnseen = "heavier"
 
     def __post_init__(self) -> None:
         self.growth_rules()
@@ -83,6 +84,7 @@ class BoostingParams:
             colsample_bytree=self.colsample_bytree,
             colsample_bynode=self.colsample_bynode,
             monotone=self.monotone,
+            missing_unseen=self.missing_unseen,
         )
 
     def loss_for(self, labels: Floats) -> Loss:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
@@ -31,6 +31,9 @@ HISTOGRAM_BYTES = 512 * 2**20  # histograms kept for subtraction; beyond it node
 CELLS_WORTH_A_THREAD = 30_000  # cells to evaluate below which waking another thread does not pay
 DEEPEST = 64
 
+MissingUnseen = Literal["heavier", "right"]
+"""Where missing values go, and levels, that no row of a split's node had: with most of the weight, or right."""
+
 
 @dataclass(frozen=True, slots=True)
 class GrowthRules:
@@ -46,6 +49,7 @@ class GrowthRules:
     colsample_bytree: float = 1.0
     colsample_bynode: float = 1.0
     monotone: tuple[int, ...] | None = None
+    missing_unseen: MissingUnseen = "heavier"
 
     def __post_init__(self) -> None:
         _require(
@@ -73,6 +77,8 @@ class GrowthRules:
             "made of -1, 0 and 1",
             self.monotone,
         )
+        known = get_args(MissingUnseen)
+        _require(self.missing_unseen in known, "missing_unseen", " or ".join(map(repr, known)), self.missing_unseen)
 
 
 def _require(holds: bool, name: str, what: str, value: object) -> None:
@@ -125,7 +131,8 @@ def split_rules(rules: GrowthRules, loss: Loss, quantiser: Quantiser, *, weighte
         min_samples = 0
     elif not weighted and min_child_weight >= min_samples * (loss.hessian_bound + hessian_unit):
         min_samples = 0  # each row brings at most hessian_bound, so that much weight takes enough rows
-    return SplitRules(gradient_unit, hessian_unit, rules.l2, min_child_weight, min_samples)
+    unseen_right = rules.missing_unseen == "right"
+    return SplitRules(gradient_unit, hessian_unit, rules.l2, min_child_weight, min_samples, unseen_right)
 
 
 class TreeGrower:

@@ -35,6 +35,7 @@ class SplitRules(NamedTuple):
     l2: float
     min_child_weight: float
     min_samples_leaf: int  # 0 when the counts are not needed
+    unseen_right: bool  # where nobody in a node is missing, later missing values go right, not to the heavier side
 
 
 class LevelSplits(NamedTuple):
@@ -268,7 +269,7 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
     # Arrays are taken out of their tuples once: each access costs a reference count, and the loop is short.
     n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = layout
     sum_buffer, count_buffer, prefix, prefix_signed, prefix_unsigned, count_prefix, order, gain_buffer = scratch
-    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf = rules
+    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, unseen_right = rules
     gradient = np.float64(gradient_of(total)) * gradient_unit
     hessian = np.float64(hessian_of(total)) * hessian_unit
     best_gain = np.zeros(1, np.float64)
@@ -321,9 +322,9 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
             if cut >= 0:
                 best_gain[0] = gains[cut]
                 best_feature, best_cut, best_left = feature, cut, prefix[cut]
-                # Where nobody is missing, later missing values go where most of the weight went.
-                heavier_left = 2 * hessian_of(prefix[cut]) >= hessian_of(total)
-                best_missing_left = missing_left == 1 if has_missing else bool(heavier_left)
+                # Where nobody is missing, later missing values go where most of the weight went, or right.
+                unseen_left = not unseen_right and 2 * hessian_of(prefix[cut]) >= hessian_of(total)
+                best_missing_left = missing_left == 1 if has_missing else bool(unseen_left)
 
     splits.gain[node] = best_gain[0]
     splits.feature[node] = best_feature

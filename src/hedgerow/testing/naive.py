@@ -220,7 +220,8 @@ def best_split(
                 gain = _gain(gl, hl, g, h, l2, rules, direction, bounds)
                 if gain is None or gain <= 0 or (best is not None and gain <= best.gain):
                     continue
-                goes = missing_left if has_missing else 2 * lh >= total_h
+                unseen_left = rules.missing_unseen == "heavier" and 2 * lh >= total_h
+                goes = missing_left if has_missing else unseen_left
                 absent = [c for c in range(n_bins) if feature.levels is not None and c not in order]
                 codes_left = {*order[: cut + 1], *(absent if goes else []), *([n_bins] if goes else [])}
                 bin_ = cut if feature.levels is None else -1

@@ -173,7 +173,9 @@ class NaiveShares:
                 left[n_bins] = missing_left
                 share = inside @ left[: inside.shape[1]].astype(np.float64)
                 gain = self.gain(share, g, h) - (self.doubt[feature] if feature in self.tables else 0.0)
-                to_left = missing_left if may_miss else bool(2 * (share @ h) >= h.sum() * (1 - 1e-12))
+                heavier_left = bool(2 * (share @ h) >= h.sum() * (1 - 1e-12))
+                unseen_left = self.params.missing_unseen == "heavier" and heavier_left
+                to_left = missing_left if may_miss else unseen_left
                 if bins.levels is None:
                     left = np.arange(256) <= order[cut]
                 else:

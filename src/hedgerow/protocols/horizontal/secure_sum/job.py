@@ -33,6 +33,7 @@ NOT_WITH_DP = {
     "monotone": "monotonic_cst",
     "base_score": "base_score",
     "gradient_bits": "gradient_bits",
+    "missing_unseen": "missing_unseen",
 }
 """Parameters of trees that the private recipe does not ask for -> their names outside."""
 

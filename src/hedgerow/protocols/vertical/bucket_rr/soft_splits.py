@@ -162,8 +162,8 @@ def scan_randomised(
         if gain > splits.gain[node]:
             splits.gain[node] = gain
             splits.feature[node] = feature
-            # Where nobody is missing, later missing values go where most of the weight went.
-            to_left = missing_left == 1 if may_miss else heavier_left
+            # Where nobody is missing, later missing values go where most of the weight went, or right.
+            to_left = missing_left == 1 if may_miss else heavier_left and not rules.unseen_right
             write_split(node, n_present, cut, n_bins, to_left, layout.is_categorical[feature], bench, splits)
 
 

@@ -123,7 +123,7 @@ def evaluate_noisy_node(
     splits: LevelSplits,  # out, row `node`
 ) -> None:
     """Scan every feature of one node and write down the best admissible split; ties as in the engine."""
-    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf = rules
+    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, unseen_right = rules
     n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = layout
     gradient = np.float64(gradient_of(total)) * gradient_unit
     hessian = np.float64(hessian_of(total)) * hessian_unit
@@ -164,8 +164,8 @@ def evaluate_noisy_node(
                     gain = _score(gl, hl, l2, noise_left) + _score(gr, hr, l2, noise_right) - parent
                 if gain > best_gain:
                     best_gain, best_feature, best_cut = gain, feature, cut
-                    heavier_left = 2 * hessian_of(left) >= hessian_of(total)
-                    best_missing_left = missing_left == 1 if has_missing else bool(heavier_left)
+                    unseen_left = not unseen_right and 2 * hessian_of(left) >= hessian_of(total)
+                    best_missing_left = missing_left == 1 if has_missing else bool(unseen_left)
     splits.gain[node] = best_gain
     splits.feature[node] = best_feature
     splits.bin[node] = best_cut
