@@ -25,7 +25,8 @@ from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical import agreement
 from hedgerow.protocols.vertical.on_shares import messages as common
-from hedgerow.protocols.vertical.secret_shared import feature_holder, label_holder, messages
+from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
+from hedgerow.protocols.vertical.secret_shared import label_holder, messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.testing.openings import Opening, repeated_masks
@@ -220,7 +221,7 @@ def test_what_is_masked_is_uniform_to_its_receiver(receiver):
 
 def break_masks(monkeypatch):
     """Leave out a part of the mask in each kind of message; nobody notices but who looks at the bytes."""
-    columns, gradients, lifted = feature_holder._Columns.minus, label_holder._OwnRows.minus, lifting._hidden
+    columns, gradients, lifted = OneHotColumns.minus, label_holder._OwnRows.minus, lifting._hidden
 
     def short(masks):
         return masks & np.uint32(0xFFFF)
@@ -229,7 +230,7 @@ def break_masks(monkeypatch):
         drawn = lifted(step, x, narrow, is_first=is_first)
         return Masked(drawn.name, drawn.words & np.uint32(0xFFFFFFF7), narrow)
 
-    monkeypatch.setattr(feature_holder._Columns, "minus", lambda own, masks, rows: columns(own, short(masks), rows))
+    monkeypatch.setattr(OneHotColumns, "minus", lambda own, masks, rows: columns(own, short(masks), rows))
     monkeypatch.setattr(label_holder._OwnRows, "minus", lambda own, nodes, masks: gradients(own, nodes, short(masks)))
     monkeypatch.setattr(label_holder, "hidden_input", lambda members, _masks: members)
     monkeypatch.setattr(lifting, "_hidden", lift)

@@ -9,167 +9,50 @@ import pytest
 
 from hedgerow.crypto import widths
 from hedgerow.crypto.beaver import rows_times
-from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.ring import histogram, one_hot_minus
 from hedgerow.crypto.shares import SUM32
-from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, train
 from hedgerow.engine.losses import Loss
-from hedgerow.engine.table import Column, Table
+from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.party import Party, root_cause
+from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.rehearsal import in_memory
 from hedgerow.protocols.vertical.on_shares import messages as common
+from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.vertical.on_shares.made_up import NothingToKeep
 from hedgerow.protocols.vertical.parts import part_from_dict
 from hedgerow.protocols.vertical.secret_shared import messages, shape
-from hedgerow.protocols.vertical.secret_shared.dealer import dealer
-from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_holder
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.label_holder import label_holder
+from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.scales import Scales, finest
-from hedgerow.protocols.vertical.secret_shared.shape import Cuts, Shape, masked_rows
+from hedgerow.protocols.vertical.secret_shared.shape import Shape
+from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.share_table import Table as ShareTable
-from hedgerow.transport.memory import MemoryNetwork
-
-NAMES = ("anna", "ben", "carla", "dora")
-
-
-def table_of(columns):
-    """A table with these columns."""
-    return Table(tuple(columns), len(columns[0].values), tuple(c.name for c in columns), has_names=True)
-
-
-def make_columns(rng, n_rows, n_columns, *, missing=0.0):
-    """Numbers of several kinds: continuous, few values, skewed, copies and mirror images of the column before."""
-    columns = []
-    for k in range(n_columns):
-        kind = k % 5
-        if kind == 0:
-            values = rng.normal(size=n_rows)
-        elif kind == 1:
-            values = rng.integers(0, 4, n_rows).astype(np.float64)
-        elif kind == 2:
-            values = np.exp(rng.normal(size=n_rows))
-        elif kind == 3:
-            values = columns[-1].values.copy()
-        else:
-            values = -columns[-1].values
-        if missing and kind in (0, 1):
-            values = np.where(rng.random(n_rows) < missing, np.nan, values)
-        columns.append(Column(f"x{k}", values))
-    return columns
-
-
-def make_data(n_parties, n_rows=300, n_columns=8, *, task="classification", missing=0.0, seed=1, holder="anna"):
-    """What each party has; the label follows from columns of several of them."""
-    rng = np.random.default_rng(seed)
-    columns = make_columns(rng, n_rows, n_columns, missing=missing)
-    signal = sum(np.nan_to_num(c.values) * rng.normal() for c in columns) + rng.normal(size=n_rows)
-    cuts = np.linspace(0, n_columns, n_parties + 1).astype(int)
-    data = {name: PartyData(table_of(columns[cuts[k] : cuts[k + 1]])) for k, name in enumerate(NAMES[:n_parties])}
-    if task == "classification":
-        labels, classes = (signal > np.median(signal)).astype(np.float64), (0, 1)
-    else:
-        labels, classes = np.clip(signal, -5.0, 5.0), None
-    data[holder] = replace(data[holder], labels=labels, classes=classes)
-    return data
+from hedgerow.testing.vertical import NAMES, make_data, outcomes_of, table_of
+from hedgerow.testing.vertical import make_job as job_for
+from hedgerow.testing.vertical import play as played
 
 
 def make_job(data, holder="anna", **changes):
     """A small job; `changes` are parameters of trees and of the job alike."""
-    known = set(BoostingParams.__dataclass_fields__)
-    trees = {name: changes.pop(name) for name in list(changes) if name in known}
-    if changes.get("task") == "regression":
-        trees = {"loss": "squared", "label_range": (-5.0, 5.0), **trees}
-    small = {"n_iterations": 2, "max_depth": 3, "learning_rate": 0.3, "min_child_weight": 0.0}
-    return SecretSharedJob(
-        tuple(data), holder, "a test", boosting=BoostingParams(**{**small, **trees}), **{"max_bins": 8, **changes}
-    )
+    return job_for(SecretSharedJob, data, holder, **changes)
 
 
-def role(party, job, data):
-    """What a party does, as a function without arguments."""
-    if party.name == job.dealer:
-        return lambda: dealer(party, job)
-    return lambda: (label_holder if party.name == job.label_holder else feature_holder)(party, job, data)
-
-
-def play(job, data, *, seed=3, watch=None):
+def play(job, data, **how):
     """All parties in memory: their parts, and the parties with their ledgers. `watch` gets each message received."""
-    outcomes, parties = outcomes_of(job, data, seed=seed, watch=watch)
-    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
-    if errors:
-        raise root_cause(errors)[1]
-    return {name: outcome.value for name, outcome in outcomes.items()}, parties
-
-
-def outcomes_of(job, data, *, seed=3, watch=None):
-    """How each party ended, and the parties."""
-    names = (*job.holders, job.dealer)
-    network = MemoryNetwork(names)
-    parties = in_memory(network, names)
-    for number, (name, party) in enumerate(parties.items()):
-        party.rng = SecureRandom.from_seed(bytes([seed, number]) * 16)
-        if watch is not None:
-            party.recv = watching(name, party.recv, watch)
-    return network.run({name: role(parties[name], job, data.get(name)) for name in names}), parties
-
-
-def watching(name, recv, watch):
-    """A `recv` that passes every message to `watch` too."""
-
-    def received(sender, kind, **how):
-        message = recv(sender, kind, **how)
-        watch(name, sender, message)
-        return message
-
-    return received
-
-
-def pooled_twin(job, data):
-    """The engine's model over all columns in the order of shares, and the codes of all rows."""
-    columns = [column for name in job.holders for column in data[name].table.columns]
-    columns = [Column(f"c{k}", column.values, column.levels) for k, column in enumerate(columns)]
-    table, labels = table_of(columns), data[job.label_holder].labels
-    mapper = BinMapper.fit(table, job.max_bins)
-    codes = mapper.transform(table)
-    params = Scales.of(job, table.n_rows).boosting(job.boosting)
-    return train(params, mapper, codes, labels).ensemble, codes
+    return played(PROTOCOL, job, data, **how)
 
 
 def assert_equal_to_pooled(parts, job, data):
-    """Same trees, same questions, same scores, to the last bit.
-
-    The one exception: where nobody in a node is missing, missing values go right here and to the heavier side in the
-    engine. No row of the training goes that way, so questions are compared without it where the column has no gaps.
-    """
-    twin, codes = pooled_twin(job, data)
-    owners = [name for name in job.holders for _ in data[name].table.columns]
-    first = {name: owners.index(name) for name in job.holders}
+    """Same trees, same questions, same directions of missing values, same scores, to the last bit."""
+    twin = pooled_twin(job, data)
+    assert first_difference(parts, job, twin) is None
     mine = parts[job.label_holder]
-    assert np.array_equal(mine.ensemble.base_scores, twin.base_scores)
-    assert len(mine.ensemble.trees) == len(twin.trees)
-    starts = {name: mine.first_column(name) for name in job.feature_holders}
-    for ours, theirs in zip(mine.ensemble.trees, twin.trees, strict=True):
-        for name in ("left", "right", "value", "gain", "cover"):
-            assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
-        for node in np.flatnonzero(theirs.feature >= 0):
-            owner = owners[theirs.feature[node]]
-            if owner == job.label_holder:
-                assert (ours.feature[node], ours.bin[node]) == (theirs.feature[node], theirs.bin[node])
-                assert ours.missing_left[node] == theirs.missing_left[node]
-                continue
-            asked = parts[owner].questions
-            handle = ours.feature[node] - starts[owner]
-            assert asked.column[handle] == theirs.feature[node] - first[owner]
-            assert asked.bin[handle] == theirs.bin[node]
     answers = {name: parts[name].answers(parts[name].codes(data[name].table)) for name in job.feature_holders}
     scores = mine.raw_scores(mine.codes(data[job.label_holder].table), answers)
-    assert np.array_equal(scores, twin.raw_scores_binned(codes))
-    return twin
+    assert np.array_equal(scores, twin.ensemble.raw_scores_binned(twin.codes))
+    return twin.ensemble
 
 
 # --- the law ---------------------------------------------------------------------------------------------------------
@@ -317,7 +200,7 @@ def test_parts_survive_json():
     """A part is written down and read back as any other protocol's."""
     data = make_data(2)
     parts, _ = play(make_job(data), data)
-    assert parts["dealer"] is None
+    assert parts["dealer"] == NothingToKeep()
     for name in ("anna", "ben"):
         assert part_from_dict(parts[name].to_dict()).to_dict() == parts[name].to_dict()
 
@@ -426,7 +309,10 @@ def test_jobs_that_cannot_be_done_are_refused(changes, names):
 def test_a_job_survives_json():
     """What is written down is the same job."""
     job = make_job(make_data(2), task="regression", dealer="dana")
-    assert SecretSharedJob.from_dict(job.to_dict()) == job
+    written = job.to_dict()
+    assert SecretSharedJob.from_dict(written) == job
+    del written["boosting"]["missing_unseen"]  # older than the parameter
+    assert SecretSharedJob.from_dict(written) == job
 
 
 def test_levels_of_feature_holders_are_refused():
@@ -473,7 +359,7 @@ def test_who_leaves_is_named(leaver):
             if len(heard) == 2:
                 raise ConnectionAbortedError
 
-    outcomes, _ = outcomes_of(make_job(data, n_iterations=4), data, watch=watch)
+    outcomes, _ = outcomes_of(PROTOCOL, make_job(data, n_iterations=4), data, watch=watch)
     assert isinstance(outcomes[leaver].error, ConnectionAbortedError)
     for name, outcome in outcomes.items():
         if name != leaver:

@@ -40,6 +40,8 @@ L must be at least 1: with 0, an empty child gives P = Q = 0, which ties with ev
 
 from __future__ import annotations
 
+import math
+
 from hedgerow.crypto.limbs import LIMB_BITS, MAX_LIMBS
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
 
@@ -104,8 +106,8 @@ def comparison_bits(n_rows: int, largest_gradient: int, largest_hessian: int, la
     if bits > LIMB_BITS * MAX_LIMBS:
         raise FixedPointOverflow(
             f"comparisons of gains over {n_rows:,} rows with gradients up to {largest_gradient:,} and hessians up to "
-            f"{largest_hessian:,}, lambda {lambda_int:,} and twice gamma {gamma2_int:,} need {needed} bits; at most "
-            f"{LIMB_BITS * MAX_LIMBS} can be had: use fewer gradient_bits"
+            f"{largest_hessian:,}, lambda {_short(lambda_int)} and twice gamma {_short(gamma2_int)} need {needed} "
+            f"bits; at most {LIMB_BITS * MAX_LIMBS} can be had: use fewer gradient_bits"
         )
     return bits
 
@@ -120,8 +122,8 @@ def require_comparison_bits(
     if bits < needed:
         raise FixedPointOverflow(
             f"a ring of {bits} bits is too narrow: comparisons of gains over {n_rows:,} rows with gradients up to "
-            f"{largest_gradient:,} and hessians up to {largest_hessian:,}, lambda {lambda_int:,} and twice gamma "
-            f"{gamma2_int:,} need {needed}"
+            f"{largest_gradient:,} and hessians up to {largest_hessian:,}, lambda {_short(lambda_int)} and "
+            f"twice gamma {_short(gamma2_int)} need {needed}"
         )
 
 
@@ -132,6 +134,11 @@ def _too_large(bits: int, n_rows: int, largest_gradient: int, largest_hessian: i
         f"of up to {n_rows * largest:,}; a ring of {bits} bits holds 2**{bits - 2} = {1 << (bits - 2):,}, which is "
         f"{(1 << (bits - 2)) // n_rows:,} per row: use fewer gradient_bits"
     )
+
+
+def _short(number: int) -> str:
+    """A number that may have hundreds of digits."""
+    return f"{number:,}" if number < 10**15 else f"2**{math.log2(number):.1f}"
 
 
 def _check(**numbers: int) -> None:

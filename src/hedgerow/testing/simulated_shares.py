@@ -27,6 +27,7 @@ from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.on_shares.cuts import Cuts
 from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
@@ -41,7 +42,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.scales import Scales
-from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Cuts, Shape
+from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape
 from hedgerow.transport.frames import Message
 
 # --- what is sent in the rounds of a level ---------------------------------------------------------------------------

@@ -1,7 +1,11 @@
-"""What all protocols on secret shares have in common: how a party gets what was dealt, and how parties open words.
+"""What all protocols on secret shares have in common.
 
-messages.py   Seed, Dealt, MaskedWords
+job.py          what every training on shares asks of its job
+labels.py       labels whose sizes are public
+messages.py     messages to and from the dealer, and the rounds in which masked words are opened
 dealing_out.py  the dealer's side: seeds in, corrections out, lane by lane
-supply.py     a party's side of dealing
-mesh.py       a party's side of opening: one message to each other party in every round
+supply.py       a party's side of dealing
+mesh.py         a party's side of opening: one message to each other party in every round
+columns.py      a party's own columns as a one-hot matrix of bins
+cuts.py         possible splits as differences of running totals
 """

@@ -19,6 +19,10 @@ class DealingOut:
     def __init__(self, me: Party, holders: Sequence[str]) -> None:
         self._me, self._holders = me, holders
         self._seeds = [_seed_of(me, party) for party in holders]
+        for place, seed in enumerate(self._seeds):
+            if seed in self._seeds[:place]:
+                first = holders[self._seeds.index(seed)]
+                raise ProtocolError(f"{first} and {holders[place]} sent the same seed; each needs its own")
         self._lanes: dict[str, Dealer] = {}
 
     def step(self, lane: str, label: Label) -> DealerStep:

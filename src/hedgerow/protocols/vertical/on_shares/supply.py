@@ -49,7 +49,10 @@ class Supply:
         while (lane, step) not in self._waiting:
             self._receive()
         corrections = self._waiting.pop((lane, step))
-        taken = self._hand(lane).step(self._label._replace(step=step), corrections if len(corrections) else None)
+        try:
+            taken = self._hand(lane).step(self._label._replace(step=step), corrections if len(corrections) else None)
+        except ProtocolError as problem:
+            raise ProtocolError(f"{self._dealer} dealt what cannot be used: {problem}") from problem
         self._taken.append(taken)
         return taken
 
@@ -57,8 +60,11 @@ class Supply:
         """The level is over: what was dealt for it and not used is thrown away."""
         while self._left:
             self._receive()
-        for step in self._taken:
-            step.finish()
+        try:
+            for step in self._taken:
+                step.finish()
+        except ProtocolError as problem:
+            raise ProtocolError(f"{self._dealer} dealt what cannot be used: {problem}") from problem
         self._waiting.clear()
         self._taken.clear()
 

@@ -27,10 +27,11 @@ of its own columns, and whether stopping is better, in the clear, and enters tha
 of equal candidates the first wins. Handles are drawn by the owner of a candidate, anew for each node: an opened handle
 names the owner of the winner, or the label holder, or stopping, and nothing else.
 
-The trees are those of the pooled engine with the same `gradient_bits`, with the label holder's columns first and then
-those of the feature holders in the order of the job. Two things differ. Where a column has no missing value in a node,
-later missing values go right (the engine sends them to the heavier side, which nobody knows here). And a gain of just
-`min_gain` is not enough.
+The trees are those of the pooled engine with the parameters of `Scales.boosting`, bit for bit, with the label holder's
+columns first and then those of the feature holders in the order of the job; a column may be with several parties. These
+parameters say that missing values that no row of a node had go right, because nobody knows which side of a foreign
+split is heavier. The engine rounds gains to 64-bit floats and here nothing is rounded: splits whose gains differ in the
+last bit of a float, or just reach `min_gain` there, are all that may come out otherwise.
 
 What each ends up knowing. Everybody but the dealer: the shape of each tree, and of each split whose column it is, the
 label holder's or which feature holder's. Feature holders: in addition which of their own splits won where, and how many

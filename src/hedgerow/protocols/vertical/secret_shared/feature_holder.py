@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from hedgerow.crypto.beaver import PrivateMasks, answer_to_reader, hidden_input, take_as_other
-from hedgerow.crypto.ring import histogram, one_hot_minus
 from hedgerow.crypto.shares import XOR8, Array
 from hedgerow.crypto.tournament import secret_handles
-from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints
-from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
-from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import OwnerPart, Questions
@@ -28,13 +26,13 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WhichWay,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Cuts, Shape
+from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
 
 
 def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> OwnerPart:
     """A feature holder, from its table to its part of the model."""
     data = check_table(me.name, data)
-    columns = _Columns(me.name, job, data)
+    columns = OneHotColumns(me.name, job, data)
     begin_as_feature_holder(me, job, data)
     me.send(job.label_holder, ColumnShapes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8)))
     shape = received_shape(me, job)
@@ -49,60 +47,15 @@ def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> O
     return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, growing.questions(), meta)
 
 
-class _Columns:
-    """Its own columns, binned by itself."""
-
-    def __init__(self, party: str, job: SecretSharedJob, data: PartyData) -> None:
-        table, trees = data.table, job.boosting
-        for column in table.columns:
-            if column.levels is not None:
-                raise InvalidInput(
-                    f"{party}: column {column.name!r} has levels, whose order by gradient nobody may know here; make a "
-                    "column of 0 and 1 for each level"
-                )
-        check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
-        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
-        self.features = mapper.features
-        self.codes: Bytes = mapper.transform(table, data.n_threads)
-        self.n_bins = [feature.n_value_bins for feature in mapper.features]
-        self.gaps = [bool((codes == n).any()) for codes, n in zip(self.codes, self.n_bins, strict=True)]
-        self.n_codes = [n + gaps for n, gaps in zip(self.n_bins, self.gaps, strict=True)]
-        self.cuts = Cuts.of(self.n_bins, self.gaps)
-        if not len(self.cuts.bin):
-            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
-        within = [np.arange(n - 1) for n in self.n_codes]
-        self._column = np.repeat(np.arange(len(within)), [len(bins) for bins in within])
-        self._bin = np.concatenate(within)
-
-    def minus(self, masks: Array, rows: slice) -> Array:
-        """The one-hot matrix of some rows minus masks, written over them: [bins, rows]."""
-        start = 0
-        for codes, n in zip(self.codes, self.n_codes, strict=True):
-            if n > 1:
-                one_hot_minus(codes[None, rows], masks[start : start + n - 1], n)
-            start += n - 1
-        return masks
-
-    def histograms(self, vectors: Array, n_threads: int) -> Array:
-        """The one-hot matrix times vectors: [vectors, bins]."""
-        sums = histogram(self.codes, vectors, max(self.n_codes), n_threads=n_threads)
-        return np.ascontiguousarray(sums[:, self._column, self._bin])
-
-    def goes_left(self, cut: int) -> Bytes:
-        """Which rows a cut sends left, one bit each."""
-        column, last_bin = int(self.cuts.column[cut]), int(self.cuts.bin[cut])
-        codes = self.codes[column]
-        left = codes <= last_bin
-        if self.cuts.missing_left[cut]:
-            left |= codes == self.n_bins[column]
-        return np.packbits(left)
-
-
-def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: _Columns) -> None:
+def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: OneHotColumns) -> None:
     """E = X - A, block by block."""
     sums, place = shape.scales.sums, job.holders.index(me.name)
     if shape.bins[place - 1] != sum(columns.n_codes) - len(columns.n_codes):
         raise ProtocolError(f"{job.label_holder} speaks of {shape.bins[place - 1]} bins of {me.name}, which has others")
+    if shape.candidates[place - 1] != len(columns.cuts.bin):
+        raise ProtocolError(
+            f"{job.label_holder} speaks of {shape.candidates[place - 1]} possible splits of {me.name}, which has others"
+        )
     step = supply.without_parcel(COLUMNS)
     for rows in shape.row_blocks(place):
         masks = step.mask((shape.bins[place - 1], rows.stop - rows.start), sums, (place,)).words
@@ -113,7 +66,7 @@ class _Growing:
     """Takes part in growing trees of which it learns the shape and its own splits."""
 
     def __init__(
-        self, me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: _Columns, *, n_threads: int
+        self, me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: OneHotColumns, *, n_threads: int
     ) -> None:
         self._me, self._job, self._shape, self._columns = me, job, shape, columns
         self._place = job.holders.index(me.name)

@@ -5,68 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.job import VerticalJob
+from hedgerow.protocols.vertical.on_shares.job import SharesJob
 
-MINIMAL = "minimal"
-DEEPEST = 12
-"""Levels of a tree: the dealer deals for full ones, because it does not know which nodes there are."""
-
-_ONLY = {
-    "subsample": (1.0, "all rows are used for every tree"),
-    "colsample_bytree": (1.0, "all columns are used for every tree"),
-    "colsample_bynode": (1.0, "all columns are used for every node"),
-    "min_child_weight": (0.0, "nobody knows the weight of a child of a split that has not won"),
-    "min_samples_leaf": (1, "nobody knows the rows of a child of a split that has not won"),
-    "max_leaves": (None, "nobody knows which node gains most"),
-}
-"""Parameters of trees of which one value can be had -> that value, and why."""
+MINIMAL, PAPER = "minimal", "paper"
 
 
 @dataclass(frozen=True)
-class SecretSharedJob(VerticalJob):
+class SecretSharedJob(SharesJob):
     """Everything that the parties must agree on."""
 
     NAME: ClassVar[str] = "vertical.secret_shared"
 
-    dealer: str = "dealer"
     disclosure: str = MINIMAL
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name, trees = self.NAME, self.boosting
-        if not isinstance(self.dealer, str) or not self.dealer or self.dealer in self.parties:
-            raise InvalidParameter(
-                f"{name}: the dealer must be a party of its own, beside {list(self.parties)}, got {self.dealer!r}"
-            )
         if self.disclosure != MINIMAL:
-            raise InvalidParameter(f"{name}: disclosure must be {MINIMAL!r}, got {self.disclosure!r}")
-        for parameter, (possible, reason) in _ONLY.items():
-            value = getattr(trees, parameter)
-            if value != possible:
-                raise InvalidParameter(f"{name}: {parameter} must be {possible}, because {reason}; got {value}")
-        if trees.max_depth is None or trees.max_depth > DEEPEST:
-            raise InvalidParameter(f"{name}: max_depth must be between 1 and {DEEPEST}, got {trees.max_depth}")
-        if self.task == "regression" and trees.label_range is None:
             raise InvalidParameter(
-                f"{name}: a regression needs label_range=(low, high), which must be public: the sizes of all numbers "
-                "follow from it"
+                f"{self.NAME}: disclosure must be {MINIMAL!r} or {PAPER!r} (which is vertical.mp_fedxgb), "
+                f"got {self.disclosure!r}"
             )
-
-    @property
-    def holders(self) -> tuple[str, ...]:
-        """Who has data: the label holder, then the feature holders. Shares and columns go by this order."""
-        return (self.label_holder, *self.feature_holders)
-
-    @property
-    def depth(self) -> int:
-        """Levels of a tree at most."""
-        return self.boosting.max_depth or DEEPEST
-
-    def loss(self) -> Loss:
-        """The loss, which is public."""
-        given = self.boosting.label_range or (0.0, 1.0)
-        return self.for_labels(2 if self.task == "classification" else None, given).loss_for(np.array(given))

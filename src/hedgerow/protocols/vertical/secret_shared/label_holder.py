@@ -21,6 +21,8 @@ from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, packed_columns, theirs
+from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.vertical.on_shares.labels import checked_labels
 from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features, with_handles
@@ -41,16 +43,15 @@ from hedgerow.protocols.vertical.secret_shared.shape import (
     LABEL_HOLDERS,
     SPLITS,
     STOP,
-    Cuts,
     Shape,
-    masked_rows,
 )
+from hedgerow.protocols.vertical.secret_shared.stopping import Stopping
 
 
 def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
     data = check_table(me.name, data)
-    labels = _labels(me.name, job, data)
+    labels = checked_labels(me.name, job, data)
     table, trees = data.table, job.boosting
     check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
     mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
@@ -83,25 +84,6 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
         meta=meta,
     )
     return LabelHolderPart(me.name, job.NAME, job.run_id, ensemble, handles)
-
-
-def _labels(party: str, job: SecretSharedJob, data: PartyData) -> Floats:
-    """Labels that are there and within the public range."""
-    if data.labels is None:
-        raise InvalidInput(f"{party}: the label holder needs labels")
-    labels = np.ascontiguousarray(data.labels, np.float64)
-    if labels.shape != (data.table.n_rows,):
-        raise InvalidInput(f"{party}: {len(labels)} labels for {data.table.n_rows} rows")
-    if not np.isfinite(labels).all():
-        raise InvalidInput(f"{party}: label of row {int(np.argmin(np.isfinite(labels)))} is not a finite number")
-    if (data.classes is None) != (job.task == "regression"):
-        raise InvalidInput(f"{party}: the labels are not those of a {job.task}")
-    if data.classes is not None and len(data.classes) > 2:
-        raise InvalidInput(f"{party}: {job.NAME} is for two classes, but the labels have {len(data.classes)}")
-    low, high = job.loss().label_range
-    if labels.min() < low or labels.max() > high:
-        raise InvalidInput(f"{party}: some labels lie outside the declared label_range {(low, high)}")
-    return labels
 
 
 def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int) -> tuple[Shape, Cuts]:
@@ -171,6 +153,7 @@ class _OwnRows:
         self.grower = _Grower(self.rows, rules, loss, quantiser, mapper.features)
         self._rules = split_rules(rules, loss, quantiser, weighted=False)
         self._scales = scales
+        self._stopping = Stopping(scales, data.table.n_rows)
 
     def begin_tree(self) -> None:
         """All rows stand at the root of a new tree, with new gradients."""
@@ -209,7 +192,7 @@ class _OwnRows:
         numerators, denominators, handles = [], [], []
         totals, lefts = self.grower.totals.tolist(), splits.left_sum.tolist()
         for total, left, feature in zip(totals, lefts, splits.feature.tolist(), strict=True):
-            P, Q = _fraction_of_stop(total, scales)
+            P, Q = self._stopping.fraction(*_halves(total))
             handle = STOP
             if feature >= 0:
                 P_own, Q_own = _fraction_of_split(total, left, scales.lambda_int)
@@ -227,7 +210,7 @@ class _OwnRows:
         splits.gain[foreign] = _gains(self.grower.totals[foreign], sums[foreign, 0], self._rules)
         theirs(splits, foreign, self.rows.spare_feature)
         # The tournament has decided, without rounding; the engine must not decide otherwise in the last bit.
-        enough = np.nextafter(max(MIN_GAIN, self.params.min_gain), np.inf)
+        enough = max(np.nextafter(MIN_GAIN, np.inf), self.params.min_gain)
         np.maximum(splits.gain, enough, out=splits.gain)
         splits.feature[owner < 0] = -1
         return self.grower.divide(splits)
@@ -243,13 +226,6 @@ class _Candidates(NamedTuple):
 
 def _halves(packed: int) -> tuple[int, int]:
     return packed >> 32, packed & 0xFFFFFFFF
-
-
-def _fraction_of_stop(total: int, scales: Scales) -> tuple[int, int]:
-    """All rows left, and what a split must gain paid for."""
-    gradient, hessian = _halves(total)
-    Q = (hessian + scales.lambda_int) * scales.lambda_int
-    return scales.lambda_int * gradient**2 + Q * scales.threshold.numerator // scales.threshold.denominator, Q
 
 
 def _fraction_of_split(total: int, left: int, lambda_int: int) -> tuple[int, int]:
@@ -387,8 +363,9 @@ class _Forest:
             size = (len(nodes), n_bytes)
             if answer.handles.shape != (len(nodes),) or not answer.hidden.shape == answer.answers.shape == size:
                 raise ProtocolError(f"{party} won {len(nodes)} nodes, but answered for {answer.handles.shape}")
-            if (answer.handles < 0).any():
-                raise ProtocolError(f"{party} sent handles below 0")
+            most = self._handles[place] + len(nodes)  # a new question gets the next number
+            if not ((answer.handles >= 0) & (answer.handles < most)).all():
+                raise ProtocolError(f"{party} sent handles that are not from 0 to {most - 1}")
             handles[nodes] = answer.handles
             self._handles[place] = max(self._handles[place], int(answer.handles.max()) + 1)
             theirs_of = PrivateMasks(masks[place].mine[nodes], masks[place].z[nodes])

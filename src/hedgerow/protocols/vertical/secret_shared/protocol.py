@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from hedgerow.engine.boosting import BoostingParams
-from hedgerow.engine.table import Column, Table
+from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement, find
 from hedgerow.protocols.rehearsal import rehearse
+from hedgerow.protocols.vertical.on_shares.made_up import DEALER, NothingToKeep, made_up_rows
 from hedgerow.protocols.vertical.parts import Part, part_from_dict
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_holder
-from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.protocols.vertical.secret_shared.job import PAPER, SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.label_holder import label_holder
 from hedgerow.protocols.vertical.secret_shared.statement import statement
 
-DEALER = "dealer"
-
-
-@dataclass(frozen=True)
-class NothingToKeep:
-    """What the dealer has in the end."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"role": DEALER}
+_OF_THE_PAPER = frozenset({"argmax", "first_layer_mask", "accept_known_leaks"})
 
 
 class SecretShared(Protocol):
@@ -38,19 +27,21 @@ class SecretShared(Protocol):
 
     name = SecretSharedJob.NAME
     partition = "columns"
-    options = frozenset({"dealer", "disclosure"})
+    options = frozenset({"dealer", "disclosure"}) | _OF_THE_PAPER
     shares = ("hedgerow.protocols.vertical.agreement", "hedgerow.protocols.vertical.on_shares.messages")
 
-    def job(self, request: Request) -> SecretSharedJob:
-        """The job, with everything checked that can be checked without data.
+    def variant(self, options: dict[str, Any]) -> Protocol:
+        """With disclosure="paper" the published protocol, which has options of its own."""
+        if options.get("disclosure") == PAPER:
+            del options["disclosure"]
+            return find("vertical.mp_fedxgb")
+        for name in sorted(_OF_THE_PAPER & options.keys()):
+            raise InvalidParameter(f'{self.name}: {name} is for disclosure="paper" alone, got {options[name]!r}')
+        return self
 
-        A child's weight cannot be checked on shares. The default of min_child_weight is taken for "no wish", and is 0
-        here, as the statement says; any other value is refused.
-        """
-        fields = SecretSharedJob.common_fields(request)
-        if request.boosting.min_child_weight == BoostingParams().min_child_weight:
-            fields["boosting"] = replace(request.boosting, min_child_weight=0.0)
-        return SecretSharedJob(**fields, **request.options)
+    def job(self, request: Request) -> SecretSharedJob:
+        """The job, with everything checked that can be checked without data."""
+        return SecretSharedJob(**SecretSharedJob.common_fields(request), **request.options)
 
     def job_from_dict(self, data: Mapping[str, Any]) -> SecretSharedJob:
         """A job that was written down with its `to_dict`."""
@@ -85,31 +76,11 @@ class SecretShared(Protocol):
             dealer=DEALER,
             boosting=replace(job.boosting, n_iterations=1, max_depth=2),
         )
-        rehearse(self, small, {name: _made_up_rows(job, name == names[0]) for name in names})
+        rehearse(self, small, {name: made_up_rows(job, name == names[0]) for name in names})
 
     def statement(self, job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
         """What holds, and what does not."""
         return statement(job, meta)
-
-
-def _made_up_rows(job: SecretSharedJob, has_labels: bool) -> PartyData:
-    n_rows = 300
-    rng = np.random.default_rng(11)
-    signal = rng.normal(size=n_rows)
-    columns = [
-        Column("wide", np.where(rng.random(n_rows) < 0.1, np.nan, signal + rng.normal(size=n_rows))),
-        Column("narrow", rng.normal(size=n_rows).astype(np.float32)),
-    ]
-    if has_labels:
-        columns.append(Column("level", rng.integers(0, 3, n_rows).astype(np.int32), ("a", "b", "c")))
-    table = Table(tuple(columns), n_rows, tuple(column.name for column in columns), has_names=True)
-    if not has_labels:
-        return PartyData(table)
-    places = (signal > 0).astype(np.float64)
-    if job.task == "classification":
-        return PartyData(table, places, (0, 1))
-    low, high = job.boosting.label_range or (0.0, 1.0)
-    return PartyData(table, low + (high - low) * places)
 
 
 PROTOCOL = SecretShared()

@@ -18,8 +18,8 @@ NOT_COVERED = (
 )
 
 UNLIKE_THE_ENGINE = (
-    "Not checked on shares: min_child_weight, which was 0. Where nobody in a node lacks a value, later missing values "
-    "go right."
+    "The trees are those of one table with all columns, with min_child_weight=0, which cannot be checked on shares, "
+    "and with missing_unseen='right'."
 )
 
 

@@ -1,0 +1,64 @@
+"""A party's own columns as a one-hot matrix of bins, which is masked, multiplied and never written out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hedgerow.crypto.ring import histogram, one_hot_minus
+from hedgerow.crypto.shares import Array
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.dtypes import Bytes
+from hedgerow.errors import InvalidInput
+from hedgerow.protocols.memory import check_memory
+from hedgerow.protocols.protocol import PartyData
+from hedgerow.protocols.vertical.on_shares.cuts import Cuts
+from hedgerow.protocols.vertical.on_shares.job import SharesJob
+
+
+class OneHotColumns:
+    """Its own columns, binned by itself."""
+
+    def __init__(self, party: str, job: SharesJob, data: PartyData) -> None:
+        table, trees = data.table, job.boosting
+        for column in table.columns:
+            if column.levels is not None:
+                raise InvalidInput(
+                    f"{party}: column {column.name!r} has levels, whose order by gradient nobody may know here; make a "
+                    "column of 0 and 1 for each level"
+                )
+        check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
+        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        self.features = mapper.features
+        self.codes: Bytes = mapper.transform(table, data.n_threads)
+        self.n_bins = [feature.n_value_bins for feature in mapper.features]
+        self.gaps = [bool((codes == n).any()) for codes, n in zip(self.codes, self.n_bins, strict=True)]
+        self.n_codes = [n + gaps for n, gaps in zip(self.n_bins, self.gaps, strict=True)]
+        self.cuts = Cuts.of(self.n_bins, self.gaps)
+        if not len(self.cuts.bin):
+            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
+        within = [np.arange(n - 1) for n in self.n_codes]
+        self._column = np.repeat(np.arange(len(within)), [len(bins) for bins in within])
+        self._bin = np.concatenate(within)
+
+    def minus(self, masks: Array, rows: slice) -> Array:
+        """The one-hot matrix of some rows minus masks, written over them: [bins, rows]."""
+        start = 0
+        for codes, n in zip(self.codes, self.n_codes, strict=True):
+            if n > 1:
+                one_hot_minus(codes[None, rows], masks[start : start + n - 1], n)
+            start += n - 1
+        return masks
+
+    def histograms(self, vectors: Array, n_threads: int) -> Array:
+        """The one-hot matrix times vectors: [vectors, bins]."""
+        sums = histogram(self.codes, vectors, max(self.n_codes), n_threads=n_threads)
+        return np.ascontiguousarray(sums[:, self._column, self._bin])
+
+    def goes_left(self, cut: int) -> Bytes:
+        """Which rows a cut sends left, one bit each."""
+        column, last_bin = int(self.cuts.column[cut]), int(self.cuts.bin[cut])
+        codes = self.codes[column]
+        left = codes <= last_bin
+        if self.cuts.missing_left[cut]:
+            left |= codes == self.n_bins[column]
+        return np.packbits(left)
