@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,9 @@ from hedgerow.engine.boosting import train
 from hedgerow.engine.table import read_table
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.protocols.vertical.secret_shared.scales import Scales
+from hedgerow.protocols.vertical.shared_parts import Target
 from hedgerow.runs import Run
+from hedgerow.testing.random_parts import random_shared
 from hedgerow.transport.emulate import Link
 from hedgerow.vertical_model import VerticalModel
 
@@ -197,6 +200,78 @@ def test_rows_that_cannot_be_scored(run, change, message):
     """The error names the party and what is wrong."""
     with pytest.raises(InvalidInput, match=message):
         run.model.predict(change(by_party(EVERYBODY)))
+
+
+# --- closed scoring --------------------------------------------------------------------------------------------------
+
+
+def test_closed_scoring_gives_the_same_scores(run):
+    """Without answers: near the open ones, whose 32-bit sums are rounded; predictions are the same."""
+    rows = by_party(EVERYBODY)
+    plain, closed = run.model.scoring(rows), run.model.scoring(rows, closed=True)
+    assert np.abs(plain.raw - closed.raw).max() < 1e-5
+    assert np.array_equal(run.model.predict(rows, closed=True), run.model.predict(rows))
+    assert run.model.score(rows, REPAID, closed=True) == run.model.score(rows, REPAID)
+    assert set(closed.traffic) == {*HOLDERS, "dealer"}
+    assert closed.rounds == 3
+    assert closed.answered == {}
+    assert "bank learned the scores, and about which way rows go only what" in str(closed.statement())
+    assert "which way it goes" in str(plain.statement())
+    with pytest.raises(InvalidParameter, match=r"predict_epsilon must be None in a closed scoring.*got 1\.0"):
+        run.model.predict(rows, closed=True, predict_epsilon=1.0)
+    with pytest.raises(InvalidParameter, match="dealer must be a party of its own"):
+        run.model.predict(rows, closed=True, dealer="shop")
+
+
+def test_models_whose_leaves_are_shared(tmp_path):
+    """They are scored on shares, saved and loaded as parts, and neither explained nor written as one file."""
+    rng = np.random.default_rng(6)
+    made = random_shared(rng, tuple(HOLDERS), n_trees=4, depth=3)
+    rows = made.rows(rng, 40)
+    target = Target("squared", tuple(made.pooled.base_scores.tolist()), 0.5)
+    VerticalModel({**made.parts, "bank": replace(made.parts["bank"], target=target)}).save(tmp_path / "model")
+    model = VerticalModel.load(tmp_path / "model")
+    assert np.abs(model.decision_function(rows) - made.exact_scores(rows)[:, 0]).max() < 1e-11
+    assert np.array_equal(model.predict(rows), model.decision_function(rows))
+    assert (model.n_iter_, model.label_holder, model.meta) == (4, "bank", {"n_rows": 7})
+    assert repr(model) == "VerticalModel(4 iterations, leaves shared among bank, shop, telco)"
+    assert model.scoring(rows).job.NAME == "vertical.closed_scoring"
+    for explain in (model.importances, lambda: model.contributions(rows)):
+        with pytest.raises(InvalidInput, match="cannot be explained: its leaf values are shared among bank, shop, tel"):
+            explain()
+    with pytest.raises(InvalidParameter, match="predict_epsilon must be None"):
+        model.predict(rows, predict_epsilon=1.0)
+    for export in (model.export_xgboost, model.save_model):
+        with pytest.raises(
+            ExportRefused, match="leaf values are shared among bank, shop, telco, and nobody knows them"
+        ):
+            export(tmp_path / "model.json")
+
+
+def test_classes_of_a_model_whose_leaves_are_shared():
+    """Classes and probabilities are the label holder's to know."""
+    rng = np.random.default_rng(7)
+    made = random_shared(rng, tuple(HOLDERS), n_trees=2, depth=3)
+    target = Target("logistic", (0.1,), 0.5, ("no", "yes"))
+    bank = replace(made.parts["bank"], target=target)
+    model = VerticalModel({**made.parts, "bank": bank})
+    rows = made.rows(rng, 30)
+    assert model.classes_.tolist() == ["no", "yes"]
+    shares = model.predict_proba(rows)
+    assert np.array_equal(model.predict(rows), np.where(shares[:, 1] > 0.5, "yes", "no"))
+    expected = made.exact_scores(rows)[:, 0] - made.pooled.base_scores[0] + 0.1
+    assert np.allclose(shares[:, 1], 1 / (1 + np.exp(-expected)))
+
+
+def test_parts_of_two_kinds_do_not_make_a_model(run):
+    """Nor does one whose holders are not all there."""
+    made = random_shared(np.random.default_rng(8), tuple(HOLDERS), n_trees=2, run_id=run.model.parts["bank"].run_id)
+    with pytest.raises(InvalidInput, match="shop: its part is of another kind than that of bank"):
+        VerticalModel({**run.model.parts, "shop": made.parts["shop"]})
+    with pytest.raises(InvalidInput, match="telco: its part of the model is not there"):
+        VerticalModel({party: made.parts[party] for party in ("bank", "shop")})
+    with pytest.raises(InvalidInput, match="one label holder's part, got 0"):
+        VerticalModel({"shop": made.parts["shop"]})
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------

@@ -187,6 +187,7 @@ class Federation:
         if protocol not in protocols.names():
             raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
         own = {name: params.pop(name) for name in list(params) if name in chosen.options}
+        chosen = chosen.variant(own)
         estimator = self._estimator(params, chosen)
         job = chosen.job(self._request(estimator, own))
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
@@ -197,7 +198,7 @@ class Federation:
             chosen, job, self._data_for(estimator), **how, on_progress=watch
         )
         model = self._model(results, estimator, chosen, job)
-        run = Run(protocol, transport, job, model, ledgers, meters, seconds, self.alignment)
+        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment)
         run.reconcile()
         return run
 
@@ -209,14 +210,14 @@ class Federation:
         job: Any,
     ) -> BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel:
         first = results[protocol.parties(job)[0]]
-        ensemble = first if self.partition == "rows" else first.ensemble
-        ensemble.meta |= {"protocol": protocol.name, "estimator": type(estimator).__name__}
-        ensemble.meta |= {"has_feature_names": next(iter(self._data.values())).table.has_names}
-        stamp = protocol.statement(job, ensemble.meta).facts.get("stamp")
+        meta = first.meta
+        meta |= {"protocol": protocol.name, "estimator": type(estimator).__name__}
+        meta |= {"has_feature_names": next(iter(self._data.values())).table.has_names}
+        stamp = protocol.statement(job, meta).facts.get("stamp")
         if stamp:
-            ensemble.meta["stamp"] = stamp
+            meta["stamp"] = stamp
         if self.partition == "rows":
-            return estimator.adopt(ensemble, "the federation")
+            return estimator.adopt(first, "the federation")
         return VerticalModel({name: results[name] for name in self.parties})
 
     def _estimator(self, params: dict[str, Any], protocol: Protocol) -> BoostedTreesClassifier | BoostedTreesRegressor:

@@ -5,7 +5,8 @@
     run.model.save("model")                                       # model/bank/part.json, model/shop/part.json
 
 On this machine all parts are at hand, as all tables are. Still nothing is put together: every call plays the roles of
-`hedgerow.protocols.vertical.scoring` or `explaining`, with the same messages, ledgers and transports as in production.
+a service (`scoring`, `closed_scoring` or `explaining` in `hedgerow.protocols.vertical`), with the same messages,
+ledgers and transports as in production.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.losses import Loss
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
-from hedgerow.errors import ExportRefused, InvalidInput, ModelFileError
+from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.labels import read_classes, read_targets
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.party import DEADLINE
 from hedgerow.protocols.protocol import PartyData, Statement, find
+from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
 from hedgerow.protocols.vertical.explaining.results import Contributions
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, load_part, save_part
 from hedgerow.protocols.vertical.scoring.job import BATCH_ROWS, ScoringJob
 from hedgerow.protocols.vertical.scoring.roles import Answered
+from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart, Target
 from hedgerow.running import OnProgress, run_together
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
@@ -44,18 +47,19 @@ PART, ABOUT = "part.json", "parties.json"
 class Scoring:
     """One scoring of rows: the label holder's raw scores, and what it took."""
 
-    job: ScoringJob
+    job: ScoringJob | ClosedScoringJob
     transport: str
     raw: Floats  # [rows, outputs]
-    answered: Mapping[str, Answered]  # what each feature holder gave away
+    answered: Mapping[str, Answered]  # what each feature holder gave away; of a closed scoring nothing
     ledgers: Mapping[str, Ledger]
     meters: Mapping[str, Meter]
     seconds: float
+    rounds: int | None = None  # of a closed scoring: how often all parties sent each other words
 
     def statement(self) -> Statement:
         """Who learned what, in words (`str`) and as facts (`to_dict`)."""
         columns = {party: answered.n_columns for party, answered in self.answered.items()}
-        return find("vertical.scoring").statement(self.job, {"columns": columns})
+        return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
 
     @property
     def traffic(self) -> dict[str, Any]:
@@ -67,19 +71,40 @@ class VerticalModel:
     """The parts of one model, by party."""
 
     def __init__(self, parts: Mapping[str, Part]) -> None:
-        asking = [part for part in parts.values() if isinstance(part, LabelHolderPart)]
+        asking = [part for part in parts.values() if not isinstance(part, OwnerPart) and part.target is not None]
         if len(asking) != 1:
             raise InvalidInput(f"a model has one label holder's part, got {len(asking)} among {list(parts)}")
-        self._asking = asking[0]
+        self._asking: LabelHolderPart | SharedLeavesPart = asking[0]
         for name, part in parts.items():
             if part.party != name or part.run_id != self._asking.run_id:
                 raise InvalidInput(f"{name}: its part is that of {part.party} in run {part.run_id!r}, of another model")
-        absent = [party for party in self._asking.handles if party not in parts]
+            if isinstance(part, SharedLeavesPart) != self._is_shared:
+                raise InvalidInput(f"{name}: its part is of another kind than that of {self.label_holder}")
+        absent = [party for party in self._all_parties if party not in parts]
         if absent:
             raise InvalidInput(f"{absent[0]}: its part of the model is not there")
         self.parts = dict(parts)
 
     # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether leaf values are shared, so that nobody knows them."""
+        return isinstance(self._asking, SharedLeavesPart)
+
+    @property
+    def _all_parties(self) -> tuple[str, ...]:
+        """Whose parts the label holder's part speaks of."""
+        part = self._asking
+        return part.holders if isinstance(part, SharedLeavesPart) else tuple(part.handles)
+
+    @property
+    def _target(self) -> Target:
+        """How scores become predictions."""
+        target = self._asking.target
+        if target is None:  # never so: it was found by this
+            raise InvalidInput(f"{self.label_holder}: its part does not say what scores are for")
+        return target
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -94,12 +119,12 @@ class VerticalModel:
     @property
     def meta(self) -> dict[str, Any]:
         """What the model says about its training."""
-        return self._asking.meta
+        return dict(self._asking.meta)
 
     @property
     def classes_(self) -> np.ndarray:
         """The classes, in the order of the columns of `predict_proba`."""
-        classes = self._asking.ensemble.classes
+        classes = self._target.classes
         if classes is None:
             raise AttributeError("a model for numbers has no classes")
         return np.array(classes)
@@ -107,9 +132,11 @@ class VerticalModel:
     @property
     def n_iter_(self) -> int:
         """Rounds of boosting."""
-        return self._asking.ensemble.n_iterations
+        return self._asking.n_trees // self._target.n_outputs
 
     def __repr__(self) -> str:
+        if isinstance(self._asking, SharedLeavesPart):
+            return f"VerticalModel({self.n_iter_} iterations, leaves shared among {', '.join(self._all_parties)})"
         others = ", ".join(f"{party}: {n} handles" for party, n in self._asking.handles.items())
         return f"VerticalModel({self.n_iter_} iterations, {self.label_holder} asks {others})"
 
@@ -118,14 +145,14 @@ class VerticalModel:
     def predict(self, X: Mapping[str, Any], **how: Any) -> np.ndarray:
         """The class, or the number, that is expected for each row; `how` as for `scoring`."""
         predictions = self._predictions(X, **how)
-        if self._asking.ensemble.classes is None:
+        if self._target.classes is None:
             return predictions
         labels: np.ndarray = self.classes_[np.argmax(predictions, axis=1)]
         return labels
 
     def predict_proba(self, X: Mapping[str, Any], **how: Any) -> Floats:
         """The probability of each class [rows, classes]; `how` as for `scoring`."""
-        if self._asking.ensemble.classes is None:
+        if self._target.classes is None:
             raise AttributeError("a model for numbers has no probabilities")
         return self._predictions(X, **how)
 
@@ -137,20 +164,22 @@ class VerticalModel:
     def score(self, X: Mapping[str, Any], y: Any, **how: Any) -> float:
         """Accuracy, or R^2 for a regression."""
         predicted = self.predict(X, **how)
-        if self._asking.ensemble.classes is not None:
+        if self._target.classes is not None:
             return float(np.mean(read_classes(y, len(predicted), "y") == predicted))
         target = read_targets(y, len(predicted), "y")
         return 1.0 - float(np.sum((target - predicted) ** 2) / np.sum((target - target.mean()) ** 2))
 
     def _predictions(self, X: Mapping[str, Any], **how: Any) -> Floats:
-        ensemble = self._asking.ensemble
-        return Loss(ensemble.loss, ensemble.n_outputs).predictions(self.scoring(X, **how).raw)
+        target = self._target
+        return Loss(target.loss, target.n_outputs).predictions(self.scoring(X, **how).raw)
 
     def scoring(
         self,
         X: Mapping[str, Any],
         *,
         predict_epsilon: float | None = None,
+        closed: bool = False,
+        dealer: str = "dealer",
         transport: str = "memory",
         link: Link | None = None,
         deadline: float = DEADLINE,
@@ -161,13 +190,20 @@ class VerticalModel:
         """Score rows: name of each party -> its table of them, in the same order. All trees in one round trip.
 
         With `predict_epsilon` feature holders randomise their answers: that much for each value of each row, every
-        time. `transport`, `link` and `deadline` as for `Federation.fit`.
+        time. With `closed` nobody answers: scores are computed on shares that one more party deals, `dealer`, and
+        nothing but the scores is opened; a model whose leaf values are shared is scored in no other way.
+        `transport`, `link` and `deadline` as for `Federation.fit`.
         """
-        job = ScoringJob(
-            self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id, predict_epsilon, batch_rows
-        )
+        closed = closed or self._is_shared
+        if closed and predict_epsilon is not None:
+            raise InvalidParameter(
+                "predict_epsilon must be None in a closed scoring, in which no feature holder answers, "
+                f"got {predict_epsilon!r}"
+            )
+        who = (self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id)
+        job = ClosedScoringJob(*who, dealer, batch_rows) if closed else ScoringJob(*who, predict_epsilon, batch_rows)
         results, ledgers, meters, seconds = run_together(
-            find("vertical.scoring"),
+            find(job.NAME),
             job,
             self._data(X, n_jobs),
             transport=transport,
@@ -176,8 +212,11 @@ class VerticalModel:
             on_progress=on_progress,
         )
         reconcile(ledgers)
+        mine = results[self.label_holder]
+        if closed:
+            return Scoring(job, transport, mine.raw, {}, ledgers, meters, seconds, mine.rounds)
         answered = {party: results[party] for party in job.feature_holders}
-        return Scoring(job, transport, results[self.label_holder].raw, answered, ledgers, meters, seconds)
+        return Scoring(job, transport, mine.raw, answered, ledgers, meters, seconds)
 
     # --- explanations ------------------------------------------------------------------------------------------------
 
@@ -224,6 +263,11 @@ class VerticalModel:
         return {party: results[party] for party in self.parties}
 
     def _explaining(self, **what: Any) -> ExplainingJob:
+        if self._is_shared:
+            raise InvalidInput(
+                f"this model cannot be explained: its leaf values are shared among {', '.join(self._all_parties)}, and "
+                "nobody knows what a split or a column adds to a score"
+            )
         return ExplainingJob(self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id, **what)
 
     def _data(self, X: Mapping[str, Any], n_jobs: int | None) -> dict[str, PartyData]:
@@ -273,6 +317,11 @@ class VerticalModel:
         self._refuse(f"XGBoost's format ({path})")
 
     def _refuse(self, what: str) -> NoReturn:
+        if self._is_shared:
+            raise ExportRefused(
+                f"this model cannot be written as {what}: its leaf values are shared among "
+                f"{', '.join(self._all_parties)}, and nobody knows them. save(folder) writes one part for each party"
+            )
         owners = [name for name, part in self.parts.items() if isinstance(part, OwnerPart) and part.n_handles]
         raise ExportRefused(
             f"this model cannot be written as {what}: it would show {self.label_holder} the thresholds of "

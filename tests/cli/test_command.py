@@ -89,7 +89,7 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    *central, plain, private, exact, buckets, gradients, on_shares = told["protocols"]
+    *central, plain, private, exact, buckets, gradients, on_shares, published = told["protocols"]
     assert [entry["protocol"] for entry in central] == [
         "central.gaussian",
         "central.dpboost",
@@ -113,6 +113,9 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert on_shares["protocol"] == "vertical.secret_shared"
     assert on_shares["scores"]["test"]["auc"] > 0.88
     assert on_shares["parties"] == ["bank", "registry", "employer", "dealer"]
+    assert published["protocol"] == "vertical.mp_fedxgb"
+    assert published["statement"]["stamp"].startswith("accepted known leaks")
+    assert published["parties"] == on_shares["parties"]
     assert told["alignment"]["common"] == 800
 
     monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people

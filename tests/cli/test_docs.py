@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE |
         "reference/federation.md",
         "tutorials/private_model.md",
         "reference/private_estimators.md",
+        "protocols/vertical_mp_fedxgb.md",
     ],
 )
 def test_the_examples_run(page: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,16 +75,28 @@ def test_every_parameter_is_documented() -> None:
     assert [alias for alias in ALIASES if alias not in page] in ([], ["early_stopping_round"])
 
 
+def documented_options(page: str) -> dict[str, Any]:
+    """Parameters and defaults, from the table of a protocol's page."""
+    text = (DOCS / "protocols" / page).read_text(encoding="utf-8").split("## Parameters")[1]
+    table = re.split(r"^## |^\*\*Limits", text, flags=re.MULTILINE)[0]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| `([^`]+)` \|", table, flags=re.MULTILINE)
+    return {name: ast.literal_eval(default) for names, default in rows for name in re.findall(r"\w+", names)}
+
+
 def test_every_option_of_secure_sum_is_documented() -> None:
     """The table of its page has each parameter of its own with its default, and no other."""
-    from dataclasses import fields
-
     from hedgerow.protocols.horizontal.secure_sum.job import Job
     from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 
-    page = (DOCS / "protocols" / "horizontal_secure_sum.md").read_text(encoding="utf-8")
-    table = page.split("## Parameters")[1].split("**Limits.**")[0]
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| `([^`]+)` \|", table, flags=re.MULTILINE)
-    documented = {name: ast.literal_eval(default) for names, default in rows for name in re.findall(r"\w+", names)}
     defaults = {field.name: field.default for field in fields(Job) if field.name in PROTOCOL.options}
-    assert documented == defaults | {"coordinator": None}  # left out, it becomes a party of its own
+    # left out, the coordinator becomes a party of its own
+    assert documented_options("horizontal_secure_sum.md") == defaults | {"coordinator": None}
+
+
+def test_every_option_of_mp_fedxgb_is_documented() -> None:
+    """The same for the published protocol on shares."""
+    from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
+    from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
+
+    defaults = {field.name: field.default for field in fields(MpFedXgbJob) if field.name in PROTOCOL.options}
+    assert documented_options("vertical_mp_fedxgb.md") == defaults

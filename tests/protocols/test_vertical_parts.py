@@ -23,6 +23,7 @@ from hedgerow.protocols.vertical.parts import (
     part_from_dict,
     save_part,
 )
+from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import random_vertical, table_of
 
@@ -247,8 +248,10 @@ def test_the_examples_on_the_page_are_parts_of_one_model():
     """What docs/reference/vertical_model.md shows can be read, fits together, and is what would be written."""
     page = Path(__file__).parents[2] / "docs" / "reference" / "vertical_model.md"
     examples = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)]
-    owner, asks = (part_from_dict(example) for example in examples)
-    assert [owner.to_dict(), asks.to_dict()] == examples
+    owner, asks, shared = (part_from_dict(example) for example in examples)
+    assert [owner.to_dict(), asks.to_dict(), shared.to_dict()] == examples
+    assert isinstance(shared, SharedLeavesPart)
+    assert shared.trees[0].n_leaves == len(shared.leaves[0]) == 3
     assert isinstance(asks, LabelHolderPart)
     assert asks.handles == {owner.party: owner.n_handles}
     assert asks.run_id == owner.run_id

@@ -69,6 +69,11 @@ class Protocol(ABC):
     options: ClassVar[frozenset[str]]  # parameters of its own, beside those of trees
     shares: ClassVar[tuple[str, ...]] = ()  # modules whose messages it sends too, in common with other protocols
 
+    def variant(self, options: dict[str, Any]) -> Protocol:
+        """The protocol that these options of this one stand for; takes out what has been decided by that."""
+        del options  # most have no variants
+        return self
+
     @abstractmethod
     def job(self, request: Request) -> Any:
         """The job, with everything checked that can be checked without data."""
@@ -127,6 +132,12 @@ def _secret_shared() -> Protocol:
     return PROTOCOL
 
 
+def _mp_fedxgb() -> Protocol:
+    from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
 def _aligning() -> Protocol:
     from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
 
@@ -135,6 +146,12 @@ def _aligning() -> Protocol:
 
 def _scoring() -> Protocol:
     from hedgerow.protocols.vertical.scoring.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+def _closed_scoring() -> Protocol:
+    from hedgerow.protocols.vertical.closed_scoring.protocol import PROTOCOL
 
     return PROTOCOL
 
@@ -150,10 +167,12 @@ _TRAINING: dict[str, Callable[[], Protocol]] = {
     "vertical.bucket_rr": _bucket_rr,
     "vertical.noised_gradients": _noised_gradients,
     "vertical.secret_shared": _secret_shared,
+    "vertical.mp_fedxgb": _mp_fedxgb,
 }
 _SERVICES: dict[str, Callable[[], Protocol]] = {
     "vertical.aligning": _aligning,
     "vertical.scoring": _scoring,
+    "vertical.closed_scoring": _closed_scoring,
     "vertical.explaining": _explaining,
 }
 

@@ -27,6 +27,7 @@ from hedgerow.protocols.central_dp.words import statement_of
 from hedgerow.protocols.private_boosting import central
 from hedgerow.protocols.protocol import Protocol, Request, find, names, services
 from hedgerow.protocols.vertical.aligning.job import AligningJob
+from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
 from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.schema import Schema
@@ -73,6 +74,7 @@ EXAMPLES = {
         Example("with per='message'", ("anna", "ben"), {"epsilon": 2.0, "delta": 1e-5, "per": "message"}),
     ),
     "vertical.secret_shared": (Example("with three parties and a dealer"),),
+    "vertical.mp_fedxgb": (Example("with three parties and a dealer", options={"accept_known_leaks": True}),),
     "vertical.aligning": (
         Example(
             "with three parties",
@@ -84,6 +86,7 @@ EXAMPLES = {
         Example("with plain answers", job=ScoringJob(**_MODEL)),
         Example("with predict_epsilon=2", job=ScoringJob(**_MODEL, predict_epsilon=2.0)),
     ),
+    "vertical.closed_scoring": (Example("with three parties and a dealer", job=ClosedScoringJob(**_MODEL)),),
     "vertical.explaining": (
         Example("with contributions", job=ExplainingJob(**_MODEL)),
         Example("with importances", job=ExplainingJob(**_MODEL, what="importances")),

@@ -10,8 +10,11 @@ import base64
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from hedgerow.engine.dtypes import Floats
+
+Words = npt.NDArray[np.uint64]
 
 
 def as_text(array: Floats) -> str:
@@ -22,3 +25,13 @@ def as_text(array: Floats) -> str:
 def from_text(text: str, shape: Sequence[int]) -> Floats:
     """The inverse of `as_text`, as an array of its own that can be written to."""
     return np.frombuffer(base64.b64decode(text), "<f8").reshape(shape).astype(np.float64)
+
+
+def words_as_text(words: Words) -> str:
+    """Words of 64 bits, one after another."""
+    return base64.b64encode(np.ascontiguousarray(words, "<u8").tobytes()).decode("ascii")
+
+
+def words_from_text(text: str) -> Words:
+    """The inverse of `words_as_text`; ValueError if it is none."""
+    return np.frombuffer(base64.b64decode(text, validate=True), "<u8").astype(np.uint64)

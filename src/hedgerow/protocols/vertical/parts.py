@@ -12,6 +12,8 @@ given when a question first wins, so that numbers do not tell the label holder w
 
 For the label holder an answer is one more column of the row: 0 means left, 1 means right. So its part is an ordinary
 ensemble, over its own columns and one column with two bins for each handle, and prediction is the engine's.
+
+Where nobody knows leaf values, all parties have parts of another kind: `shared_parts`.
 """
 
 from __future__ import annotations
@@ -30,15 +32,33 @@ from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, ModelFileError
+from hedgerow.protocols.vertical.part_files import (
+    FORMAT,
+    VERSION,
+    bin_of,
+    check_fields,
+    features_of,
+    listed,
+    meta_of,
+    text,
+)
+from hedgerow.protocols.vertical.shared_parts import (
+    FOREIGN,
+    LEAF,
+    SHARED_FIELDS,
+    SHARED_LEAVES,
+    PartialTree,
+    SharedLeavesPart,
+    Target,
+)
 
-FORMAT = "hedgerow part of a vertical model"
-VERSION = 1
 LABEL_HOLDER, FEATURE_HOLDER = "label_holder", "feature_holder"
 FIELDS = {
     LABEL_HOLDER: ("format", "version", "role", "party", "protocol", "run_id", "handles", "model"),
     FEATURE_HOLDER: (
         "format", "version", "role", "party", "label_holder", "protocol", "run_id", "features", "splits", "meta",
     ),
+    SHARED_LEAVES: SHARED_FIELDS,
 }  # fmt: skip
 """What the document of a part says, by role: docs/reference/vertical_model.md."""
 _EITHER_WAY = np.array([0.5])  # the edge between "left" (0) and "right" (1)
@@ -159,12 +179,10 @@ class OwnerPart:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OwnerPart:
         """The inverse of `to_dict`."""
-        features = tuple(FeatureBins.from_dict(entry) for entry in _listed(data, "features"))
+        features = features_of(data)
         places = {feature.name: j for j, feature in enumerate(features)}
-        if len(places) < len(features):
-            raise ModelFileError("two columns have the same name")
         code_of = [{level: code for code, level in enumerate(feature.levels or ())} for feature in features]
-        splits = _listed(data, "splits")
+        splits = listed(data, "splits")
         column, last_bin = np.zeros(len(splits), np.int32), np.full(len(splits), -1, np.int32)
         missing_left, levels = np.zeros(len(splits), np.bool_), np.zeros((len(splits), MAX_BINS), np.bool_)
         for k, split in enumerate(splits):
@@ -175,35 +193,25 @@ class OwnerPart:
             feature = features[column[k]]
             if not isinstance(split.get("missing_left"), bool):
                 raise ModelFileError(f"split {k} of column {feature.name!r} must say whether missing values go left")
-            _check_fields(split, ("column", "missing_left", "threshold" if feature.levels is None else "left_levels"))
+            check_fields(split, ("column", "missing_left", "threshold" if feature.levels is None else "left_levels"))
             missing_left[k] = split["missing_left"]
             if feature.edges is not None:
-                last_bin[k] = _bin_of(split["threshold"], feature, k)
+                last_bin[k] = bin_of(split["threshold"], feature, f"split {k}")
                 continue
-            for level in _listed(split, "left_levels"):
+            for level in listed(split, "left_levels"):
                 if not isinstance(level, str | int | float) or level not in code_of[column[k]]:
                     raise ModelFileError(f"split {k} names a level that column {feature.name!r} does not have")
                 levels[k, code_of[column[k]][level]] = True
             levels[k, feature.missing_code] = missing_left[k]
         return cls(
-            party=_text(data, "party"),
-            label_holder=_text(data, "label_holder"),
-            protocol=_text(data, "protocol"),
-            run_id=_text(data, "run_id"),
+            party=text(data, "party"),
+            label_holder=text(data, "label_holder"),
+            protocol=text(data, "protocol"),
+            run_id=text(data, "run_id"),
             features=features,
             questions=Questions(column, last_bin, missing_left, levels),
-            meta=_meta(data),
+            meta=meta_of(data),
         )
-
-
-def _bin_of(threshold: Any, feature: FeatureBins, k: int) -> int:
-    edges = feature.edges if feature.edges is not None else np.empty(0)
-    if threshold is None:
-        return len(edges)
-    places = {edge: place for place, edge in enumerate(edges.tolist())}
-    if type(threshold) not in (int, float) or threshold not in places:
-        raise ModelFileError(f"the threshold of split {k} is not an edge of column {feature.name!r}")
-    return places[threshold]
 
 
 # --- the label holder's part -----------------------------------------------------------------------------------------
@@ -242,6 +250,17 @@ class LabelHolderPart:
     def meta(self) -> dict[str, Any]:
         """What the model says about its training."""
         return self.ensemble.meta
+
+    @property
+    def target(self) -> Target:
+        """How scores become predictions; the learning rate is in the leaf values already."""
+        model = self.ensemble
+        return Target(model.loss, tuple(model.base_scores.tolist()), 1.0, model.classes)
+
+    @property
+    def n_trees(self) -> int:
+        """Trees of all outputs."""
+        return len(self.ensemble.trees)
 
     def first_column(self, party: str) -> int:
         """Where the handles of a party begin among the ensemble's columns."""
@@ -290,29 +309,36 @@ class LabelHolderPart:
         if not isinstance(model, Mapping):
             raise ModelFileError("the label holder's part lacks its model")
         return cls(
-            party=_text(data, "party"),
-            protocol=_text(data, "protocol"),
-            run_id=_text(data, "run_id"),
+            party=text(data, "party"),
+            protocol=text(data, "protocol"),
+            run_id=text(data, "run_id"),
             ensemble=Ensemble.from_dict(model),
             handles=dict(handles or {}),
         )
 
 
-Part = OwnerPart | LabelHolderPart
+Part = OwnerPart | LabelHolderPart | SharedLeavesPart
+
+
+_KINDS: dict[str, type[Part]] = {
+    LABEL_HOLDER: LabelHolderPart,
+    FEATURE_HOLDER: OwnerPart,
+    SHARED_LEAVES: SharedLeavesPart,
+}
 
 
 def part_from_dict(data: Mapping[str, Any]) -> Part:
-    """A part of either kind, from its `to_dict` after a way through JSON. ModelFileError if anything is wrong."""
+    """A part of any kind, from its `to_dict` after a way through JSON. ModelFileError if anything is wrong."""
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ModelFileError("this is not a part of a vertical model")
     if type(data.get("version")) is not int or data["version"] != VERSION:
         raise ModelFileError(f"version {data.get('version')!r} of the format is not known here, only {VERSION}")
     role = data.get("role")
-    if role not in (LABEL_HOLDER, FEATURE_HOLDER):
-        raise ModelFileError(f"role must be {LABEL_HOLDER!r} or {FEATURE_HOLDER!r}, got {role!r}")
-    _check_fields(data, FIELDS[role])
+    if role not in tuple(_KINDS):  # a tuple, because what was read may have no hash
+        raise ModelFileError(f"role must be one of {', '.join(map(repr, _KINDS))}, got {role!r}")
+    check_fields(data, FIELDS[role])
     try:
-        return LabelHolderPart.from_dict(data) if role == LABEL_HOLDER else OwnerPart.from_dict(data)
+        return _KINDS[role].from_dict(data)
     except ModelFileError:
         raise
     except (ValueError, TypeError, OverflowError) as problem:  # what features and trees say about what they were given
@@ -331,33 +357,6 @@ def load_part(path: str | PathLike[str]) -> Part:
         return part_from_dict(document)
     except ModelFileError as problem:
         raise ModelFileError(f"{path}: {problem}") from problem
-
-
-def _check_fields(data: Mapping[str, Any], names: Sequence[str]) -> None:
-    absent, unknown = [n for n in names if n not in data], [n for n in data if n not in names]
-    if absent:
-        raise ModelFileError(f"the field {absent[0]!r} is lacking")
-    if unknown:
-        raise ModelFileError(f"there is a field {str(unknown[0])[:40]!r} that version {VERSION} does not know")
-
-
-def _listed(data: Mapping[str, Any], name: str) -> list[Any]:
-    if not isinstance(data.get(name), list):
-        raise ModelFileError(f"{name} must be a list")
-    found: list[Any] = data[name]
-    return found
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    if not isinstance(data.get(name), str):
-        raise ModelFileError(f"{name} must be text")
-    return str(data[name])
-
-
-def _meta(data: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(data.get("meta"), Mapping):
-        raise ModelFileError("meta must be an object")
-    return dict(data["meta"])
 
 
 # --- from trees to parts ---------------------------------------------------------------------------------------------
@@ -416,7 +415,7 @@ def divide(
     first = len(own)
     for party in others:
         start = int(np.flatnonzero(owners == party)[0])
-        asked, handles = _unique_questions(ensemble.trees, owners == party, start)
+        asked, handles = unique_questions(ensemble.trees, owners == party, start)
         for column, numbers in zip(columns, handles, strict=True):
             column[numbers >= 0] = first + numbers[numbers >= 0]
         questions[party] = asked
@@ -432,7 +431,7 @@ def divide(
     return LabelHolderPart(label_holder, protocol, run_id, composite, counts), questions
 
 
-def _unique_questions(trees: Sequence[Tree], is_theirs: Bools, start: int) -> tuple[Questions, list[Ints]]:
+def unique_questions(trees: Sequence[Tree], is_theirs: Bools, start: int) -> tuple[Questions, list[Ints]]:
     """The different splits of one party's features, sorted, and per tree the handle of each node (-1: not theirs)."""
     asked: list[tuple[int, int, bool, bytes]] = []
     places: list[tuple[int, int]] = []
@@ -463,3 +462,40 @@ def _unique_questions(trees: Sequence[Tree], is_theirs: Bools, start: int) -> tu
         ),
         handles,
     )
+
+
+# --- from the label holder's part to what each party could know of the trees -----------------------------------------
+
+
+def as_owner(part: LabelHolderPart) -> tuple[OwnerPart, list[Ints]]:
+    """The label holder's own splits as questions to itself, and per tree the handle of each node (-1: another's)."""
+    is_own = np.arange(len(part.ensemble.features)) < part.n_own
+    questions, handles = unique_questions(part.ensemble.trees, is_own, 0)
+    return OwnerPart(part.party, part.party, part.protocol, part.run_id, part.own_features, questions), handles
+
+
+def partial_trees_of(part: LabelHolderPart) -> dict[str, tuple[PartialTree, ...]]:
+    """Party -> what it must know of each tree to say which leaves its own splits rule out.
+
+    The columns of these trees are answers: those of a feature holder's handles, and for the label holder those to its
+    questions in `as_owner`. Their codes are 0 for left and 1 for right.
+    """
+    trees = part.ensemble.trees
+    found = {part.party: tuple(map(_partial_tree, trees, as_owner(part)[1]))}
+    for party, n_handles in part.handles.items():
+        first = part.first_column(party)
+        theirs = [
+            np.where((tree.feature >= first) & (tree.feature < first + n_handles), tree.feature - first, -1)
+            for tree in trees
+        ]
+        found[party] = tuple(map(_partial_tree, trees, theirs))
+    return found
+
+
+def _partial_tree(tree: Tree, handles: Ints) -> PartialTree:
+    return tree_of_handles(np.where(tree.is_leaf, LEAF, np.where(handles >= 0, handles, FOREIGN)))
+
+
+def tree_of_handles(column: Ints | Int32s) -> PartialTree:
+    """A partial tree over answers: by node the handle, LEAF or FOREIGN."""
+    return PartialTree(column.astype(np.int32), np.where(column >= 0, 0, -1), np.zeros(len(column), np.bool_))

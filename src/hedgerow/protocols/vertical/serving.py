@@ -1,8 +1,8 @@
 """What the services of a trained vertical model have in common: their jobs, and whether parts and rows fit together.
 
-vertical.scoring and vertical.explaining begin alike. Every party brings its part of one model, and its columns of the
-same rows. The label holder goes on when everybody's part and rows fit its own, then gets answers about the rows, batch
-by batch.
+vertical.scoring, vertical.closed_scoring and vertical.explaining begin alike. Every party brings its part of one model,
+and its columns of the same rows. The label holder goes on when everybody's part and rows fit its own. Where it then
+gets answers about the rows, it gets them batch by batch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.job import HoldersJob
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, part_from_dict
+from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
@@ -46,29 +47,18 @@ def checked_batch_rows(name: str, value: Any) -> int:
 
 def part_of_feature_holder(party: str, job: ServiceJob, data: PartyData | None) -> tuple[OwnerPart, PartyData]:
     """A feature holder's own part of the right model, with all that it brings. InvalidInput if it is another."""
-    part, brought = _own_part(party, job, data)
-    if not isinstance(part, OwnerPart) or part.label_holder != job.label_holder:
-        raise InvalidInput(f"{party}: brings a part that is not one of a feature holder of {job.label_holder}")
-    return part, brought
+    part, brought = own_part(party, job, data)
+    return as_feature_holder(part, job), brought
 
 
 def part_of_label_holder(party: str, job: ServiceJob, data: PartyData | None) -> tuple[LabelHolderPart, PartyData]:
     """The label holder's part of the right model, with all that it brings. InvalidInput if others must take part."""
-    part, brought = _own_part(party, job, data)
-    if not isinstance(part, LabelHolderPart):
-        raise InvalidInput(f"{party}: brings the part of a feature holder, but holds the labels")
-    absent = [other for other, n_handles in part.handles.items() if n_handles and other not in job.feature_holders]
-    unknown = [other for other in job.feature_holders if other not in part.handles]
-    if absent:
-        raise InvalidInput(
-            f"{absent[0]}: the model asks about its columns, but it does not take part in {job.TAKES_PART_IN}"
-        )
-    if unknown:
-        raise InvalidInput(f"{unknown[0]}: took no part in the training of the model")
-    return part, brought
+    part, brought = own_part(party, job, data)
+    return as_label_holder(part, job), brought
 
 
-def _own_part(party: str, job: ServiceJob, data: PartyData | None) -> tuple[Part, PartyData]:
+def own_part(party: str, job: ServiceJob, data: PartyData | None) -> tuple[Part, PartyData]:
+    """A party's own part of the right model, of any kind, with all that it brings. InvalidInput if it is another."""
     if data is None or data.part is None:
         raise InvalidInput(f"{party}: brings no part of a model")
     part = part_from_dict(data.part)
@@ -82,9 +72,41 @@ def _own_part(party: str, job: ServiceJob, data: PartyData | None) -> tuple[Part
     return part, data
 
 
+def as_feature_holder(part: Part, job: ServiceJob) -> OwnerPart:
+    """The part, if it is that of a feature holder."""
+    _check_is_open(part, job)
+    if not isinstance(part, OwnerPart) or part.label_holder != job.label_holder:
+        raise InvalidInput(f"{part.party}: brings a part that is not one of a feature holder of {job.label_holder}")
+    return part
+
+
+def as_label_holder(part: Part, job: ServiceJob) -> LabelHolderPart:
+    """The part, if it is the label holder's and everybody takes part whose columns are asked about."""
+    _check_is_open(part, job)
+    if not isinstance(part, LabelHolderPart):
+        raise InvalidInput(f"{part.party}: brings the part of a feature holder, but holds the labels")
+    absent = [other for other, n_handles in part.handles.items() if n_handles and other not in job.feature_holders]
+    unknown = [other for other in job.feature_holders if other not in part.handles]
+    if absent:
+        raise InvalidInput(
+            f"{absent[0]}: the model asks about its columns, but it does not take part in {job.TAKES_PART_IN}"
+        )
+    if unknown:
+        raise InvalidInput(f"{unknown[0]}: took no part in the training of the model")
+    return part
+
+
+def _check_is_open(part: Part, job: ServiceJob) -> None:
+    if isinstance(part, SharedLeavesPart):
+        raise InvalidInput(
+            f"{part.party}: the leaf values of its model are shared, and nobody knows them: {job.NAME} cannot use it, "
+            "vertical.closed_scoring can"
+        )
+
+
 def rows_of(part: Part, table: Table) -> Table:
     """The table with the columns and levels of the part; as it is, if it was read so already."""
-    features = part.features if isinstance(part, OwnerPart) else part.own_features
+    features = part.own_features if isinstance(part, LabelHolderPart) else part.features
     as_needed = [(feature.name, feature.levels) for feature in features]
     if [(column.name, column.levels) for column in table.columns] != as_needed:
         return part.read(table, part.party)
@@ -116,10 +138,15 @@ def check_ready(party: str, ready: Ready, part: LabelHolderPart, n_rows: int) ->
             f"{party}: its part is of another model: it is of run {ready.model_run_id!r} with {ready.n_handles} "
             f"handles, that of {part.party} is of run {part.run_id!r} and has {part.handles[party]} of them"
         )
-    if ready.n_rows != n_rows:
+    check_rows(party, ready.n_rows, part.party, n_rows)
+
+
+def check_rows(party: str, brings: int, label_holder: str, n_rows: int) -> None:
+    """InvalidInput unless a feature holder brings as many rows as the label holder."""
+    if brings != n_rows:
         raise InvalidInput(
-            f"{party}: has {ready.n_rows} rows, but {part.party} has {n_rows}; the rows of all parties must be the "
-            "same ones in the same order"
+            f"{party}: has {brings} rows, but {label_holder} has {n_rows}; the rows of all parties must be the same "
+            "ones in the same order"
         )
 
 

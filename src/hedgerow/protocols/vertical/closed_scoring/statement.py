@@ -1,0 +1,56 @@
+"""What a finished closed scoring guarantees, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hedgerow.protocols.protocol import Statement
+from hedgerow.protocols.vertical.closed_scoring.job import NAME, ClosedScoringJob
+
+OWNERS_LEARNED = (
+    "A feature holder learned how many rows were scored with which model, the shapes of the trees, and which of its "
+    "own splits stand where in them; nothing about scores, labels or the other parties' columns."
+)
+NOT_COVERED = (
+    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies, a dealer that "
+    "works together with a party, what scores tell about rows and about the model to those who get to see them, what "
+    "the training disclosed."
+)
+
+
+def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
+    """In words and as facts. `meta` may say under "rounds" how often the parties sent each other words."""
+    sentences = [
+        f"Rows were scored with {NAME} by {len(job.parties)} parties, on shares dealt by {job.dealer}.",
+        _about_scores(job.label_holder),
+        OWNERS_LEARNED,
+        _about_dealer(job.dealer),
+        NOT_COVERED,
+    ]
+    facts = {
+        "protocol": NAME,
+        "parties": list(job.parties),
+        "label_holder": job.label_holder,
+        "dealer": job.dealer,
+        "model_run_id": job.model_run_id,
+        "adversary": "honest but curious; any parties together, but not with the dealer",
+        "answers_are_private": True,
+        "rounds": meta.get("rounds"),
+        "stamp": None,
+    }
+    return Statement("\n".join(sentences), facts)
+
+
+def _about_scores(label_holder: str) -> str:
+    return (
+        f"{label_holder} learned the scores, and about which way rows go only what scores themselves tell: to who "
+        "knows all leaf values that can be the leaves of a row, where trees are few."
+    )
+
+
+def _about_dealer(dealer: str) -> str:
+    return (
+        f"This holds against any of the parties together, as long as {dealer}, which knows all masks and sees no data, "
+        "works together with none of them."
+    )
