@@ -13,7 +13,7 @@ SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical experiments-central experiments-federboost clean
+.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical bench-shares experiments-central experiments-federboost experiments-mp-fedxgb clean
 
 help:
 	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
@@ -24,8 +24,10 @@ help:
 	@echo "make bench-horizontal   time, rounds and bytes of horizontal.secure_sum beside XGBoost (20 minutes)"
 	@echo "make bench-central      time per tree of central.dpboost beside LightGBM (minutes)"
 	@echo "make bench-vertical     time, rounds and bytes of the vertical protocols beside XGBoost (4 minutes)"
+	@echo "make bench-shares       time, rounds, bytes and memory of vertical.secret_shared (10 minutes)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
+	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
 	@echo "make clean   remove .venv and everything that tools leave behind"
 	@echo
 	@echo "make test ARGS='tests/engine -k binning' passes arguments on; so do demo and bench."
@@ -78,6 +80,9 @@ bench-central: $(READY)
 bench-vertical: $(READY)
 	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/vertical.py $(ARGS)
 
+bench-shares: $(READY)
+	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/secret_shared.py $(ARGS)
+
 # Plots and one peer are needed by nobody else, so they are installed only here.
 $(VENV)/.experiments: $(READY)
 	@$(PIP) --no-build-isolation --editable '.[experiments]'
@@ -89,6 +94,9 @@ experiments-central: $(VENV)/.experiments
 # Times are measured too, so XGBoost's threads wait without spinning, as in the benchmarks.
 experiments-federboost: $(VENV)/.experiments
 	@OMP_WAIT_POLICY=passive $(BIN)/python -m experiments.federboost $(ARGS)
+
+experiments-mp-fedxgb: $(VENV)/.experiments
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m experiments.mp_fedxgb $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

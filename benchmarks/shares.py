@@ -97,6 +97,15 @@ def ring_rates(dtype: type[np.unsignedinteger], n_threads: int, repeats: int) ->
     return rates
 
 
+def kernel_rates(repeats: int) -> list[Rate]:
+    """Of all kernels, on one core and on all."""
+    rates = [rate for n_limbs in (4, 5, 6, 8) for rate in limb_rates(n_limbs, repeats)]
+    for n_threads in sorted({1, len(os.sched_getaffinity(0))}):
+        for dtype in (np.uint32, np.uint64):
+            rates += ring_rates(dtype, n_threads, repeats)
+    return rates
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a conversation costs: the fastest of some."""
@@ -172,12 +181,7 @@ def main() -> None:
     chosen = parser.parse_args()
 
     load = os.getloadavg()[0]
-    rates: list[Rate] = []
-    if chosen.only != "conversations":
-        rates += [rate for n_limbs in (4, 5, 6, 8) for rate in limb_rates(n_limbs, chosen.repeats)]
-        for n_threads in sorted({1, len(os.sched_getaffinity(0))}):
-            for dtype in (np.uint32, np.uint64):
-                rates += ring_rates(dtype, n_threads, chosen.repeats)
+    rates = kernel_rates(chosen.repeats) if chosen.only != "conversations" else []
     for rate in rates:
         threads = "1 thread" if rate.threads == 1 else f"{rate.threads} threads"
         print(f"{rate.kernel:30} {rate.per_second / 1e9:7.2f} G {rate.unit} per second, {threads}", flush=True)

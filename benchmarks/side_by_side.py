@@ -1,11 +1,13 @@
 """What the benchmarks of protocols share: contenders on pooled rows, measuring in turn, and writing what came out.
 
-Used by horizontal.py and vertical.py, which bring their federations, sections and tables. Nothing is run from here.
+Used by horizontal.py, vertical.py and secret_shared.py, which bring their federations, sections and tables. Nothing is
+run from here.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime as dt
 import importlib.metadata
@@ -15,7 +17,7 @@ import platform
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -219,6 +221,39 @@ def measure_in_turn(
                 if after is not None:
                     after(name, last[name])
     return Measured(seconds, last, stalls)
+
+
+@contextlib.contextmanager
+def peak_memory() -> Iterator[dict[str, int]]:
+    """Party -> peak resident bytes of its process, as far as seen by a look every 20 ms. Linux only."""
+    peaks: dict[str, int] = {}
+    closed = threading.Event()
+
+    def look() -> None:
+        mine = Path(f"/proc/{os.getpid()}/task")
+        while not closed.wait(0.02):
+            for child in {pid for task in mine.glob("*/children") for pid in _read(task).split()}:
+                words = _read(Path(f"/proc/{child}/cmdline")).split("\0")
+                high = [line for line in _read(Path(f"/proc/{child}/status")).splitlines() if line.startswith("VmHWM")]
+                if "hedgerow.local_party" in words and high:
+                    party = Path(words[words.index("hedgerow.local_party") + 1]).name
+                    peaks[party] = max(peaks.get(party, 0), int(high[0].split()[1]) * 1024)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield peaks
+    finally:
+        closed.set()
+        watcher.join()
+
+
+def _read(path: Path) -> str:
+    """A file of /proc; nothing if its process is gone."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

@@ -22,15 +22,12 @@ processes and compiling is left out. In memory the label holder has 2 threads wh
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,6 +51,7 @@ from side_by_side import (
     measure_in_turn,
     measured_on,
     merged,
+    peak_memory,
     seconds_on_slow_link,
     show_row,
     slow_link,
@@ -232,39 +230,6 @@ def measure_wan(repetitions: int, *, quick: bool) -> list[Row]:
         rows.append(row)
         show(row)
     return rows
-
-
-@contextlib.contextmanager
-def peak_memory() -> Iterator[dict[str, int]]:
-    """Party -> peak resident bytes of its process, as far as seen by a look every 20 ms. Linux only."""
-    peaks: dict[str, int] = {}
-    closed = threading.Event()
-
-    def look() -> None:
-        mine = Path(f"/proc/{os.getpid()}/task")
-        while not closed.wait(0.02):
-            for child in {pid for task in mine.glob("*/children") for pid in _read(task).split()}:
-                words = _read(Path(f"/proc/{child}/cmdline")).split("\0")
-                high = [line for line in _read(Path(f"/proc/{child}/status")).splitlines() if line.startswith("VmHWM")]
-                if "hedgerow.local_party" in words and high:
-                    party = Path(words[words.index("hedgerow.local_party") + 1]).name
-                    peaks[party] = max(peaks.get(party, 0), int(high[0].split()[1]) * 1024)
-
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
-    try:
-        yield peaks
-    finally:
-        closed.set()
-        watcher.join()
-
-
-def _read(path: Path) -> str:
-    """A file of /proc; nothing if its process is gone."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 def measure_scale(repetitions: int, *, quick: bool) -> list[Row]:

@@ -11,7 +11,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -62,6 +62,33 @@ def unusual(thing: Any) -> dict[str, Any]:
 def as_line(data: Any) -> str:
     """JSON without spaces."""
     return json.dumps(data, separators=(",", ":"))
+
+
+def rounded(value: Any) -> Any:
+    """Numbers that were measured, to six digits, however deep they are."""
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [rounded(inner) for inner in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell and what was measured: the result of most experiments."""
+
+    cell: Any
+    measures: dict[str, Any] = field(default_factory=dict)
+    when: str = ""
+
+    @property
+    def summary(self) -> str:
+        """For lines of progress."""
+        return " ".join(f"{what} {value:.4g}" for what, value in self.measures.items() if isinstance(value, float))
+
+    def to_line(self) -> str:
+        """One line of JSON; of the cell only what is not as usual."""
+        return as_line({"cell": unusual(self.cell), "measures": rounded(self.measures), "when": self.when})
 
 
 def now() -> str:

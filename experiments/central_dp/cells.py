@@ -15,7 +15,7 @@ from typing import Any
 from experiments.central_dp.datasets import SplitKind, load, split
 from experiments.central_dp.methods import METHODS, Problem
 from experiments.central_dp.objective import measure
-from experiments.result_lines import as_line, key_of, now, read_lines, run_rest, unusual
+from experiments.result_lines import as_line, key_of, now, read_lines, rounded, run_rest, unusual
 
 RESULTS = Path(__file__).parent / "results"
 SHOWN_SETTINGS = ("n_trees", "filtering", "leaf_clipping")
@@ -77,7 +77,7 @@ class Result:
 
     def to_line(self) -> str:
         """One line of JSON, without what is as usual; numbers that were measured, to six digits."""
-        return as_line({**{name: _rounded(v) for name, v in unusual(self).items()}, "cell": unusual(self.cell)})
+        return as_line({**{name: rounded(v) for name, v in unusual(self).items()}, "cell": unusual(self.cell)})
 
     @classmethod
     def from_line(cls, line: str) -> Result:
@@ -87,12 +87,6 @@ class Result:
         cell["curve"] = tuple(cell.get("curve", ()))
         data["curve"] = {int(trees): measures for trees, measures in data.get("curve", {}).items()}
         return cls(cell=Cell(**cell), **data)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def run_cell(cell: Cell) -> Result:

@@ -25,6 +25,15 @@ def end(name: str) -> str:
     return f"<!-- end of {name} -->"
 
 
+def filled(text: str, name: str, content: str) -> str:
+    """The page with this content between the markers of a name."""
+    if begin(name) not in text or end(name) not in text:
+        raise ValueError(f"the page has no markers for {name}: {begin(name)} ... {end(name)}")
+    before, rest = text.split(begin(name), 1)
+    after = rest.split(end(name), 1)[1]
+    return f"{before}{begin(name)}\n\n{content.strip()}\n\n{end(name)}{after}"
+
+
 def write_page(results: Path) -> list[str]:
     """Put what there is between the markers; the names of the tables that were written."""
     text = PAGE.read_text()
@@ -33,11 +42,7 @@ def write_page(results: Path) -> list[str]:
         found = read_results(results / f"{name}.jsonl")
         if not found:
             continue
-        if begin(name) not in text or end(name) not in text:
-            raise ValueError(f"{PAGE.name} has no markers for {name}: {begin(name)} ... {end(name)}")
-        before, rest = text.split(begin(name), 1)
-        after = rest.split(end(name), 1)[1]
-        text = f"{before}{begin(name)}\n\n{module.report(found, PLOTS, PLOTS.name).strip()}\n\n{end(name)}{after}"
+        text = filled(text, name, module.report(found, PLOTS, PLOTS.name))
         written.append(name)
     PAGE.write_text(text)
     HTML.write_text(as_html(text))

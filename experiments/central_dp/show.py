@@ -80,6 +80,7 @@ class Panel:
     lines: list[Line] = field(default_factory=list)
     x_label: str = "epsilon"
     log_x: bool = False
+    log_y: bool = False
     lowest: float | None = None
     """Nothing below this is shown: a method that fails would flatten all others."""
 
@@ -115,6 +116,8 @@ def plot(panels: Sequence[Panel], path: Path, columns: int = 3) -> None:
             axis.set_xscale("log")
             axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
             axis.minorticks_off()
+        if panel.log_y:
+            axis.set_yscale("log")
         if panel.lowest is not None:
             axis.set_ylim(bottom=panel.lowest)
     for axis in list(axes.flat)[len(panels) :]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.federboost.datasets import COLUMN_ORDER
-from experiments.result_lines import as_line, key_of, now, read_lines, run_rest, unusual
+from experiments.result_lines import Measured, key_of, now, read_lines, run_rest
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -60,23 +60,8 @@ class Cell:
         return f"{self.dataset} {self.method} q {self.buckets} {self.edges}{noise}, {where}, seed {self.seed}{timing}"
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Measured):
     """A cell and what came out."""
-
-    cell: Cell
-    measures: dict[str, float] = field(default_factory=dict)
-    when: str = ""
-
-    @property
-    def summary(self) -> str:
-        """For lines of progress."""
-        return " ".join(f"{what} {value:.4g}" for what, value in self.measures.items())
-
-    def to_line(self) -> str:
-        """One line of JSON; of the cell only what is not as usual."""
-        measures = {name: float(f"{value:.6g}") for name, value in self.measures.items()}
-        return as_line({"cell": unusual(self.cell), "measures": measures, "when": self.when})
 
     @classmethod
     def from_line(cls, line: str) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.central_dp.page import DOCS, as_html, begin, end
+from experiments.central_dp.page import DOCS, as_html, filled
 from experiments.federboost.cells import read_results
 from experiments.federboost.tables import TABLES
 
@@ -21,11 +21,7 @@ def write_page(folder: Path) -> list[str]:
     for name, module in TABLES.items():
         if not results["figure5" if name == "bars" else name]:
             continue
-        if begin(name) not in text or end(name) not in text:
-            raise ValueError(f"{PAGE.name} has no markers for {name}: {begin(name)} ... {end(name)}")
-        before, rest = text.split(begin(name), 1)
-        after = rest.split(end(name), 1)[1]
-        text = f"{before}{begin(name)}\n\n{module.report(results, PLOTS, PLOTS.name).strip()}\n\n{end(name)}{after}"
+        text = filled(text, name, module.report(results, PLOTS, PLOTS.name))
         written.append(name)
     PAGE.write_text(text)
     HTML.write_text(as_html(text))
