@@ -296,9 +296,9 @@ def measure_traffic(_: int, *, quick: bool) -> list[Row]:
 def by_formula(case: Case, n_parties: int) -> dict[str, float]:
     """Payloads of a full tree, from the shape alone."""
     from hedgerow.engine.boosting import BoostingParams
+    from hedgerow.protocols.vertical.on_shares.scales import Scales
     from hedgerow.protocols.vertical.secret_shared import costs
     from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-    from hedgerow.protocols.vertical.secret_shared.scales import Scales
     from hedgerow.protocols.vertical.secret_shared.shape import Shape
 
     parts = columns(np.empty((1, case.n_columns)), n_parties)

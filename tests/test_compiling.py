@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from hedgerow import compiling, crypto, engine, protocols
-from hedgerow.compiling import PREFIX, source_hash, state_of
+from hedgerow.compiling import KEPT_SECONDS, PREFIX, source_hash, state_of
 
 USE_A_KERNEL = """
 import numpy as np
@@ -40,13 +41,18 @@ def test_the_second_process_finds_the_kernel(tmp_path):
 
 
 def test_kernels_of_another_state_are_removed(tmp_path):
-    """Folders of earlier states go when a new one begins; other things beside them stay."""
+    """Folders of earlier states go when a new one begins, unless they were just written; other things stay."""
     _, path = use_a_kernel(tmp_path)
-    stale, other = path.with_name(f"{PREFIX}0123"), path.with_name("something else")
+    stale, recent, other = path.with_name(f"{PREFIX}0123"), path.with_name(f"{PREFIX}4567"), path.with_name("other")
     path.rename(stale)
+    recent.mkdir()
     other.mkdir()
+    long_ago = time.time() - 2 * KEPT_SECONDS
+    for folder in (stale, other):
+        os.utime(folder, (long_ago, long_ago))
     assert use_a_kernel(tmp_path) == (0, path)
     assert not stale.exists()
+    assert recent.exists()
     assert other.exists()
 
 

@@ -15,7 +15,7 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import train
 from hedgerow.engine.table import read_table
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.shared_parts import Target
 from hedgerow.runs import Run
 from hedgerow.testing.random_parts import random_shared

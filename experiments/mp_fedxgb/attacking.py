@@ -30,7 +30,7 @@ from hedgerow.protocols.vertical.mp_fedxgb.messages import (
     TestNumeratorShare,
 )
 from hedgerow.protocols.vertical.mp_fedxgb.openings import Openings
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 
 DATASET = "give_me_some_credit"
 SIZES = (3_000, 30_000)

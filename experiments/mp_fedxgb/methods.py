@@ -197,7 +197,7 @@ def costs(cell: Cell) -> Measures:
 
 def shape_of(job: Any, X: Floats, max_bins: int) -> Any:
     """The public shape of a training on these columns, divided among the parties as always; none is missing."""
-    from hedgerow.protocols.vertical.secret_shared.scales import Scales
+    from hedgerow.protocols.vertical.on_shares.scales import Scales
     from hedgerow.protocols.vertical.secret_shared.shape import Shape
 
     tables = [read_table(table) for table in as_tables(X).values()]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -24,6 +25,8 @@ import numba
 from numba.core import caching
 
 PREFIX = "hedgerow-kernels-"
+KEPT_SECONDS = 3600.0
+"""A folder of another state may be in use by a process that began before the sources changed."""
 
 ISLANDS = ("engine", "crypto")
 """Folders whose kernels call no others; kernels elsewhere may call theirs."""
@@ -68,6 +71,14 @@ def state_of(folder: Path) -> str:
     return PREFIX + digest.hexdigest()[:16]
 
 
+def _unused_for(folder: Path) -> float:
+    """Seconds since something was last written there; 0 if it has just gone."""
+    try:
+        return time.time() - folder.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 class _PerState:
     """Mixed into numba's locators: a sub-folder for each state of the sources."""
 
@@ -82,7 +93,8 @@ class _PerState:
         mine = Path(self.get_cache_path())
         if not mine.is_dir():
             for stale in mine.parent.glob(f"{PREFIX}*"):
-                shutil.rmtree(stale, ignore_errors=True)
+                if _unused_for(stale) > KEPT_SECONDS:
+                    shutil.rmtree(stale, ignore_errors=True)
         super().ensure_cache_path()  # type: ignore[misc]  # as above
 
 

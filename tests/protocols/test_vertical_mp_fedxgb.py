@@ -27,9 +27,9 @@ from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.vertical.mp_fedxgb.plan import Plan
 from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
 from hedgerow.protocols.vertical.on_shares.messages import MaskedWords, Seed
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.testing.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin

@@ -12,6 +12,7 @@ from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.ring import histogram, one_hot_minus
 from hedgerow.crypto.shares import SUM32
+from hedgerow.crypto.tournament import Plan
 from hedgerow.engine.losses import Loss
 from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
@@ -21,11 +22,11 @@ from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.on_shares import messages as common
 from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
 from hedgerow.protocols.vertical.on_shares.made_up import NothingToKeep
+from hedgerow.protocols.vertical.on_shares.scales import Scales, finest
 from hedgerow.protocols.vertical.parts import part_from_dict
 from hedgerow.protocols.vertical.secret_shared import messages, shape
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
-from hedgerow.protocols.vertical.secret_shared.scales import Scales, finest
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.share_table import Table as ShareTable
@@ -146,7 +147,7 @@ def test_the_label_holder_may_have_levels():
 
 
 def test_two_thousand_rows_of_a_table_as_they_are():
-    """Law: 2,000 rows with counts, amounts and gaps, 32 bins, depth 4: the engine's trees, in 21 rounds a level."""
+    """Law: 2,000 rows with counts, amounts and gaps, 32 bins, depth 4: the engine's trees, in few rounds a level."""
     rng = np.random.default_rng(9)
     n_rows = 2000
     age = rng.integers(21, 90, n_rows).astype(np.float64)
@@ -434,17 +435,29 @@ def test_cuts_are_what_the_engine_tries():
 
 
 def test_a_level_is_compared_in_few_rounds():
-    """310 possible splits and the label holder's: 17 rounds of tournament; with very many, bytes count for more."""
+    """310 possible splits and the label holder's: 20 rounds of tournament; with very many, bytes count for more."""
     scales = Scales.of(make_job(make_data(2)), 50_000)
     plans = {n: Shape(50_000, (n,), (n,), scales).plan(3) for n in (1, 7, 63, 310, 511, 4_095, 4_096, 19_050, 99_999)}
     rounds = {n: plan.rounds() for n, plan in plans.items()}
-    assert rounds[310] == 17
+    assert rounds[310] == 20
     assert rounds[19_050] == 41
     assert list(rounds.values()) == sorted(rounds.values())
-    for plan in plans.values():
+    for n, plan in plans.items():
         levels = list(plan.levels())
         assert levels[-1].is_last
-        assert [level.select for level in levels] == ["lean"] * (len(levels) - 1) + ["table"]
+        before = "table" if n < shape.MANY_CANDIDATES else "lean"
+        assert [level.select for level in levels] == [before] * (len(levels) - 1) + ["table"]
+
+
+@pytest.mark.parametrize("n", [2, 9, 82, 311, 404, 1000, 4096])
+def test_groups_send_no_more_than_others_of_as_many_levels(n):
+    """Law: groups are enough for all candidates, and equal groups of as many levels open at least as many bytes."""
+    groups = shape.thrifty_groups(n, 5)
+    assert math.prod(groups) >= n
+    equal = next(size for size in range(2, 9) if size ** len(groups) >= n)
+    chosen, plain = (Plan(8, n, 5, sizes) for sizes in (groups, (equal,) * len(groups)))
+    assert chosen.opened_bytes() <= plain.opened_bytes()
+    assert len(list(chosen.levels())) <= len(groups)
 
 
 def test_very_many_candidates(monkeypatch):

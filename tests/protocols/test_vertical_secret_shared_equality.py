@@ -21,9 +21,9 @@ from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.party import root_cause
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.rehearsal import in_memory, role
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.stopping import Stopping, next_below
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.transport.memory import MemoryNetwork

@@ -34,6 +34,7 @@ from hedgerow.local_processes import run_in_processes
 from hedgerow.party import Party, root_cause
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
@@ -45,7 +46,6 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.testing.transcripts import Recording, Vanishing, play
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.frames import peek

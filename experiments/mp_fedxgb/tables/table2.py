@@ -11,8 +11,8 @@ from experiments.mp_fedxgb.tables.common import Results
 from hedgerow.crypto.tournament import Plan
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.protocols.vertical.mp_fedxgb.comparisons import rounds
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
 
 SIZES = {(16, 8): (10_496, 468), (16, 16): (20_992, 612), (32, 16): (41_984, 1_197)}

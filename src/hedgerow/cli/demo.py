@@ -206,7 +206,7 @@ def _vertical(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any
     yield _scored(run, "vertical.secret_shared", numbers, their_incomes, None, "only winners are opened")
     own = {"max_iter": 3, "max_depth": 3, "max_bins": 16, "accept_known_leaks": True}
     run = _run(on_shares, "vertical.mp_fedxgb, as published", "vertical.mp_fedxgb", VERTICAL_PARAMS | own)
-    yield _scored(run, "vertical.mp_fedxgb, as published", numbers, their_incomes, None, "LEAKS sums of labels, columns")
+    yield _scored(run, "vertical.mp_fedxgb, as published", numbers, their_incomes, None, "LEAKS sums of labels")
 
 
 def _scored(run: Any, title: str, rows: Any, labels: Any, same: bool | None, worth: str) -> dict[str, Any]:

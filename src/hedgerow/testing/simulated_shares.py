@@ -29,6 +29,7 @@ from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.on_shares.cuts import Cuts
 from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
@@ -41,7 +42,6 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WhichWay,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape
 from hedgerow.transport.frames import Message
 

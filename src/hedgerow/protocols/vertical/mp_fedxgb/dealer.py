@@ -71,9 +71,9 @@ class _Dealing:
         masks = np.empty((sum(plan.bins), plan.n_rows), sums.dtype)
         step = self._out.step(COLUMNS, Label())
         for place in range(plan.n_holders):
-            for rows in plan.masked_blocks(place):
-                block = step.mask((plan.bins[place], rows.stop - rows.start), sums, (place,))
-                masks[plan.bins_of(place), rows] = block
+            of_party = masks[plan.bins_of(place)]
+            for bins in plan.bin_blocks(place):
+                of_party[bins] = step.mask(of_party[bins].shape, sums, (place,))
         return masks
 
     def deal(self, tree: int, stage: int) -> None:

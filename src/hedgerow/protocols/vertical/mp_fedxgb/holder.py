@@ -127,18 +127,15 @@ class _Growing:
         hidden = np.empty((sum(plan.bins), plan.n_rows), sums.dtype)
         others = [party for party in self._job.holders if party != me.name]
         step = self._supply.without_parcel(COLUMNS)
-        for rows in plan.masked_blocks(self._place):
-            masks = step.mask((plan.bins[self._place], rows.stop - rows.start), sums, (self._place,)).words
-            block = self._columns.minus(masks, rows)
-            hidden[plan.bins_of(self._place), rows] = block
-            me.send_all(others, MaskedBins(as_bytes(block)))
+        mine = hidden[plan.bins_of(self._place)]
+        for bins in plan.bin_blocks(self._place):
+            masks = step.mask((bins.stop - bins.start, plan.n_rows), sums, (self._place,)).words
+            mine[bins] = self._columns.minus(masks, bins)
+            me.send_all(others, MaskedBins(as_bytes(mine[bins])))
         for place, party in enumerate(self._job.holders):
-            if party != me.name:
-                for rows in plan.masked_blocks(place):
-                    size = (plan.bins[place], rows.stop - rows.start)
-                    hidden[plan.bins_of(place), rows] = as_words(
-                        party, me.recv(party, MaskedBins).words, sums.dtype, size
-                    )
+            of_party = hidden[plan.bins_of(place)]
+            for bins in plan.bin_blocks(place) if party != me.name else ():
+                of_party[bins] = as_words(party, me.recv(party, MaskedBins).words, sums.dtype, of_party[bins].shape)
         return hidden
 
     # --- trees -------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class SharingSeed(Message, name="vertical.mp_fedxgb.sharing_seed", version=1):
 
 @dataclass(frozen=True, slots=True)
 class MaskedBins(Message, name="vertical.mp_fedxgb.masked_bins", version=1):
-    """Label holder or feature holder to each other: which bin each value lies in, for a block of rows."""
+    """Label holder or feature holder to each other: which values lie in each of some bins."""
 
     discloses = Hidden("the bin of every value of the sender's columns")
     words: UInt8s

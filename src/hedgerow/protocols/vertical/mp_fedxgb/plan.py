@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,7 +19,8 @@ from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter
 from hedgerow.protocols.vertical.mp_fedxgb.comparisons import Round, rounds
 from hedgerow.protocols.vertical.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
+from hedgerow.protocols.vertical.on_shares.mesh import blocks
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 COLUMNS, HISTOGRAMS, SPLITS, ARGMAX, LEAVES, PREDICTIONS = (
@@ -147,7 +147,7 @@ class Plan:
         if stage == self.depth:
             return 2 + self.descent.max_iterations
         if stage == self.depth + 1:
-            return sum(1 for _ in self.row_blocks())
+            return len(self.row_blocks())
         if self.argmax == DIVISION:
             return 2 + 2 + self.division(stage).n_iterations + 2
         return 2 + 1 + len(self.rounds(stage)) + 3
@@ -209,22 +209,18 @@ class Plan:
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
-    def masked_blocks(self, place: int) -> Iterator[slice]:
-        """Rows whose masked bins go into one message."""
-        per_row = self.bins[place] * self.scales.sums.number_bytes
-        return self._blocks(max(1, MESSAGE_BYTES // per_row))
+    def bin_blocks(self, place: int) -> list[slice]:
+        """Bins of a holder that go into one message: all rows of a few, which lie together in memory."""
+        return blocks(self.bins[place], self.n_rows * self.scales.sums.number_bytes, MESSAGE_BYTES)
 
-    def vector_blocks(self, n_vectors: int) -> Iterator[slice]:
+    def vector_blocks(self, n_vectors: int) -> list[slice]:
         """Rows of so many vectors that go into one message."""
-        return self._blocks(max(1, MESSAGE_BYTES // (n_vectors * self.scales.sums.number_bytes)))
+        return blocks(self.n_rows, n_vectors * self.scales.sums.number_bytes, MESSAGE_BYTES)
 
-    def row_blocks(self) -> Iterator[slice]:
+    def row_blocks(self) -> list[slice]:
         """Rows whose leaves are found together."""
-        return self._blocks(max(1, BLOCK_BYTES // (DEALT_BYTES * self.n_leaves)))
+        return blocks(self.n_rows, DEALT_BYTES * self.n_leaves, BLOCK_BYTES)
 
     def choosing(self, rows: slice) -> Choosing:
         """How the leaves of some rows are found."""
         return Choosing(rows.stop - rows.start, self.n_leaves, self.n_holders)
-
-    def _blocks(self, n: int) -> Iterator[slice]:
-        return (slice(start, min(start + n, self.n_rows)) for start in range(0, self.n_rows, n))

@@ -40,12 +40,22 @@ class OneHotColumns:
         self._column = np.repeat(np.arange(len(within)), [len(bins) for bins in within])
         self._bin = np.concatenate(within)
 
-    def minus(self, masks: Array, rows: slice) -> Array:
-        """The one-hot matrix of some rows minus masks, written over them: [bins, rows]."""
+    @property
+    def n_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.codes.shape[1])
+
+    def minus(self, masks: Array, bins: slice) -> Array:
+        """Some bins of the one-hot matrix minus masks, written over them: [bins, rows]."""
         start = 0
         for codes, n in zip(self.codes, self.n_codes, strict=True):
-            if n > 1:
-                one_hot_minus(codes[None, rows], masks[start : start + n - 1], n)
+            first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
+            if first < last:
+                here = codes
+                if (first, last) != (0, n - 1):  # a block may end within a column; codes of other bins go to the last
+                    here = np.minimum(codes - np.uint8(first), np.uint8(last - first))
+                place = start + first - bins.start
+                one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
             start += n - 1
         return masks
 

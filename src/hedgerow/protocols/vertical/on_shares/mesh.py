@@ -67,3 +67,9 @@ def as_words(sender: str, sent: Bytes, dtype: np.dtype, shape: tuple[int, ...]) 
         raise ProtocolError(f"{sender} sent {sent.shape} bytes, which are not words of shape {shape}")
     words = np.ascontiguousarray(sent).view(dtype).reshape(shape)
     return words if np.little_endian else words.byteswap()
+
+
+def blocks(n: int, bytes_each: int, most_bytes: int) -> list[slice]:
+    """0..n in blocks of at most so many bytes, or of one."""
+    step = max(1, most_bytes // bytes_each)
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]

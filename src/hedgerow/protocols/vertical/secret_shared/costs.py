@@ -66,8 +66,8 @@ def framed(heading: int, bodies: Sequence[int]) -> int:
 
 def masked_columns(shape: Shape, place: int) -> list[int]:
     """Bytes of each MaskedColumns of a feature holder (1, 2, ...)."""
-    word, bins = shape.scales.sums.number_bytes, shape.bins[place - 1]
-    return [word * bins * (rows.stop - rows.start) for rows in shape.row_blocks(place)]
+    word = shape.scales.sums.number_bytes
+    return [word * shape.n_rows * (bins.stop - bins.start) for bins in shape.bin_blocks(place)]
 
 
 # --- a level ---------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.vertical.agreement import PATIENCE
 from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
 
 AHEAD = 4
@@ -61,9 +61,9 @@ class _Dealing:
         masks = np.empty((sum(shape.bins), shape.n_rows), sums.dtype)
         step = self._out.step(COLUMNS, Label())
         for place in self._others:
-            for rows in shape.row_blocks(place):
-                block = step.mask((shape.bins[place - 1], rows.stop - rows.start), sums, (place,))
-                masks[shape.bins_of(place), rows] = block
+            of_party = masks[shape.bins_of(place)]
+            for bins in shape.bin_blocks(place):
+                of_party[bins] = step.mask(of_party[bins].shape, sums, (place,))
         return masks
 
     def deal(self, tree: int, level: int) -> None:

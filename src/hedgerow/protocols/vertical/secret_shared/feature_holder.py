@@ -57,9 +57,9 @@ def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, 
             f"{job.label_holder} speaks of {shape.candidates[place - 1]} possible splits of {me.name}, which has others"
         )
     step = supply.without_parcel(COLUMNS)
-    for rows in shape.row_blocks(place):
-        masks = step.mask((shape.bins[place - 1], rows.stop - rows.start), sums, (place,)).words
-        me.send(job.label_holder, MaskedColumns(as_bytes(columns.minus(masks, rows))))
+    for bins in shape.bin_blocks(place):
+        masks = step.mask((bins.stop - bins.start, shape.n_rows), sums, (place,)).words
+        me.send(job.label_holder, MaskedColumns(as_bytes(columns.minus(masks, bins))))
 
 
 class _Growing:

@@ -24,6 +24,7 @@ from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, pac
 from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
 from hedgerow.protocols.vertical.on_shares.labels import checked_labels
 from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features, with_handles
 from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
@@ -37,7 +38,6 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WhichWay,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.shape import (
     HISTOGRAMS,
     LABEL_HOLDERS,
@@ -110,9 +110,9 @@ def _masked_columns(me: Party, job: SecretSharedJob, shape: Shape) -> Array:
     dtype = shape.scales.sums.dtype
     hidden = np.empty((sum(shape.bins), shape.n_rows), dtype)
     for place, party in enumerate(job.feature_holders, start=1):
-        for rows in shape.row_blocks(place):
-            size = (shape.bins[place - 1], rows.stop - rows.start)
-            hidden[shape.bins_of(place), rows] = as_words(party, me.recv(party, MaskedColumns).words, dtype, size)
+        of_party = hidden[shape.bins_of(place)]
+        for bins in shape.bin_blocks(place):
+            of_party[bins] = as_words(party, me.recv(party, MaskedColumns).words, dtype, of_party[bins].shape)
     return hidden
 
 

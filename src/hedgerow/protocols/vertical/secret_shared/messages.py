@@ -30,7 +30,7 @@ class Sizes(Message, name="vertical.secret_shared.sizes", version=1):
 
 @dataclass(frozen=True, slots=True)
 class MaskedColumns(Message, name="vertical.secret_shared.masked_columns", version=1):
-    """Feature holder to label holder: which bin each value lies in, for a block of rows."""
+    """Feature holder to label holder: which values lie in each of some bins."""
 
     discloses = Hidden("the bin of every value of the feature holder's columns")
     words: UInt8s

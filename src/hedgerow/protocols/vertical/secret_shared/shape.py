@@ -7,19 +7,23 @@ nodes of no rows, which stop.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
 from hedgerow.engine.dtypes import Ints
-from hedgerow.protocols.vertical.secret_shared.scales import Scales
+from hedgerow.protocols.vertical.on_shares.mesh import blocks
+from hedgerow.protocols.vertical.on_shares.scales import Scales
 
 BLOCK_NODES = 8
 MANY_CANDIDATES = 4096
 SMALL_GROUPS = (3, 4, 4)
+USUAL_GROUP = 6
 MESSAGE_BYTES = 16 << 20  # what is sent in several messages is cut into pieces of about this size
 
 STOP, LABEL_HOLDERS = 0, 1
@@ -75,10 +79,9 @@ class Shape:
         ends = np.cumsum([STOP + 1, 1, *self.candidates])
         return np.asarray(np.searchsorted(ends, handles, side="right") - 1, np.int64)
 
-    def row_blocks(self, place: int) -> list[slice]:
-        """How a feature holder's masked matrix is cut into messages."""
-        step = max(1, MESSAGE_BYTES // (self.scales.sums.number_bytes * self.bins[place - 1]))
-        return [slice(a, min(a + step, self.n_rows)) for a in range(0, self.n_rows, step)]
+    def bin_blocks(self, place: int) -> list[slice]:
+        """Bins of a feature holder that go into one message: all rows of a few, which lie together in memory."""
+        return blocks(self.bins[place - 1], self.scales.sums.number_bytes * self.n_rows, MESSAGE_BYTES)
 
     # --- one level -------------------------------------------------------------------------------------------------
 
@@ -112,22 +115,33 @@ class Shape:
         return f"tournament {block}"
 
     def plan(self, level: int) -> Plan:
-        """The tournament of a block: fewest rounds that can be had, the first group as small as that allows.
+        """The tournament of a block: few levels, and among those with as many the groups that send least.
 
-        With very many candidates bytes count for more than rounds: small groups first, another circuit.
+        With very many candidates bytes count for more than rounds, the dealer's too: small groups first, lean choices.
         """
-        n = 1 + self.n_candidates
-        groups, circuit = ((), Circuit()) if n <= MANY_CANDIDATES else (SMALL_GROUPS, Circuit(4, 4))
-        left, n_large = -(-n // math.prod(groups)), 1
+        n, limbs, nodes = 1 + self.n_candidates, self.scales.wide.limbs, self.block_nodes(level)
+        if n <= MANY_CANDIDATES:
+            return Plan(nodes, n, limbs, thrifty_groups(n, limbs))
+        left, n_large = -(-n // math.prod(SMALL_GROUPS)), 1
         while MAX_GROUP**n_large < left:
             n_large += 1
         first = max(2, -(-left // MAX_GROUP ** (n_large - 1)))
-        groups = (*groups, first, *[MAX_GROUP] * (n_large - 1))
+        groups = (*SMALL_GROUPS, first, *[MAX_GROUP] * (n_large - 1))
         lean: tuple[Select, ...] = ("lean",)
-        selects = (*lean * (len(groups) - 1), "table")
-        return Plan(self.block_nodes(level), n, self.scales.wide.limbs, groups, selects, circuit)
+        return Plan(nodes, n, limbs, groups, (*lean * (len(groups) - 1), "table"), Circuit(4, 4))
 
     def n_parcels(self, level: int) -> int:
         """Messages that the dealer sends to each party: histograms, splits, and the steps of each block."""
         steps = 1 + sum(1 for _ in self.plan(level).levels())
         return 2 + self.n_blocks(level) * steps
+
+
+@cache
+def thrifty_groups(n: int, n_limbs: int) -> tuple[int, ...]:
+    """Sizes of groups for n candidates: as many levels as groups of USUAL_GROUP need, then the fewest bytes opened."""
+    n_levels = 1
+    while USUAL_GROUP**n_levels < n:
+        n_levels += 1
+    sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
+    enough = [groups for groups in sizes if math.prod(groups) >= n]
+    return min(enough, key=lambda groups: (Plan(BLOCK_NODES, n, n_limbs, groups).opened_bytes(), groups))
