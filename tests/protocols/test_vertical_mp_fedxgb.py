@@ -26,8 +26,10 @@ from hedgerow.protocols.vertical.mp_fedxgb.comparisons import rounds
 from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.vertical.mp_fedxgb.plan import Plan
 from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
+from hedgerow.protocols.vertical.on_shares import masked_columns, rows_messages
 from hedgerow.protocols.vertical.on_shares.messages import MaskedWords, Seed
 from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.vertical.on_shares.sizes import Sizes
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
 from hedgerow.testing.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
@@ -289,17 +291,17 @@ def test_rings_are_as_wide_as_what_is_computed_in_them():
     """Weights and denominators may need more bits than numerators; what no ring holds is refused by name."""
     data = make_data(2)
     sizes = [(3,), (3,)], [(False,), (False,)]
-    narrow = Plan.of(make_job(data, gradient_bits=1, l2=1.0), 20, *sizes)
+    narrow = Plan.of(make_job(data, gradient_bits=1, l2=1.0), Sizes(20, *sizes))
     assert narrow.scales.wide.limbs < narrow.descent.kind.limbs
     assert narrow.scales.wide.limbs < narrow.division(1).kind.limbs
     tiny = {"task": "regression", "label_range": (0.0, 0.001), "l2": 1.0, "gradient_bits": 13}
-    unlike = Plan.of(make_job(data, **tiny), 12, *sizes)
+    unlike = Plan.of(make_job(data, **tiny), Sizes(12, *sizes))
     assert unlike.scales.wide.limbs < unlike.wide.limbs
-    assert Plan.of(make_job(data, l2=0.0), 5_000, *sizes).descent.largest_weight < 2**31
+    assert Plan.of(make_job(data, l2=0.0), Sizes(5_000, *sizes)).descent.largest_weight < 2**31
     with pytest.raises(FixedPointOverflow, match="l2=1e"):
-        Plan.of(make_job(data, l2=1e40), 5_000, *sizes)
+        Plan.of(make_job(data, l2=1e40), Sizes(5_000, *sizes))
     with pytest.raises(InvalidParameter, match="max_depth=12 needs"):
-        Plan.of(make_job(data, max_depth=12), 100_000, *sizes)
+        Plan.of(make_job(data, max_depth=12), Sizes(100_000, *sizes))
 
 
 def test_the_threshold_is_a_whole_number_of_units():
@@ -355,10 +357,11 @@ def test_large_messages_go_in_blocks(monkeypatch):
     """Masked columns, gradients and predictions in blocks of few rows, the last of them shorter: all is the same."""
     data = make_data(3, 61, 6, missing=0.1)
     monkeypatch.setattr(plan, "MESSAGE_BYTES", 300)
+    monkeypatch.setattr(masked_columns, "MESSAGE_BYTES", 300)
     monkeypatch.setattr(plan, "BLOCK_BYTES", 16 * 4 * 7)
     seen = []
     run(make_job(data, max_depth=2, n_iterations=1), data, watch=lambda *message: seen.append(message))
-    for kind in (messages.MaskedBins, messages.PredictionShare):
+    for kind in (rows_messages.MaskedBins, messages.PredictionShare):
         assert sum(isinstance(message, kind) and receiver == "anna" for receiver, _, message in seen) > 10
 
 
@@ -434,7 +437,7 @@ def test_masked_words_are_uniform_to_their_receiver():
     runs = []
     for seed in range(1, 25):
         got = received_by("ben", job, data, seed=seed, steady="ben")
-        kinds = (MaskedWords, messages.MaskedBins)
+        kinds = (MaskedWords, rows_messages.MaskedBins)
         runs.append([np.concatenate([m.words for _, m in got if isinstance(m, kind)]) for kind in kinds])
     words, bins = (np.stack(each) for each in zip(*runs, strict=True))
     assert unlike_uniform(words) == []
@@ -461,7 +464,7 @@ def test_no_mask_is_used_twice(monkeypatch):
     for seed in (1, 2, 3, 4):
         found.append([])
         got = received_by("anna", job, data, seed=seed)
-        bins = [message.words.view(np.uint32) for _, message in got if isinstance(message, messages.MaskedBins)]
+        bins = [message.words.view(np.uint32) for _, message in got if isinstance(message, rows_messages.MaskedBins)]
         found[-1] += [Opening("bins", words) for words in bins]
     assert repeated_masks(found) == []
     assert {opening.name for opening in found[0]} >= {"rows", "lift", "pair", "factor", "descent", "value"}
@@ -476,8 +479,8 @@ def test_the_dealer_hears_of_sizes_alone():
     """It knows every mask: one message too many, and it reads everything."""
     data = make_data(3, 50)
     got = received_by("dealer", make_job(data, max_depth=1), data)
-    assert {type(message) for _, message in got} == {messages.AllColumns, messages.LevelDone, Seed}
-    (sizes,) = (message for _, message in got if isinstance(message, messages.AllColumns))
+    assert {type(message) for _, message in got} == {rows_messages.AllColumns, rows_messages.LevelDone, Seed}
+    (sizes,) = (message for _, message in got if isinstance(message, rows_messages.AllColumns))
     assert (sizes.n_rows, sizes.n_columns.tolist()) == (50, [2, 3, 3])
 
 
@@ -533,7 +536,7 @@ def test_labels_outside_their_public_range_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("leaver", "at"), [("dealer", messages.LevelDone), ("ben", messages.Better), ("carla", messages.Steps)]
+    ("leaver", "at"), [("dealer", rows_messages.LevelDone), ("ben", messages.Better), ("carla", messages.Steps)]
 )
 def test_who_leaves_is_named(leaver, at):
     """A dealer or a party that stops in the middle of a tree: everybody else ends with an error that names it."""
@@ -554,16 +557,19 @@ def test_who_leaves_is_named(leaver, at):
 @pytest.mark.parametrize(
     "kind",
     [
-        MaskedWords, messages.MaskedBins, messages.NumeratorShare, messages.DenominatorShare, messages.NumeratorSigns,
+        MaskedWords, rows_messages.MaskedBins, messages.NumeratorShare, messages.DenominatorShare,
+        messages.NumeratorSigns,
         messages.Better, messages.TestNumeratorShare, messages.StepShare, messages.Steps, messages.PredictionShare,
-        messages.ColumnSizes, messages.AllColumns, messages.SharingSeed,
+        rows_messages.ColumnSizes, rows_messages.AllColumns, rows_messages.SharingSeed,
     ],
 )  # fmt: skip
 def test_messages_of_a_wrong_size_are_refused(kind, longer, monkeypatch):
     """Too short or too long: who sent it is named, and nothing is made of it."""
     data = make_data(2, 50)
-    field = {messages.NumeratorSigns: "bits", messages.Better: "bits", messages.SharingSeed: "seed"}.get(kind, "words")
-    field = "has_missing" if kind in (messages.ColumnSizes, messages.AllColumns) else field
+    field = {messages.NumeratorSigns: "bits", messages.Better: "bits", rows_messages.SharingSeed: "seed"}.get(
+        kind, "words"
+    )
+    field = "has_missing" if kind in (rows_messages.ColumnSizes, rows_messages.AllColumns) else field
     original = Party._send
 
     def changed(party, to, message, frame, event):

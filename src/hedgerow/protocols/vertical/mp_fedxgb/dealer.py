@@ -10,13 +10,10 @@ from hedgerow.crypto.dealing import DealerStep, Label
 from hedgerow.crypto.descent import deal_descent_start, deal_descent_turn
 from hedgerow.crypto.division import deal_quotients
 from hedgerow.crypto.lifting import deal_gains, deal_lift
-from hedgerow.crypto.shares import Array
-from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.vertical.agreement import PATIENCE
 from hedgerow.protocols.vertical.mp_fedxgb.argmax import deal_fractions, deal_multiplied
 from hedgerow.protocols.vertical.mp_fedxgb.job import DIVISION, MpFedXgbJob
-from hedgerow.protocols.vertical.mp_fedxgb.messages import AllColumns, LevelDone
 from hedgerow.protocols.vertical.mp_fedxgb.plan import (
     ARGMAX,
     COLUMNS,
@@ -27,6 +24,9 @@ from hedgerow.protocols.vertical.mp_fedxgb.plan import (
     Plan,
 )
 from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
+from hedgerow.protocols.vertical.on_shares.masked_columns import drawn_masks
+from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
+from hedgerow.protocols.vertical.on_shares.sizes import told_sizes
 
 AHEAD = 4
 """Stages that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""
@@ -35,7 +35,7 @@ AHEAD = 4
 def dealer(me: Party, job: MpFedXgbJob) -> None:
     """The dealer, from seeds to the last predictions."""
     me.wait_longer(PATIENCE)
-    plan = _plan(me, job)
+    plan = Plan.of(job, told_sizes(me, job))
     dealing = _Dealing(DealingOut(me, job.holders), plan, n_threads=job.boosting.n_threads)
     n_stages = job.boosting.n_iterations * plan.n_stages
     for number in range(n_stages):
@@ -46,35 +46,12 @@ def dealer(me: Party, job: MpFedXgbJob) -> None:
         me.recv(job.label_holder, LevelDone)
 
 
-def _plan(me: Party, job: MpFedXgbJob) -> Plan:
-    columns = me.recv(job.label_holder, AllColumns)
-    ends = np.cumsum(columns.n_columns).tolist()
-    sizes = (columns.n_columns.shape, columns.n_bins.shape, columns.has_missing.shape)
-    if sizes != ((len(job.holders),), (ends[-1],), (ends[-1],)) or columns.n_rows < 1:
-        raise ProtocolError(f"{job.label_holder} sent sizes of columns that do not fit {len(job.holders)} parties")
-    parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    n_bins = [tuple(columns.n_bins[part].tolist()) for part in parts]
-    gaps = [tuple(bool(gap) for gap in columns.has_missing[part].tolist()) for part in parts]
-    return Plan.of(job, columns.n_rows, n_bins, gaps)
-
-
 class _Dealing:
     """What is dealt at each stage of a tree, in the order in which it is needed."""
 
     def __init__(self, out: DealingOut, plan: Plan, *, n_threads: int) -> None:
         self._out, self._plan, self._n_threads = out, plan, n_threads
-        self._masks = self._masks_of_columns()
-
-    def _masks_of_columns(self) -> Array:
-        """A of all holders, one below the other."""
-        plan, sums = self._plan, self._plan.scales.sums
-        masks = np.empty((sum(plan.bins), plan.n_rows), sums.dtype)
-        step = self._out.step(COLUMNS, Label())
-        for place in range(plan.n_holders):
-            of_party = masks[plan.bins_of(place)]
-            for bins in plan.bin_blocks(place):
-                of_party[bins] = step.mask(of_party[bins].shape, sums, (place,))
-        return masks
+        self._masks = drawn_masks(out.step(COLUMNS, Label()), plan.matrices)
 
     def deal(self, tree: int, stage: int) -> None:
         """One stage of one tree."""

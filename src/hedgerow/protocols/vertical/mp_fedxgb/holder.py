@@ -17,7 +17,6 @@ from hedgerow.crypto.lifting import gains, lift
 from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
 from hedgerow.crypto.shares import SUM64, Array, Share
 from hedgerow.engine.dtypes import Bools, Ints
-from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
@@ -25,11 +24,7 @@ from hedgerow.protocols.vertical.mp_fedxgb.argmax import fractions, multiplied, 
 from hedgerow.protocols.vertical.mp_fedxgb.job import DIVISION, STAMP, MpFedXgbJob
 from hedgerow.protocols.vertical.mp_fedxgb.labels import Labels
 from hedgerow.protocols.vertical.mp_fedxgb.messages import (
-    AllColumns,
-    ColumnSizes,
     DenominatorShare,
-    LevelDone,
-    MaskedBins,
     NumeratorShare,
     PredictionShare,
     Steps,
@@ -48,9 +43,12 @@ from hedgerow.protocols.vertical.mp_fedxgb.plan import (
     SPLITS,
     Plan,
 )
-from hedgerow.protocols.vertical.mp_fedxgb.sharing import Sharing
 from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
+from hedgerow.protocols.vertical.on_shares.masked_columns import exchanged
 from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
+from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone, MaskedBins
+from hedgerow.protocols.vertical.on_shares.sharing import Sharing
+from hedgerow.protocols.vertical.on_shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart
 
@@ -61,7 +59,7 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
     """A party with data, from its table to its part of the model."""
     data = check_table(me.name, data)
     labels = Labels(me.name, job, data) if me.name == job.label_holder else None
-    columns = OneHotColumns(me.name, job, data)
+    columns = OneHotColumns.by_quantiles(me.name, job, data)
     if labels is None:
         begin_as_feature_holder(me, job, data)
     else:
@@ -82,27 +80,10 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
 
 def _agreed_plan(me: Party, job: MpFedXgbJob, columns: OneHotColumns) -> Plan:
     """Sizes of everybody's columns, which everybody gets to know."""
-    others = [party for party in job.holders if party != me.name]
-    mine = ColumnSizes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8))
-    me.send_all(others, mine)
-    sizes = [mine if party == me.name else _sizes_of(me, party, job.max_bins) for party in job.holders]
-    n_rows = columns.codes.shape[1]
-    n_bins = [tuple(each.n_bins.tolist()) for each in sizes]
-    gaps = [tuple(bool(gap) for gap in each.has_missing.tolist()) for each in sizes]
-    plan = Plan.of(job, n_rows, n_bins, gaps)
-    if me.name == job.label_holder:
-        n_columns = np.array([len(bins) for bins in n_bins], np.int32)
-        together = (np.concatenate([each.n_bins for each in sizes]), np.concatenate([s.has_missing for s in sizes]))
-        me.send(job.dealer, AllColumns(n_rows, n_columns, *together))
+    sizes = agreed_sizes(me, job, columns)
+    plan = Plan.of(job, sizes)
+    tell_dealer(me, job, sizes)
     return plan
-
-
-def _sizes_of(me: Party, party: str, max_bins: int) -> ColumnSizes:
-    sizes = me.recv(party, ColumnSizes)
-    fits = sizes.n_bins.ndim == 1 and sizes.n_bins.shape == sizes.has_missing.shape
-    if not fits or not all(1 <= n <= max_bins for n in sizes.n_bins.tolist()):
-        raise ProtocolError(f"{party} sent {sizes.n_bins.shape} numbers of bins, or some that cannot be")
-    return sizes
 
 
 class _Growing:
@@ -115,28 +96,10 @@ class _Growing:
         self._supply = Supply(me, job.dealer, job.holders)
         self._sharing = Sharing(me, job.holders)
         self._mesh, self._openings = Mesh(me, job.holders), Openings(me, job)
-        self._hidden = self._masked_columns()
+        step = self._supply.without_parcel(COLUMNS)
+        self._hidden = exchanged(me, job.holders, step, columns, plan.matrices, MaskedBins)
         self._trees: list[PartialTree] = []
         self._weights: list[Array] = []
-
-    # --- set-up ------------------------------------------------------------------------------------------------------
-
-    def _masked_columns(self) -> Array:
-        """E of all holders, one below the other: [bins, rows]."""
-        plan, me, sums = self._plan, self._me, self._plan.scales.sums
-        hidden = np.empty((sum(plan.bins), plan.n_rows), sums.dtype)
-        others = [party for party in self._job.holders if party != me.name]
-        step = self._supply.without_parcel(COLUMNS)
-        mine = hidden[plan.bins_of(self._place)]
-        for bins in plan.bin_blocks(self._place):
-            masks = step.mask((bins.stop - bins.start, plan.n_rows), sums, (self._place,)).words
-            mine[bins] = self._columns.minus(masks, bins)
-            me.send_all(others, MaskedBins(as_bytes(mine[bins])))
-        for place, party in enumerate(self._job.holders):
-            of_party = hidden[plan.bins_of(place)]
-            for bins in plan.bin_blocks(place) if party != me.name else ():
-                of_party[bins] = as_words(party, me.recv(party, MaskedBins).words, sums.dtype, of_party[bins].shape)
-        return hidden
 
     # --- trees -------------------------------------------------------------------------------------------------------
 
@@ -192,11 +155,11 @@ class _Growing:
         step = self._supply.step(HISTOGRAMS)
         n_vectors = 2 * plan.n_nodes(level)
         b = step.mask((n_vectors, plan.n_rows), sums).words[: len(y)]
-        dealt = step.share((n_vectors, sum(plan.bins)), sums).words[: len(y)]
+        dealt = step.share((n_vectors, plan.matrices.n_bins), sums).words[: len(y)]
         shown = self._opened_rows(y - b)
         histograms = rows_times(self._hidden, b, sums, n_threads=self._n_threads)
         histograms += dealt
-        histograms[:, plan.bins_of(self._place)] += self._columns.histograms(shown, self._n_threads)
+        histograms[:, plan.matrices.of(self._place)] += self._columns.histograms(shown, self._n_threads)
         n_nodes = len(y) // 2
         argmax = self._by_division if plan.argmax == DIVISION else self._by_fractions
         cut = argmax(tree, level, self._sums(level, histograms, _totals(y)), _totals(y).reshape(n_nodes, 2))

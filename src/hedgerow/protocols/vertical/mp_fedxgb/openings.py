@@ -36,7 +36,9 @@ class Openings:
                 if any(getattr(sent, name) != value for name, value in fields.items()):
                     raise ProtocolError(f"{party} sent shares of another step than {fields}")
                 parts.append(as_words(party, sent.words, share.kind.dtype, share.words.shape))
-        return share.kind.total(parts)
+        value = share.kind.total(parts)
+        self._me.note(lambda: kind(**fields, words=as_bytes(value)))
+        return value
 
     def signs(
         self, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]

@@ -15,12 +15,14 @@ from hedgerow.crypto.limbs import LIMB_BITS, MAX_LIMBS
 from hedgerow.crypto.shares import Kind, limbs_kind
 from hedgerow.crypto.widths import largest_denominator
 from hedgerow.engine.dtypes import Ints
-from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter
+from hedgerow.errors import FixedPointOverflow, InvalidParameter
 from hedgerow.protocols.vertical.mp_fedxgb.comparisons import Round, rounds
 from hedgerow.protocols.vertical.mp_fedxgb.job import DIVISION, MpFedXgbJob
-from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.vertical.on_shares.cuts import Cuts
+from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices
 from hedgerow.protocols.vertical.on_shares.mesh import blocks
 from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.vertical.on_shares.sizes import Sizes, check_splits
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 COLUMNS, HISTOGRAMS, SPLITS, ARGMAX, LEAVES, PREDICTIONS = (
@@ -56,13 +58,12 @@ class Plan:
     first_layer_mask: bool
 
     @classmethod
-    def of(cls, job: MpFedXgbJob, n_rows: int, n_bins: list[tuple[int, ...]], gaps: list[tuple[bool, ...]]) -> Plan:
+    def of(cls, job: MpFedXgbJob, sizes: Sizes) -> Plan:
         """For the columns of all holders; InvalidInput if somebody has nothing to split by."""
-        for party, bins, missing in zip(job.holders, n_bins, gaps, strict=True):
-            if not masked_rows(bins, missing):
-                raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
+        n_rows = sizes.n_rows
+        check_splits(job, sizes)
         scales = Scales.of(job, n_rows)
-        plan = cls(n_rows, tuple(n_bins), tuple(gaps), scales, job.depth, job.argmax, job.first_layer_mask)
+        plan = cls(n_rows, sizes.n_bins, sizes.gaps, scales, job.depth, job.argmax, job.first_layer_mask)
         n_bytes = 2 * plan.n_nodes(plan.depth - 1) * n_rows * scales.sums.number_bytes
         if n_bytes > MAX_FRAME_BYTES // 2:
             raise InvalidParameter(
@@ -79,14 +80,9 @@ class Plan:
         return len(self.n_bins)
 
     @cached_property
-    def bins(self) -> tuple[int, ...]:
-        """Rows of each holder's one-hot matrix."""
-        return tuple(masked_rows(bins, gaps) for bins, gaps in zip(self.n_bins, self.gaps, strict=True))
-
-    def bins_of(self, place: int) -> slice:
-        """Where a holder's are among those of all."""
-        start = sum(self.bins[:place])
-        return slice(start, start + self.bins[place])
+    def matrices(self) -> Matrices:
+        """The one-hot matrices of all holders."""
+        return Matrices(Sizes(self.n_rows, self.n_bins, self.gaps).bins, self.n_rows, self.scales.sums)
 
     @cached_property
     def _cuts_by_holder(self) -> list[Cuts]:
@@ -100,7 +96,7 @@ class Plan:
 
     @cached_property
     def _all_cuts(self) -> Cuts:
-        return Cuts.joined(self._cuts_by_holder, self.bins)
+        return Cuts.joined(self._cuts_by_holder, self.matrices.bins)
 
     @cached_property
     def owner_of_cut(self) -> Ints:
@@ -208,10 +204,6 @@ class Plan:
         return EPSILON / math.ceil(self._largest_gradient / self.scales.lambda_int)
 
     # --- rows --------------------------------------------------------------------------------------------------------
-
-    def bin_blocks(self, place: int) -> list[slice]:
-        """Bins of a holder that go into one message: all rows of a few, which lie together in memory."""
-        return blocks(self.bins[place], self.n_rows * self.scales.sums.number_bytes, MESSAGE_BYTES)
 
     def vector_blocks(self, n_vectors: int) -> list[slice]:
         """Rows of so many vectors that go into one message."""

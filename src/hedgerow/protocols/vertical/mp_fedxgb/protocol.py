@@ -24,7 +24,11 @@ class MpFedXgb(Protocol):
     name = MpFedXgbJob.NAME
     partition = "columns"
     options = frozenset({"dealer", "argmax", "first_layer_mask", "accept_known_leaks"})
-    shares = ("hedgerow.protocols.vertical.agreement", "hedgerow.protocols.vertical.on_shares.messages")
+    shares = (
+        "hedgerow.protocols.vertical.agreement",
+        "hedgerow.protocols.vertical.on_shares.messages",
+        "hedgerow.protocols.vertical.on_shares.rows_messages",
+    )
 
     def job(self, request: Request) -> MpFedXgbJob:
         """The job, with everything checked that can be checked without data."""

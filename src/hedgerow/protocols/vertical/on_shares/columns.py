@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hedgerow.crypto.ring import histogram, one_hot_minus
 from hedgerow.crypto.shares import Array
-from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.memory import check_memory
@@ -18,7 +20,20 @@ from hedgerow.protocols.vertical.on_shares.job import SharesJob
 class OneHotColumns:
     """Its own columns, binned by itself."""
 
-    def __init__(self, party: str, job: SharesJob, data: PartyData) -> None:
+    def __init__(self, party: str, features: Sequence[FeatureBins], codes: Bytes, gaps: Sequence[bool]) -> None:
+        self.features, self.codes, self.gaps = tuple(features), codes, list(gaps)
+        self.n_bins = [feature.n_value_bins for feature in features]
+        self.n_codes = [n + has for n, has in zip(self.n_bins, self.gaps, strict=True)]
+        self.cuts = Cuts.of(self.n_bins, self.gaps)
+        if not len(self.cuts.bin):
+            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
+        within = [np.arange(n - 1) for n in self.n_codes]
+        self._column = np.repeat(np.arange(len(within)), [len(bins) for bins in within])
+        self._bin = np.concatenate(within)
+
+    @classmethod
+    def by_quantiles(cls, party: str, job: SharesJob, data: PartyData) -> OneHotColumns:
+        """Bins of about equally many rows; which columns have gaps is read off the rows."""
         table, trees = data.table, job.boosting
         for column in table.columns:
             if column.levels is not None:
@@ -28,17 +43,9 @@ class OneHotColumns:
                 )
         check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
         mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
-        self.features = mapper.features
-        self.codes: Bytes = mapper.transform(table, data.n_threads)
-        self.n_bins = [feature.n_value_bins for feature in mapper.features]
-        self.gaps = [bool((codes == n).any()) for codes, n in zip(self.codes, self.n_bins, strict=True)]
-        self.n_codes = [n + gaps for n, gaps in zip(self.n_bins, self.gaps, strict=True)]
-        self.cuts = Cuts.of(self.n_bins, self.gaps)
-        if not len(self.cuts.bin):
-            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
-        within = [np.arange(n - 1) for n in self.n_codes]
-        self._column = np.repeat(np.arange(len(within)), [len(bins) for bins in within])
-        self._bin = np.concatenate(within)
+        codes = mapper.transform(table, data.n_threads)
+        gaps = [bool((row == feature.n_value_bins).any()) for row, feature in zip(codes, mapper.features, strict=True)]
+        return cls(party, mapper.features, codes, gaps)
 
     @property
     def n_rows(self) -> int:

@@ -31,21 +31,30 @@ class Mesh:
         self._results = dict(results or {})
         self.rounds = 0
 
-    def talk(self, conversations: Sequence[Conversation[Result]]) -> list[Result]:
-        """Hold conversations side by side until they are over, all in the same messages; what each came to."""
+    def talk(
+        self, conversations: Sequence[Conversation[Result]], event: Mapping[str, Any] | None = None
+    ) -> list[Result]:
+        """Hold conversations side by side until they are over, all in the same messages; what each came to.
+
+        `event` is that of the noise in what is opened as a result.
+        """
         while not conversations[0].is_over:
             pieces = [conversation.send() for conversation in conversations]
             ends = np.cumsum([len(piece) for piece in pieces])
             kind = self._results.get(conversations[0].parts[0].name, MaskedWords)
-            sent = self._exchange(np.concatenate(pieces), kind)
+            sent = self._exchange(np.concatenate(pieces), kind, None if kind is MaskedWords else event)
             for conversation, end, piece in zip(conversations, ends.tolist(), pieces, strict=True):
                 conversation.receive([words[end - len(piece) : end] for words in sent])
             self.rounds += 1
         return [conversation.result for conversation in conversations]
 
-    def _exchange(self, words: Bytes, kind: WordsMessage) -> list[Bytes]:
+    def _exchange(self, words: Bytes, kind: WordsMessage, event: Mapping[str, Any] | None) -> list[Bytes]:
         """What all parties sent in this round, in their order."""
-        self._me.send_all(self._others, kind(words))
+        if event is None:
+            self._me.send_all(self._others, kind(words))
+        else:
+            for party in self._others:
+                self._me.send(party, kind(words), event=event)
         return [words if party == self._me.name else self._received(party, kind, words) for party in self._holders]
 
     def _received(self, party: str, kind: WordsMessage, mine: Bytes) -> Bytes:

@@ -32,7 +32,7 @@ from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS,
 def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> OwnerPart:
     """A feature holder, from its table to its part of the model."""
     data = check_table(me.name, data)
-    columns = OneHotColumns(me.name, job, data)
+    columns = OneHotColumns.by_quantiles(me.name, job, data)
     begin_as_feature_holder(me, job, data)
     me.send(job.label_holder, ColumnShapes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8)))
     shape = received_shape(me, job)

@@ -9,7 +9,7 @@ from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
 from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
-from hedgerow.protocols.vertical.mp_fedxgb.messages import SharingSeed
+from hedgerow.protocols.vertical.on_shares.rows_messages import SharingSeed
 
 _TWO = 2  # each seed is known to two: who shares, and who takes
 

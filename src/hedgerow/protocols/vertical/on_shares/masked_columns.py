@@ -1,0 +1,71 @@
+"""Masked one-hot columns, E = X - A, which everybody sends to all others; A is known to its owner and the dealer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.shares import Array, Kind
+from hedgerow.party import Party
+from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
+from hedgerow.protocols.vertical.on_shares.mesh import WordsMessage, as_bytes, as_words, blocks
+
+MESSAGE_BYTES = 16 << 20
+
+
+class Matrices(NamedTuple):
+    """The one-hot matrices of all holders, one below the other."""
+
+    bins: tuple[int, ...]  # rows of each holder's
+    n_rows: int  # of the tables: columns of the matrices
+    kind: Kind
+
+    @property
+    def n_bins(self) -> int:
+        """Of all holders."""
+        return sum(self.bins)
+
+    def of(self, place: int) -> slice:
+        """Where a holder's bins are."""
+        start = sum(self.bins[:place])
+        return slice(start, start + self.bins[place])
+
+    def blocks(self, place: int) -> list[slice]:
+        """Bins of a holder that go into one message: all rows of a few, which lie together in memory."""
+        return blocks(self.bins[place], self.n_rows * self.kind.number_bytes, MESSAGE_BYTES)
+
+    def empty(self) -> Array:
+        """Room for all of them."""
+        return np.empty((self.n_bins, self.n_rows), self.kind.dtype)
+
+
+def drawn_masks(step: DealerStep, matrices: Matrices) -> Array:
+    """A of all holders, at the dealer."""
+    masks = matrices.empty()
+    for place in range(len(matrices.bins)):
+        of_party = masks[matrices.of(place)]
+        for bins in matrices.blocks(place):
+            of_party[bins] = step.mask(of_party[bins].shape, matrices.kind, (place,))
+    return masks
+
+
+def exchanged(
+    me: Party, holders: Sequence[str], step: HandStep, columns: OneHotColumns, matrices: Matrices, message: WordsMessage
+) -> Array:
+    """E of all holders, at each of them."""
+    hidden, kind = matrices.empty(), matrices.kind
+    own = list(holders).index(me.name)
+    others = [party for party in holders if party != me.name]
+    mine = hidden[matrices.of(own)]
+    for bins in matrices.blocks(own):
+        masks = step.mask(mine[bins].shape, kind, (own,)).words
+        mine[bins] = columns.minus(masks, bins)
+        me.send_all(others, message(as_bytes(mine[bins])))
+    for place, party in enumerate(holders):
+        of_party = hidden[matrices.of(place)]
+        for bins in matrices.blocks(place) if party != me.name else ():
+            of_party[bins] = as_words(party, me.recv(party, message).words, kind.dtype, of_party[bins].shape)
+    return hidden

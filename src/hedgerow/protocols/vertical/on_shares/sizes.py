@@ -1,0 +1,75 @@
+"""Sizes of everybody's columns, which everybody gets to know, and the dealer too."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.party import Party
+from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
+from hedgerow.protocols.vertical.on_shares.cuts import masked_rows
+from hedgerow.protocols.vertical.on_shares.job import SharesJob
+from hedgerow.protocols.vertical.on_shares.rows_messages import AllColumns, ColumnSizes
+
+
+class Sizes(NamedTuple):
+    """Of all columns of all holders."""
+
+    n_rows: int
+    n_bins: tuple[tuple[int, ...], ...]  # [holders][columns]
+    gaps: tuple[tuple[bool, ...], ...]
+
+    @property
+    def bins(self) -> tuple[int, ...]:
+        """Rows of each holder's one-hot matrix."""
+        return tuple(masked_rows(bins, gaps) for bins, gaps in zip(self.n_bins, self.gaps, strict=True))
+
+
+def agreed_sizes(me: Party, job: SharesJob, columns: OneHotColumns) -> Sizes:
+    """Everybody tells everybody."""
+    others = [party for party in job.holders if party != me.name]
+    mine = ColumnSizes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8))
+    me.send_all(others, mine)
+    sizes = [mine if party == me.name else _sizes_of(me, party, job.max_bins) for party in job.holders]
+    n_bins = tuple(tuple(each.n_bins.tolist()) for each in sizes)
+    gaps = tuple(tuple(bool(gap) for gap in each.has_missing.tolist()) for each in sizes)
+    return Sizes(columns.n_rows, n_bins, gaps)
+
+
+def _sizes_of(me: Party, party: str, max_bins: int) -> ColumnSizes:
+    sizes = me.recv(party, ColumnSizes)
+    fits = sizes.n_bins.ndim == 1 and sizes.n_bins.shape == sizes.has_missing.shape
+    if not fits or not all(1 <= n <= max_bins for n in sizes.n_bins.tolist()):
+        raise ProtocolError(f"{party} sent {sizes.n_bins.shape} numbers of bins, or some that cannot be")
+    return sizes
+
+
+def tell_dealer(me: Party, job: SharesJob, sizes: Sizes) -> None:
+    """The label holder tells the dealer; nobody else does anything."""
+    if me.name == job.label_holder:
+        n_columns = np.array([len(bins) for bins in sizes.n_bins], np.int32)
+        n_bins = np.array([n for bins in sizes.n_bins for n in bins], np.int32)
+        gaps = np.array([gap for each in sizes.gaps for gap in each], np.uint8)
+        me.send(job.dealer, AllColumns(sizes.n_rows, n_columns, n_bins, gaps))
+
+
+def told_sizes(me: Party, job: SharesJob) -> Sizes:
+    """What the dealer is told."""
+    columns = me.recv(job.label_holder, AllColumns)
+    ends = np.cumsum(columns.n_columns).tolist()
+    shapes = (columns.n_columns.shape, columns.n_bins.shape, columns.has_missing.shape)
+    if shapes != ((len(job.holders),), (ends[-1],), (ends[-1],)) or columns.n_rows < 1:
+        raise ProtocolError(f"{job.label_holder} sent sizes of columns that do not fit {len(job.holders)} parties")
+    parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    n_bins = tuple(tuple(columns.n_bins[part].tolist()) for part in parts)
+    gaps = tuple(tuple(bool(gap) for gap in columns.has_missing[part].tolist()) for part in parts)
+    return Sizes(columns.n_rows, n_bins, gaps)
+
+
+def check_splits(job: SharesJob, sizes: Sizes) -> None:
+    """InvalidInput, naming the party, if somebody has nothing to split by."""
+    for party, bins in zip(job.holders, sizes.bins, strict=True):
+        if not bins:
+            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
