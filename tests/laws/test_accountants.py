@@ -22,6 +22,7 @@ from hedgerow.privacy.events import (
     Event,
     Exponential,
     Gaussian,
+    GumbelChoice,
     Laplace,
     NonPrivate,
     Parallel,
@@ -35,12 +36,13 @@ from hedgerow.privacy.events import (
 ALL = [BasicComposition, ZeroConcentratedDP, GaussianDP, PrivacyLoss]
 NOISE = [Gaussian(1.0, 4.0), DiscreteGaussian(2.0, 30.0, coordinates=10, parties=3)]
 PURE = [Exponential(1.0, 0.3), PermuteAndFlip(2.0, 0.2), DiscreteLaplace(3.0, 7.0), Laplace(0.5, 2.5)]
+NEARLY_PURE = [GumbelChoice(1.0, 0.3, 2.0**-130)]
 SAMPLED = [PoissonSampled(0.1, NOISE[0]), PoissonSampled(0.25, PURE[0])]
 UNDERSTOOD = {
     BasicComposition: PURE,
-    ZeroConcentratedDP: [*NOISE, *PURE],
-    GaussianDP: [*NOISE, *PURE],
-    PrivacyLoss: [*NOISE, *PURE, *SAMPLED],
+    ZeroConcentratedDP: [*NOISE, *PURE, *NEARLY_PURE],
+    GaussianDP: [*NOISE, *PURE, *NEARLY_PURE],
+    PrivacyLoss: [*NOISE, *PURE, *NEARLY_PURE, *SAMPLED],
 }
 CASES = [(make, event) for make in ALL for event in UNDERSTOOD[make]]
 every_accountant = pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)

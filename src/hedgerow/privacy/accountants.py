@@ -12,12 +12,12 @@ epsilon, rho, mu squared) bounds ALL tables and means less privacy when larger, 
 "replace_one" the place must not depend on what the record holds, or two branches would change.
 
 Claims are theorems about the samplers as they are, not about ideal ones. Let a be the total log ratio between what ran
-and an ideal mechanism (smoothing.py), and b the total statistical distance of the samples (discrete_gaussian.py). If
-the ideal mechanism is (epsilon', delta')-DP, then what ran is (epsilon' + 2a, e^a delta' + (1 + e^epsilon) b)-DP:
-P(S) <= e^a P'(S) <= e^a (e^epsilon' Q'(S) + delta') <= e^(epsilon' + 2a) Q(S) + e^a delta', and swapping each side's
-samples for real ones costs b once and e^epsilon b once. Both terms are part of every number given here. In `Parallel`,
-a and b are those of the worst branch as well: only branch j has to be exchanged for its ideal, because the others, with
-their real samplers, are already the same in both worlds.
+and an ideal mechanism (smoothing.py), and b the total statistical distance of the samples (discrete_gaussian.py, and
+gumbel.py, whose noise is clipped). If the ideal mechanism is (epsilon', delta')-DP, then what ran is (epsilon' + 2a,
+e^a delta' + (1 + e^epsilon) b)-DP: P(S) <= e^a P'(S) <= e^a (e^epsilon' Q'(S) + delta') <= e^(epsilon' + 2a) Q(S) + e^a
+delta', and swapping each side's samples for real ones costs b once and e^epsilon b once. Both terms are part of every
+number given here. In `Parallel`, a and b are those of the worst branch as well: only branch j has to be exchanged for
+its ideal, because the others, with their real samplers, are already the same in both worlds.
 
 Events may be chosen after seeing the outcomes before, noise scales included, as long as the total stays below what was
 fixed beforehand: for pure epsilons by Rogers, Roth, Ullman and Vadhan 2016, for zCDP by Feldman and Zrnic 2021, for
@@ -48,6 +48,7 @@ from hedgerow.privacy.events import (
     Event,
     Exponential,
     Gaussian,
+    GumbelChoice,
     Laplace,
     NonPrivate,
     Parallel,
@@ -72,6 +73,8 @@ _DEEPEST = 40
 """How deep events may be held inside each other: each level may lose a rounding, of which `_UP` covers a hundred."""
 
 Pure = DiscreteLaplace | Laplace | Exponential | PermuteAndFlip | RandomisedResponse
+NearlyPure = Pure | GumbelChoice
+"""Pure, once their `distance` is taken into account."""
 
 
 class Totals(NamedTuple):
@@ -194,7 +197,7 @@ class Accountant(ABC):
         """Added up when first asked for after something was counted."""
         if self._totals is None:
             mechanisms = [part for part in distinct(*self._counts) if not part.parts()]
-            noisy = any(isinstance(part, DiscreteGaussian) for part in mechanisms)
+            noisy = any(isinstance(part, DiscreteGaussian | GumbelChoice) for part in mechanisms)
             self._totals = Totals(
                 not any(isinstance(part, NonPrivate) for part in mechanisms),
                 self._folded(self._counts, self._cost),
@@ -210,7 +213,7 @@ class Accountant(ABC):
             return
         if isinstance(event, NonPrivate | Composed | Repeated | Parallel):
             return
-        if not isinstance(event, Gaussian | DiscreteGaussian | Pure):
+        if not isinstance(event, Gaussian | DiscreteGaussian | NearlyPure):
             raise self._unknown(event)
         if event.adjacency != self.adjacency:
             raise InvalidParameter(f"this accountant is for {self.adjacency}, but the event for {event.adjacency}")
@@ -297,9 +300,10 @@ class ZeroConcentratedDP(Accountant):
     - Real Gaussian noise: sensitivity^2 / (2 sigma^2), and discrete noise the same, however coarse (Canonne, Kamath and
       Steinke 2020).
     - A pure epsilon: epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4).
-    - The exponential mechanism: epsilon^2 / 8, since its log ratios lie within an interval of length epsilon, not 2
-      epsilon (bounded range; Cesar and Rogers 2021, lemma 3.4). Permute-and-flip has no such interval (it is the noisy
-      maximum with exponential noise, whose log ratios reach both -epsilon and epsilon), so it is charged as any other.
+    - The exponential mechanism, also by Gumbel noise: epsilon^2 / 8, since its log ratios lie within an interval of
+      length epsilon, not 2 epsilon (bounded range; Cesar and Rogers 2021, lemma 3.4). Permute-and-flip has no such
+      interval (it is the noisy maximum with exponential noise, whose log ratios reach both -epsilon and epsilon), so it
+      is charged as any other.
 
     For Gaussian noise alone the curve is looser than that of Gaussian DP: at delta 1e-5 it wants 6 to 10% more noise.
     """
@@ -311,7 +315,7 @@ class ZeroConcentratedDP(Accountant):
             return mechanism.sensitivity**2 / (2.0 * mechanism.sigma**2)
         if isinstance(mechanism, DiscreteGaussian):
             return mechanism.sensitivity**2 / (2.0 * mechanism.parties * mechanism.sigma**2)
-        if isinstance(mechanism, Exponential):
+        if isinstance(mechanism, Exponential | GumbelChoice):
             return mechanism.epsilon**2 / 8.0
         if isinstance(mechanism, Pure):
             return pure_epsilon(mechanism) ** 2 / 2.0
@@ -340,7 +344,7 @@ class GaussianDP(Accountant):
     def _cost(self, mechanism: Event) -> float:
         if isinstance(mechanism, Gaussian | DiscreteGaussian):
             return _mu_squared(mechanism, self.NAME)
-        if isinstance(mechanism, Pure):
+        if isinstance(mechanism, NearlyPure):
             return pure_mu(pure_epsilon(mechanism)) ** 2
         raise self._unknown(mechanism)
 
@@ -395,7 +399,7 @@ class PrivacyLoss(Accountant):
         """Mu squared or epsilon: what `_unit` is made of."""
         if isinstance(mechanism, Gaussian | DiscreteGaussian):
             return _mu_squared(mechanism, self.NAME)
-        if isinstance(mechanism, Pure):
+        if isinstance(mechanism, NearlyPure):
             return pure_epsilon(mechanism)
         raise self._unknown(mechanism)
 
@@ -436,10 +440,10 @@ class PrivacyLoss(Accountant):
             gaussian = any(isinstance(part, Gaussian | DiscreteGaussian) for part in distinct(event.event))
             return Forms.one(Unit.sampled_gaussian(event.rate, cost) if gaussian else Unit.sampled(event.rate, cost))
         cost = self._cost(event)
-        return Forms.one(Unit.pure(cost) if isinstance(event, Pure) else Unit.gaussian(cost))
+        return Forms.one(Unit.pure(cost) if isinstance(event, NearlyPure) else Unit.gaussian(cost))
 
 
-def pure_epsilon(mechanism: Pure) -> float:
+def pure_epsilon(mechanism: NearlyPure) -> float:
     """The epsilon of a pure mechanism, rounded up where it is a quotient."""
     if isinstance(mechanism, DiscreteLaplace | Laplace):
         return float_above(Fraction(mechanism.sensitivity) / Fraction(mechanism.scale))
@@ -460,6 +464,8 @@ def _mu_squared(event: Gaussian | DiscreteGaussian, name: str) -> float:
 
 def _distance(event: Event) -> float:
     """The statistical distance of all samples of one event to ideal ones; those of pure mechanisms are exact."""
+    if isinstance(event, GumbelChoice):
+        return event.distance
     return event.coordinates * event.parties * DISTANCE if isinstance(event, DiscreteGaussian) else 0.0
 
 

@@ -156,6 +156,28 @@ class PermuteAndFlip(_Choice):
 
 
 @dataclass(frozen=True, slots=True)
+class GumbelChoice(Event):
+    """A choice among public candidates by the largest of utilities with rounded, clipped Gumbel noise (gumbel.py).
+
+    Its log ratios lie within an interval of length `epsilon`, as those of `Exponential`, but for noise that was
+    clipped: what ran is within the statistical distance `distance` of a choice of which that is true.
+    """
+
+    KIND: ClassVar[str] = "gumbel_choice"
+
+    sensitivity: float
+    epsilon: float
+    distance: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity", self.sensitivity)
+        _check_scale(self, "epsilon", self.epsilon)
+        _check_scale(self, "distance", self.distance)
+        _check_adjacency(self, self.adjacency)
+
+
+@dataclass(frozen=True, slots=True)
 class RandomisedResponse(Event):
     """One of `categories` values per record: the true one with the highest chance that epsilon allows, else any other.
 
@@ -308,6 +330,7 @@ _LEAVES: dict[str, type[Event]] = {
         Laplace,
         Exponential,
         PermuteAndFlip,
+        GumbelChoice,
         RandomisedResponse,
     )
 }
