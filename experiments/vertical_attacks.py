@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from hedgerow import __version__
 from hedgerow.attacks import bucket_bayes, moved_edges, noised_labels
+from hedgerow.attacks.seen_gradients import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.datasets.folder import find_dataset
 from hedgerow.engine.boosting import BoostingParams
@@ -37,7 +38,8 @@ from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, plain_quantiser
 from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
 from hedgerow.schema import Schema
-from hedgerow.testing.transcripts import Recording, gradients_of_scores, play
+from hedgerow.testing.transcripts import play
+from hedgerow.transport.transcripts import Recording
 
 N_BUCKETS = 16
 CREDIT = {
@@ -190,7 +192,7 @@ def _label_attack(
         scale = plain_quantiser(job, loss, len(true)).gradient_scale
         return noised_labels.attack(received / scale, None, [0.0] * len(received), true)
     planned = LabelNoise.plan(job, loss, len(true))
-    scores = gradients_of_scores(recording, data, job)[: len(received)]
+    scores = gradients_of_scores(recording.transcript(), data, job)[: len(received)]
     scores[0] = 0  # the first message is about the labels alone
     sigmas = [planned.sigma_of_gradient] * len(received)
     return noised_labels.attack(received / planned.scale, 0.5 + scores / planned.scale, sigmas, true)

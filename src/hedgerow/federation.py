@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from hedgerow.parameters import UnknownParameter, check_values, seed_from
 from hedgerow.party import DEADLINE
 from hedgerow.protocols import protocol as protocols
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
+from hedgerow.records import records_for
 from hedgerow.running import OnProgress, check_how, run_together, watcher
 from hedgerow.runs import Run
 from hedgerow.transport.emulate import Link
@@ -173,12 +175,15 @@ class Federation:
         deadline: float = DEADLINE,
         verbose: int = 0,
         on_progress: OnProgress | None = None,
+        record: bool | str | Path = False,
         **params: Any,
     ) -> Run:
         """Train with a protocol. `params` are those of the estimators (XGBoost's spellings too) and the protocol's own.
 
         `link` emulates a slow network (`hedgerow.transport.emulate.Link`). `deadline`: seconds that a party waits for a
-        message. `verbose=1` says how far it is, `on_progress(done, total)` tells a program.
+        message. `verbose=1` says how far it is, `on_progress(done, total)` tells a program. `record=True` keeps all
+        frames that each party sent and received (`run.transcripts`), a folder writes them there as they pass. That is
+        as sensitive as the data, and for tests and attacks only.
         """
         check_how(transport, deadline)
         chosen = protocols.find(protocol)
@@ -190,15 +195,17 @@ class Federation:
         chosen = chosen.variant(own)
         estimator = self._estimator(params, chosen)
         job = chosen.job(self._request(estimator, own))
+        records = records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
         watch = watcher(verbose, on_progress)
         results, ledgers, meters, seconds = run_together(
-            chosen, job, self._data_for(estimator), **how, on_progress=watch
+            chosen, job, self._data_for(estimator), **how, on_progress=watch, records=records
         )
         model = self._model(results, estimator, chosen, job)
-        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment)
+        transcripts = {} if records is None else records.transcripts
+        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts)
         run.reconcile()
         return run
 

@@ -30,9 +30,10 @@ from hedgerow.protocols.protocol import PartyData, find
 from hedgerow.transport.emulate import Emulated, Link
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.mtls import Identity, TrustStore
+from hedgerow.transport.transcripts import Recording, TranscriptFile
 
 ABOUT, ROWS, RESULT, LEDGER = "party.json", "rows.npz", "result.json", "ledger.jsonl"
-PART = "part.json"
+PART, TRANSCRIPT = "part.json", "transcript.frames"
 
 
 def write_folder(folder: Path, about: Mapping[str, Any], identity: Identity, data: PartyData | None) -> None:
@@ -75,7 +76,7 @@ def main(folder: Path) -> int:
     """Play one party's role; 0 if it came to its end."""
     about = json.loads((folder / ABOUT).read_text())
     LOGGER.addHandler(_TellLog(logging.WARNING))
-    endpoint = None
+    endpoint: Endpoint | None = None
     try:
         identity = Identity.load(folder)
         trust = TrustStore()
@@ -86,6 +87,10 @@ def main(folder: Path) -> int:
         data = _read_data(folder, about["data"]) if "data" in about else None
         protocol.rehearse(job)
         endpoint = _connect(about, identity, trust)
+        transcript = None
+        if "record" in about:
+            transcript = TranscriptFile(about["record"], endpoint.name, endpoint.peers, about["run_id"])
+            endpoint = Recording(endpoint, transcript)
         party = Party(endpoint, identity, trust, deadline=about["deadline"], on_progress=_tell_progress)
         _tell(event="ready")
         _wait_for("go")
@@ -94,6 +99,8 @@ def main(folder: Path) -> int:
         ended = time.monotonic()
         (folder / RESULT).write_text(json.dumps(result.to_dict()))
         (folder / LEDGER).write_text(party.ledger.to_json_lines())
+        if transcript is not None:
+            transcript.close()
         endpoint.close()
         _tell(event="done", started=started, ended=ended, traffic=party.meter.to_dict())
     except Exception as error:  # noqa: BLE001 - whatever it is, the peers and the one who started us must hear of it

@@ -23,9 +23,10 @@ from typing import Any
 from hedgerow import errors
 from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
-from hedgerow.local_party import LEDGER, RESULT, write_folder
+from hedgerow.local_party import LEDGER, RESULT, TRANSCRIPT, write_folder
 from hedgerow.party import LOGGER, named, root_cause
 from hedgerow.protocols.protocol import PartyData, Protocol
+from hedgerow.records import Records
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Identity
@@ -47,11 +48,15 @@ def run_in_processes(
     on_progress: Callable[[int, int], None] | None,
     *,
     after_start: Callable[[dict[str, subprocess.Popen[str]]], None] | None = None,
+    records: Records | None = None,
 ) -> Outcome:
-    """Run all roles of a job as processes; `after_start` gets them once training has begun (tests kill one)."""
+    """Run all roles of a job as processes; `after_start` gets them once training has begun (tests kill one).
+
+    `records` gets the transcript of everybody who came to its end.
+    """
     names = protocol.parties(job)
     with tempfile.TemporaryDirectory(prefix="hedgerow-") as place:
-        folders = _write_folders(Path(place), protocol, job, data, link, deadline)
+        folders = _write_folders(Path(place), protocol, job, data, link, deadline, records)
         fleet = _Fleet(folders, on_progress)
         try:
             fleet.start(protocol.links(job))
@@ -63,11 +68,20 @@ def run_in_processes(
         if names[0] not in fleet.done:
             party, error = root_cause({name: fleet.errors[name] for name in names if name in fleet.errors})
             raise named(party, error, names)
+        if records is not None:
+            for name in fleet.done:
+                records.take(records.path(name) or folders[name] / TRANSCRIPT)
         return _read_results(protocol, folders, fleet)
 
 
 def _write_folders(
-    place: Path, protocol: Protocol, job: Any, data: Mapping[str, PartyData], link: Link | None, deadline: float
+    place: Path,
+    protocol: Protocol,
+    job: Any,
+    data: Mapping[str, PartyData],
+    link: Link | None,
+    deadline: float,
+    records: Records | None,
 ) -> dict[str, Path]:
     names, links = protocol.parties(job), protocol.links(job)
     identities = {name: Identity.create(name, days=1) for name in names}
@@ -88,6 +102,8 @@ def _write_folders(
             "link": None if link is None else {"round_trip": link.round_trip, "bandwidth": link.bandwidth},
         }
         folders[name] = place / name
+        if records is not None:
+            about["record"] = str((records.path(name) or folders[name] / TRANSCRIPT).resolve())
         write_folder(folders[name], about, identities[name], data.get(name))
     return folders
 

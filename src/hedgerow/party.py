@@ -29,6 +29,7 @@ from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import Message, decode, encode
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
+from hedgerow.transport.transcripts import Recording
 
 M = TypeVar("M", bound=Message)
 
@@ -56,6 +57,7 @@ class Party:
         self.ledger = Ledger(endpoint.name)
         self.log = logging.LoggerAdapter(LOGGER, {"party": endpoint.name})
         self._endpoint = endpoint
+        self._recording = endpoint if isinstance(endpoint, Recording) else None
         self._identity, self._trust = identity, trust
         self._deadline = deadline
         self._on_progress = on_progress
@@ -103,6 +105,14 @@ class Party:
     def drop(self, peer: str) -> None:
         """Have nothing more to do with a peer: later messages of it are never read."""
         self._endpoint.drop(peer)
+
+    def note(self, made: Callable[[], Message]) -> None:
+        """Where the run is recorded, keep in the transcript what this party got to know with shares of its own.
+
+        Those are on no wire, so frames alone do not tell. It is sent to nobody, and `made` is called only if needed.
+        """
+        if self._recording is not None:
+            self._recording.note(encode(made()))
 
     @property
     def meter(self) -> Meter:

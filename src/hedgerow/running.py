@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from hedgerow.errors import InvalidParameter
@@ -12,6 +13,7 @@ from hedgerow.party import DEADLINE, named, root_cause
 from hedgerow.progress import duration, say
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.protocols.rehearsal import in_memory, role
+from hedgerow.records import Records
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.meter import Meter
@@ -39,14 +41,19 @@ def run_together(
     link: Link | None = None,
     deadline: float = DEADLINE,
     on_progress: OnProgress | None = None,
+    records: Records | None = None,
 ) -> Outcome:
-    """Let all parties play their roles; raises the root cause if the first one has no result."""
+    """Let all parties play their roles; raises the root cause if the first one has no result.
+
+    `records` gets everybody's transcript.
+    """
     check_how(transport, deadline)
     if transport == "grpc":
         from hedgerow.local_processes import run_in_processes
 
-        return run_in_processes(protocol, job, data, link, deadline, on_progress)
-    return _run_in_memory(protocol, job, data, link, deadline, on_progress)
+        return run_in_processes(protocol, job, data, link, deadline, on_progress, records=records)
+    with records or nullcontext():
+        return _run_in_memory(protocol, job, data, link, deadline, on_progress, records)
 
 
 def _run_in_memory(
@@ -56,13 +63,15 @@ def _run_in_memory(
     link: Link | None,
     deadline: float,
     on_progress: OnProgress | None,
+    records: Records | None,
 ) -> Outcome:
     """Parties as threads that pass a baton."""
     protocol.rehearse(job)
     names = protocol.parties(job)
     single = link is None and all(brought.n_threads == 1 for brought in data.values())
     network = MemoryNetwork(names, link=link, one_core=single)
-    parties = in_memory(network, names, deadline=deadline, on_progress=on_progress)
+    around = None if records is None else records.around
+    parties = in_memory(network, names, around=around, deadline=deadline, on_progress=on_progress)
     roles = {name: role(protocol, parties[name], job, data.get(name)) for name in names}
     started = time.perf_counter()
     outcomes = network.run(roles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from hedgerow.errors import InvalidInput
 from hedgerow.estimators import load_model
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.protocols.protocol import Statement, find
+from hedgerow.records import FOLDER, transcripts_folder
 from hedgerow.transport.meter import Meter
+from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
 from hedgerow.vertical_model import VerticalModel
 
 FORMAT = 1
@@ -32,6 +34,7 @@ class Run:
     meters: Mapping[str, Meter]
     seconds: float
     alignment: Alignment | None = None  # how the rows were found, where ids were compared
+    transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -62,10 +65,19 @@ class Run:
         """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
         reconcile({party: ledger for party, ledger in self.ledgers.items() if party not in self.lost})
 
+    def transcript(self, party: str) -> Transcript:
+        """What one party sent and received. InvalidInput if the run was not recorded, or nobody has that name."""
+        if not self.transcripts:
+            raise InvalidInput("this run was not recorded, so there are no transcripts: fit(..., record=True)")
+        if party not in self.transcripts:
+            raise InvalidInput(f"there is no transcript of {party!r}, only of {', '.join(self.transcripts)}")
+        return self.transcripts[party]
+
     def save(self, folder: str | Path) -> None:
         """Write the run into a folder: run.json, one ledger per party as JSON lines, and the model.
 
-        The model is model.json, or where columns are split a folder `model` with one part per party.
+        The model is model.json, or where columns are split a folder `model` with one part per party. Transcripts of a
+        recorded run are transcripts/<party>.frames, for the eyes of the folder's owner only.
         """
         place = Path(folder)
         (place / "ledgers").mkdir(parents=True, exist_ok=True)
@@ -77,6 +89,8 @@ class Run:
             self.alignment.save(place / "alignment")
         for party, ledger in self.ledgers.items():
             (place / "ledgers" / f"{party}.jsonl").write_text(ledger.to_json_lines())
+        for party, transcript in self.transcripts.items():
+            transcript.save(transcripts_folder(place) / f"{party}{SUFFIX}")
         about = {
             "format": FORMAT,
             "version": __version__,
@@ -84,6 +98,7 @@ class Run:
             "transport": self.transport,
             "job": self.job.to_dict(),
             "parties": list(self.ledgers),
+            "recorded": list(self.transcripts),
             "seconds": self.seconds,
             "traffic": self.traffic,
             "statement": self.statement().to_dict(),
@@ -92,7 +107,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
-        """The run that was saved in a folder."""
+        """The run that was saved in a folder. Transcripts are opened when they are asked for."""
         place = Path(folder)
         try:
             about = json.loads((place / "run.json").read_text())
@@ -102,10 +117,11 @@ class Run:
             raise InvalidInput(f"{place / 'run.json'} is not a run of a kind that this version can read")
         protocol = find(about["protocol"])
         vertical = protocol.partition == "columns"
+        job = protocol.job_from_dict(about["job"])
         return cls(
             protocol=about["protocol"],
             transport=about["transport"],
-            job=protocol.job_from_dict(about["job"]),
+            job=job,
             model=VerticalModel.load(place / "model") if vertical else load_model(place / "model.json"),
             ledgers={
                 party: Ledger.from_json_lines(party, (place / "ledgers" / f"{party}.jsonl").read_text())
@@ -114,6 +130,7 @@ class Run:
             meters={party: Meter.from_dict(meter) for party, meter in about["traffic"].items()},
             seconds=float(about["seconds"]),
             alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,
+            transcripts=SavedTranscripts(place / FOLDER, about.get("recorded", ()), job.run_id),
         )
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hedgerow.attacks.seen_sums import as_seen, plan_of, summed_levels
 from hedgerow.attacks.singleton_cells import Public, find_single_records, score
 from hedgerow.crypto.masking import KeyPair, Position, pair_secret
 from hedgerow.engine.boosting import BoostingParams
@@ -21,8 +22,9 @@ from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.private_boosting.requests import COUNT_UNIT
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import codes_of, make_pooled, share_out
-from hedgerow.testing.transcripts import Recording, as_seen, own_parts, plan_of, play, summed_levels, vanishing_at
+from hedgerow.testing.transcripts import own_parts, play, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS = 600
 TREES_OF_THE_PAPER = BoostingParams(n_iterations=20, max_depth=3)

@@ -15,6 +15,15 @@ from hedgerow.attacks.argmax_opened import Rules, Side, from_base_rate, from_sco
 from hedgerow.attacks.denominators_opened import sums_of_hessians
 from hedgerow.attacks.leaf_opened import leaf_sizes, leaves_of_rows
 from hedgerow.attacks.opened_nodes import OpenedNode, Pair, outcome
+from hedgerow.attacks.seen_openings import (
+    DENOMINATORS,
+    NUMERATORS,
+    Columns,
+    opened_nodes,
+    opened_steps,
+    opened_values,
+    plan_of,
+)
 from hedgerow.crypto import limbs
 from hedgerow.datasets.adult import load_adult
 from hedgerow.engine.boosting import BoostingParams
@@ -26,9 +35,10 @@ from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
 from hedgerow.protocols.vertical.on_shares.messages import MaskedWords
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as MINIMAL
-from hedgerow.testing.transcripts import Recording, play
-from hedgerow.testing.watched_openings import DENOMINATORS, NUMERATORS, Columns, opened_nodes, watched
+from hedgerow.testing.transcripts import play
+from hedgerow.testing.watched_openings import watched
 from hedgerow.transport.frames import peek
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS = 1500
 HOLDERS = ("anna", "ben", "carla")
@@ -74,7 +84,7 @@ def run(base_score=None, *, first_layer_mask=False):
     with watched() as seen:
         played = play(PROTOCOL, job, data, around=dict.fromkeys(HOLDERS, Recording))
     assert played.errors == {}
-    columns = Columns.of(job, data)
+    columns = Columns.of(job, plan_of(played.recording("carla").transcript(), job), data)
     scales = columns.plan.scales
     known = from_base_rate(N_ROWS, scales.quantiser) if base_score is None else from_score(base_score, scales.quantiser)
     rules = Rules(scales.lambda_int, round(scales.threshold))
@@ -91,7 +101,7 @@ def vars_of(params):
 def nodes_of(done, party, tree):
     """What was opened to P1 or P2 about a tree."""
     kinds = NUMERATORS if party == P2 else DENOMINATORS
-    return opened_nodes(done.seen.openings[HOLDERS[party]], kinds, tree, done.columns.plan)
+    return opened_nodes(done.played.recording(HOLDERS[party]).transcript(), kinds, tree, done.columns.plan)
 
 
 def as_p2(done):
@@ -172,7 +182,9 @@ def test_everybody_learns_the_rows_of_leaves():
     told = done.played.recording("carla").messages(Steps, "received", "anna")[0]
     assert np.array_equal(told.words.view(np.uint32), opened.reshape(-1))
     hessian = done.known(0).hessian
-    leaves = leaf_sizes(limbs.to_ints(opened).tolist(), done.rules.lambda_int, hessian)
+    steps = opened_steps(done.played.recording("carla").transcript(), done.columns.plan, 0)
+    assert steps == limbs.to_ints(opened).tolist()
+    leaves = leaf_sizes(steps, done.rules.lambda_int, hessian)
     (tree,) = leaves_of_rows(values_of(done, 0)[None], *(each[None] for each in done.seen.gradients[0]))
     sizes = sorted(np.bincount(tree.leaf).tolist())
     used = sorted(leaves, key=lambda leaf: leaf.estimate)[-len(sizes) :]
@@ -182,7 +194,10 @@ def test_everybody_learns_the_rows_of_leaves():
 
 def values_of(done, tree):
     """What was opened to P1 of a tree: a value for every row."""
-    return np.concatenate(done.seen.opened("anna", PredictionShare, tree)).reshape(-1).view(np.int64)
+    values = opened_values(done.played.recording("anna").transcript(), tree)
+    in_memory = np.concatenate(done.seen.opened("anna", PredictionShare, tree)).reshape(-1).view(np.int64)
+    assert np.array_equal(values, in_memory)
+    return values
 
 
 # --- C5: shares of real numbers --------------------------------------------------------------------------------------

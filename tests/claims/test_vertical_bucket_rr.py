@@ -25,8 +25,9 @@ from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds
 from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
 from hedgerow.schema import Schema
-from hedgerow.testing.transcripts import Recording, play
+from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import peek
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS, N_COLUMNS, N_BUCKETS = 6000, 8, 16
 RISK = 1e-4

@@ -28,11 +28,12 @@ from hedgerow.protocols.vertical.closed_scoring.protocol import PROTOCOL
 from hedgerow.protocols.vertical.closed_scoring.sides import FRACTION_BITS, encoded_leaves
 from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords
 from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical
-from hedgerow.testing.transcripts import Recording, identity_of
+from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS = 32
 N_RUNS = 64

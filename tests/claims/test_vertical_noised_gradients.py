@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from hedgerow.attacks.noised_labels import attack, ceiling
+from hedgerow.attacks.seen_gradients import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.losses import Loss
@@ -21,7 +22,8 @@ from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser
 from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
-from hedgerow.testing.transcripts import Recording, gradients_of_scores, play, replay
+from hedgerow.testing.transcripts import play, replay
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS, N_TREES, DELTA = 8000, 8, 1e-5
 LOSS = Loss("logistic", 2)
@@ -64,7 +66,7 @@ class Run:
         """Labels from what the shop received, by a shop that follows the scores."""
         noise = LabelNoise.plan(self.job, LOSS, N_ROWS)
         gradients = np.array([message.gradients for message in self.received()]) / noise.scale
-        seen = gradients_of_scores(self.played.recording("shop"), self.shop, self.job)
+        seen = gradients_of_scores(self.played.recording("shop").transcript(), self.shop, self.job)
         scores = seen[: len(gradients)] / noise.scale
         scores[0] = 0.0  # the first message is about the labels alone
         sigmas = [noise.sigma_of_gradient if sigma is None else sigma] * len(gradients)

@@ -40,11 +40,12 @@ from hedgerow.testing.simulated_shares import (
     rounds_of,
     without_others,
 )
-from hedgerow.testing.transcripts import Recording, identity_of
+from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS = 77  # bits of rows do not fill their last byte
 N_RUNS = 64

@@ -33,12 +33,13 @@ from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.simulated_shares import Leaked, ideal, rounds_of
-from hedgerow.testing.transcripts import Recording, Vanished, Vanishing, identity_of
+from hedgerow.testing.transcripts import Vanished, Vanishing, identity_of
 from hedgerow.transport.frames import peek
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.peer_channel import PeerChannel
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS = 200
 HOLDERS = ("anna", "ben", "carla")

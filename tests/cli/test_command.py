@@ -63,7 +63,7 @@ def test_help_and_version_load_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("verb", ["train", "predict", "export", "demo"])
+@pytest.mark.parametrize("verb", ["train", "predict", "export", "ledger", "attack", "demo"])
 def test_every_verb_has_help_with_an_example_and_exit_codes(verb: str, run: Any) -> None:
     """--help shows an example and the exit codes, within 80 columns."""
     shown = run(verb, "--help").stdout
@@ -89,7 +89,7 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    *central, plain, private, exact, buckets, gradients, on_shares, published = told["protocols"]
+    *central, plain, private, exact, buckets, gradients, masked, on_shares, published = told["protocols"]
     assert [entry["protocol"] for entry in central] == [
         "central.gaussian",
         "central.dpboost",
@@ -110,6 +110,8 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gradients["protocol"] == "vertical.noised_gradients"
     assert gradients["scores"]["test"]["auc"] > 0.85
     assert all(entry["parties"] == ["bank", "registry", "employer"] for entry in (exact, buckets, gradients))
+    assert masked["protocol"] == "vertical.masked_gradients"
+    assert masked["statement"]["stamp"].startswith("accepted known leaks: every feature holder")
     assert on_shares["protocol"] == "vertical.secret_shared"
     assert on_shares["scores"]["test"]["auc"] > 0.88
     assert on_shares["parties"] == ["bank", "registry", "employer", "dealer"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hedgerow.attacks.seen_sums import plan_of, summed_levels
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import reconcile
@@ -15,8 +16,9 @@ from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import SealedSeeds, Unmasking, WhoSent
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.testing.horizontal import NAMES, document, make_pooled, pooled_model, share_out, with_losses
-from hedgerow.testing.transcripts import Recording, Vanished, plan_of, play, positions, summed_levels, vanishing_at
+from hedgerow.testing.transcripts import Vanished, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
+from hedgerow.transport.transcripts import Recording
 
 SIZES = [60, 50, 40, 30, 20]
 OWNED = {

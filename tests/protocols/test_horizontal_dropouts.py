@@ -7,13 +7,15 @@ import itertools
 import numpy as np
 import pytest
 
+from hedgerow.attacks.seen_sums import plan_of, summed_levels
 from hedgerow.errors import FrameError, PeerFailed, PeerLost
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.testing.horizontal import NAMES, document, job_for, make_pooled, share_out, with_losses
-from hedgerow.testing.transcripts import Recording, Vanishing, plan_of, play, positions, summed_levels, vanishing_at
+from hedgerow.testing.transcripts import Vanishing, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
+from hedgerow.transport.transcripts import Recording
 
 SIZES = [60, 50, 40, 30, 20]
 OWNED = {

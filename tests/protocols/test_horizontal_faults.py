@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from hedgerow.attacks.seen_sums import plan_of
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import (
     DeadlineExceeded,
@@ -35,10 +36,11 @@ from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.horizontal import NAMES, document, make_pooled, share_out, with_losses
 from hedgerow.testing.parties import make_identities, trust_in
-from hedgerow.testing.transcripts import Recording, plan_of, play
+from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.mtls import Identity
+from hedgerow.transport.transcripts import Recording
 
 HUB = "coordinator"
 IDENTITIES = make_identities([HUB, *NAMES])

@@ -26,8 +26,9 @@ from hedgerow.protocols.private_boosting.requests import SumRequest
 from hedgerow.protocols.private_boosting.rows import PrivateRows
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import document, make_pooled, pooled_model, share_out
-from hedgerow.testing.transcripts import Recording, play, vanishing_at
+from hedgerow.testing.transcripts import play, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
+from hedgerow.transport.transcripts import Recording
 
 BOUNDS = {"x0": (-4.0, 4.0), "x1": (-40.0, 40.0), "x2": (-400.0, 400.0), "few": (0.0, 2.0)}
 LEVELS = {"kind": [f"level {letter}" for letter in "abcde"]}

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hedgerow.attacks.seen_sums import summed_levels
 from hedgerow.engine import growth
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import NextStep, Probes
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.testing.horizontal import NAMES, document, job_for, make_pooled, pooled_model, share_out
-from hedgerow.testing.transcripts import Recording, play, summed_levels
+from hedgerow.testing.transcripts import play
+from hedgerow.transport.transcripts import Recording
 
 
 def run(job, data, **how):

@@ -36,8 +36,9 @@ from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds,
 from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
 from hedgerow.protocols.vertical.parts import divide
 from hedgerow.schema import Schema
-from hedgerow.testing.transcripts import Recording, Vanishing, play
+from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.frames import peek
+from hedgerow.transport.transcripts import Recording
 
 PARTIES = ("shop", "bank", "post")  # the label holder's columns come second
 BANK = "bank"

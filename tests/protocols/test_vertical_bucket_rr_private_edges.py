@@ -27,7 +27,8 @@ from hedgerow.protocols.vertical.bucket_rr.messages import ColumnKinds
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, level_sensitivities, planned, private_edges
 from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
 from hedgerow.schema import NumericColumn, Schema
-from hedgerow.testing.transcripts import Recording, play
+from hedgerow.testing.transcripts import play
+from hedgerow.transport.transcripts import Recording
 
 SCHEMA = Schema.from_public(levels={"region": ["east", "north", "south"]})
 

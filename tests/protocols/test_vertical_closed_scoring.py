@@ -34,8 +34,9 @@ from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.protocols.vertical.scoring.protocol import PROTOCOL as OPEN_SCORING
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical, table_of
-from hedgerow.testing.transcripts import Recording, play
+from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import encode, peek
+from hedgerow.transport.transcripts import Recording
 
 RNG = np.random.default_rng
 FIVE = ("bank", "shop", "clinic", "post", "telco")

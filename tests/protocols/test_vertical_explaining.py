@@ -30,8 +30,9 @@ from hedgerow.protocols.vertical.explaining.results import result_from_dict
 from hedgerow.protocols.vertical.explaining.roles import opaque_numbers
 from hedgerow.protocols.vertical.parts import OwnerPart, divide
 from hedgerow.protocols.who_learns_what import disclosure_of, messages_of, way_of
-from hedgerow.testing.transcripts import Recording, play
+from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, encode, peek
+from hedgerow.transport.transcripts import Recording
 
 PARTIES = ("shop", "bank", "quiet", "clinic")  # in the order of their columns; the label holder is in the middle
 COLUMNS = {

@@ -28,8 +28,9 @@ from hedgerow.protocols.vertical.scoring.protocol import PROTOCOL
 from hedgerow.protocols.vertical.scoring.roles import Answered, Scores, result_from_dict
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import RUN_ID, random_vertical, table_of
-from hedgerow.testing.transcripts import Recording, play
+from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import encode
+from hedgerow.transport.transcripts import Recording
 
 RNG = np.random.default_rng
 SEED = bytes(range(32))

@@ -46,9 +46,10 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
-from hedgerow.testing.transcripts import Recording, Vanishing, play
+from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.frames import peek
+from hedgerow.transport.transcripts import Recording
 
 N_ROWS = 120
 HOLDERS = ("anna", "ben", "carla")

@@ -335,6 +335,12 @@ def _families(wholes: Sequence[Side], lefts: Sequence[Side], rights: Sequence[Si
 
 def own_counts(nodes: Sequence[OpenedNode], goes_left: Mapping[int, Bools]) -> dict[int, dict[int, int]]:
     """Of nodes whose rows P2 knows: how many rows each of its own candidates sends left, from where they send all."""
+    rows = known_rows(nodes, goes_left)
+    return {place: {c: int((here & left).sum()) for c, left in goes_left.items()} for place, here in rows.items()}
+
+
+def known_rows(nodes: Sequence[OpenedNode], goes_left: Mapping[int, Bools]) -> dict[int, Bools]:
+    """Of the nodes that P2 knows the rows of, by their place: the root, and what its own splits made of it."""
     rows: dict[int, Bools] = {}
     for place, node in enumerate(nodes):
         if node.above is None:
@@ -342,7 +348,7 @@ def own_counts(nodes: Sequence[OpenedNode], goes_left: Mapping[int, Bools]) -> d
         elif node.above[0] in rows and nodes[node.above[0]].winner in goes_left:
             left = goes_left[nodes[node.above[0]].winner]
             rows[place] = rows[node.above[0]] & (left if node.above[1] else ~left)
-    return {place: {c: int((here & left).sum()) for c, left in goes_left.items()} for place, here in rows.items()}
+    return rows
 
 
 def positive_rows(

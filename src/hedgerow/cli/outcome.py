@@ -27,13 +27,14 @@ class ExitCode(IntEnum):
     MODEL_FILE = 4
     EXPORT_REFUSED = 5
     BUDGET_EXCEEDED = 6
+    CLAIM_BROKEN = 7
     INTERNAL = 70
     INTERRUPTED = 130
 
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 ok; 2 wrong usage or job file; 3 data or output file; 4 model file; 5 export refused; "
-    "6 privacy budget exceeded; 70 internal error; 130 interrupted."
+    "6 privacy budget exceeded; 7 an attack refutes a claim; 70 internal error; 130 interrupted."
 )
 
 

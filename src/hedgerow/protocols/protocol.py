@@ -126,6 +126,18 @@ def _noised_gradients() -> Protocol:
     return PROTOCOL
 
 
+def _masked_gradients() -> Protocol:
+    from hedgerow.protocols.vertical.masked_gradients.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
+def _private_histograms() -> Protocol:
+    from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
+
+    return PROTOCOL
+
+
 def _secret_shared() -> Protocol:
     from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 
@@ -166,6 +178,8 @@ _TRAINING: dict[str, Callable[[], Protocol]] = {
     "horizontal.secure_sum": _secure_sum,
     "vertical.bucket_rr": _bucket_rr,
     "vertical.noised_gradients": _noised_gradients,
+    "vertical.masked_gradients": _masked_gradients,
+    "vertical.private_histograms": _private_histograms,
     "vertical.secret_shared": _secret_shared,
     "vertical.mp_fedxgb": _mp_fedxgb,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from hedgerow.party import Party, root_cause
 from hedgerow.protocols.protocol import PartyData, Protocol
+from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import Identity, TrustStore
 
@@ -27,10 +28,22 @@ def role(protocol: Protocol, me: Party, job: Any, data: PartyData | None) -> Cal
     return lambda: protocol.play(me, job, data)
 
 
-def in_memory(network: MemoryNetwork, names: tuple[str, ...], **how: Any) -> dict[str, Party]:
-    """Parties on a memory network, each with an identity of its own that all others have pinned."""
+def in_memory(
+    network: MemoryNetwork,
+    names: tuple[str, ...],
+    *,
+    around: Callable[[Endpoint], Endpoint] | None = None,
+    **how: Any,
+) -> dict[str, Party]:
+    """Parties on a memory network, each with an identity of its own that all others have pinned.
+
+    `around` puts something around every endpoint, `how` goes to every Party.
+    """
     identities = {name: Identity.create(name, days=1) for name in names}
     trust = TrustStore()
     for name, identity in identities.items():
         trust.pin(name, identity.certificate.pem)
-    return {name: Party(network.endpoint(name), identities[name], trust, **how) for name in names}
+    ends: dict[str, Endpoint] = {name: network.endpoint(name) for name in names}
+    if around is not None:
+        ends = {name: around(endpoint) for name, endpoint in ends.items()}
+    return {name: Party(ends[name], identities[name], trust, **how) for name in names}

@@ -73,6 +73,29 @@ EXAMPLES = {
         Example("with epsilon=2 and delta=1e-5", options={"epsilon": 2.0, "delta": 1e-5}),
         Example("with per='message'", ("anna", "ben"), {"epsilon": 2.0, "delta": 1e-5, "per": "message"}),
     ),
+    "vertical.masked_gradients": (
+        Example(
+            "with sigma1=0.5, sigma2=1 and C=4",
+            options={"sigma1": 0.5, "sigma2": 1.0, "C": 4.0, "accept_known_leaks": True},
+            meta={
+                "label_recovery": {
+                    "attack": "least squares of one message on [1, B]",
+                    "measure": "accuracy",
+                    "value": 1.0,
+                    "chance": 0.7592,
+                    "rows": 32561,
+                    "by": "ben",
+                }
+            },
+        ),
+    ),
+    "vertical.private_histograms": (
+        Example(
+            "with epsilon=2 and delta=1e-6",
+            options={"epsilon": 2.0, "delta": 1e-6, "schema": _AGES},
+            meta={"privacy": {"epsilon": 2.0, "delta": 1e-6, "accountant": "zCDP"}},
+        ),
+    ),
     "vertical.secret_shared": (Example("with three parties and a dealer"),),
     "vertical.mp_fedxgb": (Example("with three parties and a dealer", options={"accept_known_leaks": True}),),
     "vertical.aligning": (

@@ -9,7 +9,8 @@
     arrays_as_text.py                 their results inside a JSON document
     aligning/       before training: which rows do all parties hold?
     on_shares/      what protocols on secret shares have in common
-    bucket_rr/, noised_gradients/, secret_shared/, mp_fedxgb/   training
+    bucket_rr/, noised_gradients/, masked_gradients/, private_histograms/,         training
+    secret_shared/, mp_fedxgb/
     joint_growth.py                   trees where every party sums its own columns
     scoring/        afterwards: predictions by all parties together
     closed_scoring/ the same on shares, with nothing opened but the scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
@@ -33,9 +34,17 @@ from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, Level
 from hedgerow.protocols.vertical.noised_gradients.training import Columns, Trainer
 from hedgerow.protocols.vertical.parts import OwnerPart, Questions
 
+OnScores = Callable[[Ints], None]
 
-def feature_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> OwnerPart:
-    """A feature holder, from its table to its part of the model."""
+
+def feature_holder(
+    me: Party, job: NoisedGradientsJob, data: PartyData | None, on_scores: OnScores | None = None
+) -> OwnerPart:
+    """A feature holder, from its table to its part of the model.
+
+    `on_scores` gets, before each tree, what the scores add to the gradients of all rows, in units: no secret of anybody
+    else's, and what an attack on labels begins with.
+    """
     data = check_table(me.name, data)
     columns = Columns(me.name, job, data)
     begin_as_feature_holder(me, job, data)
@@ -43,8 +52,8 @@ def feature_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -
     if job.per == MESSAGE:
         sink = _EveryLevel(me, job, columns)
     else:
-        sink = _EveryTree(me, job, columns) if job.has_noise else _Exact(me, job, columns)
-    asked = _Asked()
+        sink = _EveryTree(me, job, columns, on_scores) if job.has_noise else _Exact(me, job, columns)
+    asked = Asked()
     for _ in range(job.boosting.n_iterations):
         sink.begin_tree()
         while _grow_level(me, job, sink, asked):
@@ -54,7 +63,7 @@ def feature_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -
     return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, asked.questions(), meta)
 
 
-def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: _Asked) -> bool:
+def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -> bool:
     sink.begin_level()
     grower, rows, to = sink.trainer.grower, sink.trainer.rows, job.label_holder
     splits = grower.best()
@@ -76,7 +85,7 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: _Asked) 
     return grower.divide(splits)
 
 
-class _Asked:
+class Asked:
     """The splits that this party won, in the order in which they were first used; equal ones have one handle."""
 
     def __init__(self) -> None:
@@ -114,8 +123,8 @@ class _Sink(ABC):
 
     trainer: Trainer
 
-    def __init__(self, me: Party, job: NoisedGradientsJob, columns: Columns) -> None:
-        self.me, self.job = me, job
+    def __init__(self, me: Party, job: NoisedGradientsJob, columns: Columns, on_scores: OnScores | None = None) -> None:
+        self.me, self.job, self.on_scores = me, job, on_scores
         self.events: list[Event] = []
         self._n_rows = columns.n_rows
         self._prepare(columns)
@@ -181,6 +190,8 @@ class _EveryTree(_Sink):
 
     def begin_tree(self) -> None:
         from_scores = self.trainer.gradients()
+        if self.on_scores is not None:
+            self.on_scores(from_scores)
         if self._from_labels is not None:
             gradients = from_scores + self._from_labels
         else:

@@ -1,0 +1,471 @@
+"""Which rows a split sends left, from the noise that was to hide it.
+
+The adversary is the label holder of vertical.masked_gradients. For each candidate of each node it gets W noise vectors
+b. On the rows that go left (the active set) they are differences p_k - p_(k-1) of neighbours among those rows, plus r;
+elsewhere they are independent, with the same variance. So a row shows nothing by itself, but each active row goes
+against the active row before it. Everybody knows the order of rows.
+
+`chain` decodes that:
+
+    1  if the last active row was a, the adversary has an estimate of its p from the past, by Kalman's filter
+    2  the next active row i has b_i = p_i - p_a + r: how well b_i fits that, against a b_i on its own, is one factor of
+       the likelihood. Hypotheses with the same last three active rows are put together, and the likeliest are kept
+    3  from the end back to the beginning: how likely each row is active, given all of b. That the first active row
+       goes against the last one is left out
+
+Candidates are the same in every tree, noise is fresh: at the root all trees are one message with W x trees vectors.
+Nodes with other rows come in turn, each beginning with what the others have found. Candidates of one column are nested,
+so they say together which bin a row is in: `bins`.
+
+`smallest_sum` is the attacker of the paper (section 6.6): of all sets of the right size, the one with the smallest sum.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, logit, logsumexp
+from scipy.stats import rankdata
+
+from hedgerow.attacks.intervals import Interval, area_under_roc, share
+from hedgerow.engine.dtypes import Bools, Floats, Ints
+from hedgerow.engine.jit import kernel
+from hedgerow.errors import InvalidInput, InvalidParameter
+
+N_KEPT = 64
+"""Hypotheses that are kept at each row. Four times as many find no more in any case we tried."""
+
+_NONE, _UNUSED = -1, -2
+
+_SURE = 30.0
+"""Log-odds are cut off here: what is sure must not become infinite."""
+
+
+_GIVEN = 6.0
+"""What candidates say to each other is cut off here, so that each can still be heard beside the others."""
+
+
+class SeenNoise(NamedTuple):
+    """Noise vectors for one candidate at one node, as the label holder got them."""
+
+    noise: Floats  # [rows of the node, W]
+    rows: Ints | None = None  # their numbers, ascending; None for all rows, as at a root
+
+
+# --- the chain -------------------------------------------------------------------------------------------------------
+
+
+def chain(
+    messages: Sequence[SeenNoise],
+    sigma1: float,
+    sigma2: float,
+    *,
+    n_rows: int | None = None,
+    prior: npt.ArrayLike = 0.5,
+    n_kept: int = N_KEPT,
+) -> Floats:
+    """[rows] log-odds that a row is active, from all messages about one candidate, whatever their trees and nodes.
+
+    `prior` is the share of active rows, or the chance of each row. `n_rows` is needed where no message is about all.
+    """
+    if not (sigma1 > 0.0 and sigma2 >= 0.0):
+        raise InvalidParameter(f"sigma1 must be above 0 and sigma2 not below, got {sigma1} and {sigma2}")
+    groups = _by_rows(messages, n_rows)
+    size = n_rows if n_rows is not None else max(int(rows[-1]) + 1 for rows, _ in groups)
+    log_odds: Floats = np.clip(logit(np.broadcast_to(np.asarray(prior, np.float64), size)), -_SURE, _SURE)
+    for rows, noise in groups:
+        log_odds[rows] = _decoded(noise, log_odds[rows], sigma1, sigma2, n_kept)
+    return log_odds
+
+
+def _by_rows(messages: Sequence[SeenNoise], n_rows: int | None) -> list[tuple[Ints, Floats]]:
+    """Messages about the same rows side by side, the largest nodes first."""
+    if not messages:
+        raise InvalidInput("there is no noise to look at")
+    groups: dict[bytes, tuple[Ints, list[Floats]]] = {}
+    for message in messages:
+        noise = np.asarray(message.noise, np.float64)
+        rows = np.arange(len(noise)) if message.rows is None else np.asarray(message.rows, np.int64)
+        fits = noise.ndim == 2 and rows.shape == noise.shape[:1] and len(rows) and np.isfinite(noise).all()
+        if not fits or (np.diff(rows) <= 0).any() or rows[0] < 0 or (n_rows is not None and rows[-1] >= n_rows):
+            raise InvalidInput(f"noise [rows, W] and ascending rows are needed, got {noise.shape} and {rows.shape}")
+        groups.setdefault(rows.tobytes(), (rows, []))[1].append(noise)
+    pooled = [(rows, np.ascontiguousarray(np.hstack(noises))) for rows, noises in groups.values()]
+    return sorted(pooled, key=lambda group: -group[1].size)
+
+
+def _decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_kept: int) -> Floats:
+    """[rows] log-odds of being active, after one look at noise [rows, vectors]."""
+    n_rows, n_vectors = noise.shape
+    n_live = 2 * n_kept
+    live = Hypotheses(
+        np.full(n_live, _NONE),
+        np.full(n_live, _NONE),
+        np.full(n_live, _NONE),
+        np.zeros(n_live),
+        np.full(n_live, sigma1**2),
+        np.zeros((n_live, n_vectors)),
+    )
+    steps = Steps(np.full((n_rows, n_kept), _UNUSED), np.full((n_rows, n_kept), _UNUSED), np.zeros((n_rows, n_kept)))
+    ends = np.full((n_rows, n_kept), -np.inf)
+    follows = np.zeros((n_rows, n_kept))
+    _forward(noise, log_odds, sigma1**2, sigma2**2, live, steps, ends)
+    _backward(log_odds, steps, follows.reshape(-1))
+    everything = float(logsumexp(np.append(ends, 0.0)))
+    active = np.minimum(logsumexp(ends + follows, axis=1) - everything, -math.exp(-_SURE))
+    sides: Floats = np.clip(active - np.log(-np.expm1(active)), -_SURE, _SURE)
+    return sides
+
+
+class Hypotheses(NamedTuple):
+    """About all rows so far; those with the same last three active rows are one."""
+
+    name: Ints  # a number for it, (row, place) as row x kept + place; _NONE: no row is active
+    last: Ints  # the last active row
+    before: Ints  # the active row before that
+    weight: Floats  # log, relative to "no row is active"
+    variance: Floats  # of the estimate of the last active row's p
+    mean: Floats  # [hypotheses, vectors] the estimate
+
+
+class Steps(NamedTuple):
+    """[rows, kept] every "this row is the next active one": from which hypothesis to which, and how well it fits."""
+
+    start: Ints
+    end: Ints
+    gain: Floats
+
+
+@kernel
+def _forward(
+    noise: Floats, log_odds: Floats, v1: float, v2: float, live: Hypotheses, steps: Steps, ends: Floats
+) -> None:
+    """Write all steps, and in `ends` [rows, kept] the log-weights of hypotheses that end with each row."""
+    n_rows, n_kept = ends.shape
+    weights = np.empty(n_kept)
+    size = 1
+    for i in range(n_rows):
+        _fit_row(i, size, noise[i], v1, v2, live, steps)
+        n_new = _name_new(i, size, live, steps)
+        for new in range(n_new):
+            highest, total = -np.inf, 0.0
+            for k in range(size):
+                if steps.end[i, k] == i * n_kept + new:
+                    weights[k] = live.weight[k] + steps.gain[i, k]
+                    highest = max(highest, weights[k])
+            for k in range(size):
+                if steps.end[i, k] == i * n_kept + new:
+                    weights[k] = np.exp(weights[k] - highest)
+                    total += weights[k]
+            ends[i, new] = live.weight[size + new] = highest + np.log(total) + log_odds[i]
+            _merge(i, size, size + new, noise[i], v1, v2, weights, total, live, steps)
+        size = _keep_likeliest(size + n_new, n_kept, live)
+
+
+@kernel
+def _fit_row(i: int, size: int, row: Floats, v1: float, v2: float, live: Hypotheses, steps: Steps) -> None:
+    """How much better row i fits as the next active one of each hypothesis than by itself."""
+    n_vectors = row.shape[0]
+    alone = 2.0 * v1 + v2
+    square = 0.0
+    for j in range(n_vectors):
+        square += row[j] * row[j]
+    for k in range(size):
+        spread = v1 + live.variance[k] + v2
+        error = 0.0
+        for j in range(n_vectors):
+            error += (row[j] + live.mean[k, j]) ** 2
+        steps.gain[i, k] = -0.5 * (n_vectors * np.log(spread / alone) + error / spread - square / alone)
+
+
+@kernel
+def _name_new(i: int, size: int, live: Hypotheses, steps: Steps) -> int:
+    """One new hypothesis for each pair of last active rows; returns their number."""
+    n_kept = steps.start.shape[1]
+    n_new = 0
+    for k in range(size):
+        new = 0
+        while new < n_new:
+            other = size + new
+            if live.before[other] == live.last[k] and live.name[other] == live.before[k]:
+                break
+            new += 1
+        if new == n_new:  # `name` holds the third row until all are found
+            live.last[size + new], live.before[size + new] = i, live.last[k]
+            live.name[size + new] = live.before[k]
+            n_new += 1
+        steps.start[i, k], steps.end[i, k] = live.name[k], i * n_kept + new
+    for new in range(n_new):
+        live.name[size + new] = i * n_kept + new
+    return n_new
+
+
+@kernel
+def _merge(
+    i: int,
+    size: int,
+    new: int,
+    row: Floats,
+    v1: float,
+    v2: float,
+    weights: Floats,
+    total: float,
+    live: Hypotheses,
+    steps: Steps,
+) -> None:
+    """The estimate of row i's p: Kalman's, averaged over what was merged, with what lies between them."""
+    mean = live.mean[new]
+    mean[:] = 0.0
+    for k in range(size):
+        if steps.end[i, k] == live.name[new]:
+            factor = weights[k] / total * v1 / (v1 + live.variance[k] + v2)
+            for j in range(row.shape[0]):
+                mean[j] += factor * (row[j] + live.mean[k, j])
+    variance = 0.0
+    for k in range(size):
+        if steps.end[i, k] == live.name[new] and weights[k] > 0.0:
+            factor = v1 / (v1 + live.variance[k] + v2)
+            between = 0.0
+            for j in range(row.shape[0]):
+                between += (factor * (row[j] + live.mean[k, j]) - mean[j]) ** 2
+            variance += weights[k] / total * (v1 - factor * v1 + between / row.shape[0])
+    live.variance[new] = variance
+
+
+@kernel
+def _keep_likeliest(size: int, n_kept: int, live: Hypotheses) -> int:
+    """Drop all but the likeliest hypotheses; returns how many are left."""
+    while size > n_kept:
+        size -= 1
+        place = np.argmin(live.weight[: size + 1])
+        live.name[place], live.last[place], live.before[place] = live.name[size], live.last[size], live.before[size]
+        live.weight[place], live.variance[place] = live.weight[size], live.variance[size]
+        live.mean[place] = live.mean[size]
+    return size
+
+
+@kernel
+def _backward(log_odds: Floats, steps: Steps, follows: Floats) -> None:
+    """follows[hypothesis] = log of the weight of all that may come after it, "nothing" included; 0 before the call."""
+    n_rows, n_kept = steps.start.shape
+    for i in range(n_rows - 1, -1, -1):
+        for k in range(n_kept):
+            start = steps.start[i, k]
+            if start == _UNUSED:
+                break
+            if start >= 0:
+                path = steps.gain[i, k] + log_odds[i] + follows[steps.end[i, k]]
+                highest = max(path, follows[start])
+                follows[start] = highest + np.log(np.exp(path - highest) + np.exp(follows[start] - highest))
+
+
+def bins(
+    candidates: Sequence[Sequence[SeenNoise]],
+    sigma1: float,
+    sigma2: float,
+    *,
+    shares: npt.ArrayLike | None = None,
+    n_rows: int | None = None,
+    n_rounds: int = 3,
+    n_kept: int = N_KEPT,
+) -> Floats:
+    """[rows, bins] how likely each bin of a column is, from the noise of its candidates in the order of their edges.
+
+    Candidate k sends the bins 0 to k left. `shares` of bins are equal if not given. From the second round on each
+    candidate is decoded with what the others have said about each row.
+    """
+    n_bins = len(candidates) + 1
+    priors = np.full(n_bins, 1.0 / n_bins) if shares is None else np.asarray(shares, np.float64)
+    if priors.shape != (n_bins,) or not (priors > 0.0).all():
+        raise InvalidInput(f"one share above 0 per bin is needed, got {priors.shape} for {n_bins} bins")
+    goes_left = np.arange(n_bins)[None, :] <= np.arange(n_bins - 1)[:, None]  # [candidates, bins]
+    said: list[Floats] = []  # per candidate: log-odds of each row, less those it was given
+    for _ in range(n_rounds):
+        total = sum(said[1:], said[0]) if said else None
+        new = []
+        for k, messages in enumerate(candidates):
+            if total is None:
+                given = np.asarray(priors[goes_left[k]].sum())
+            else:
+                others = np.log(priors) + total - said[k]
+                odds = logsumexp(others[:, goes_left[k]], axis=1) - logsumexp(others[:, ~goes_left[k]], axis=1)
+                given = expit(np.clip(odds, -_GIVEN, _GIVEN))
+            found = chain(messages, sigma1, sigma2, n_rows=n_rows, prior=given, n_kept=n_kept)
+            more = found - np.clip(logit(given), -_SURE, _SURE)
+            new.append(more[:, None] * goes_left[k])
+        said = new
+    logs = np.log(priors) + sum(said[1:], said[0])
+    likely: Floats = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+    return likely
+
+
+# --- the paper's attacker --------------------------------------------------------------------------------------------
+
+_MOST_SETS = 50_000
+
+
+def smallest_sum(noise: npt.ArrayLike, n_active: int, *, n_tries: int = 2_000, seed: int = 0) -> Bools:
+    """[rows] the set of `n_active` rows over which the noise vectors add up to the least.
+
+    All sets are looked at where there are few. Otherwise rows of a random set are exchanged as long as the sum falls:
+    among so many sets there are countless ones with a sum near 0.
+    """
+    B = np.asarray(noise, np.float64)
+    if B.ndim != 2 or not 0 < n_active < len(B):
+        raise InvalidInput(f"noise [rows, W] and fewer active rows than rows are needed, got {B.shape}, {n_active}")
+    chosen = np.zeros(len(B), np.bool_)
+    if math.comb(len(B), n_active) <= _MOST_SETS:
+        sets = np.array(list(itertools.combinations(range(len(B)), n_active)))
+        chosen[sets[np.argmin((B[sets].sum(axis=1) ** 2).sum(axis=1))]] = True
+        return chosen
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(B))
+    inside, outside = order[:n_active], order[n_active:]
+    total = B[inside].sum(axis=0)
+    for _ in range(n_tries):
+        goes, comes = rng.integers(0, len(inside), 64), rng.integers(0, len(outside), 64)
+        sums = total - B[inside[goes]] + B[outside[comes]]
+        best = int(np.argmin((sums**2).sum(axis=1)))
+        if sums[best] @ sums[best] < total @ total:
+            total = sums[best]
+            inside[goes[best]], outside[comes[best]] = outside[comes[best]], inside[goes[best]]
+    chosen[inside] = True
+    return chosen
+
+
+# --- how well they did -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecoveredSet:
+    """How many rows' sides were found, beside chance."""
+
+    n_rows: int
+    n_vectors: int
+    how: str
+    accuracy: Interval
+    """Of the likelier side of each row."""
+    area: Interval | None
+    """Under the ROC curve, over all rows; None where the attack gives sides alone."""
+    chance: float
+    """Accuracy of who says the same of all rows."""
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether sides are told apart by more than chance explains."""
+        return self.accuracy.low > self.chance or (self.area is not None and self.area.low > 0.5)
+
+    def __str__(self) -> str:
+        area = "" if self.area is None else f", area {self.area}"
+        return f"{self.how}, {self.n_vectors} noise vectors: accuracy {self.accuracy}{area}, chance {self.chance:.3f}"
+
+    def verdict(self) -> str:
+        """The outcome in words."""
+        if self.succeeds:
+            return f"ALARM: {self}. The noise tells which rows the split sends left."
+        return f"{self}. The split was not found."
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, for a privacy statement."""
+        area = None if self.area is None else self.area._asdict()
+        return asdict(self) | {"accuracy": self.accuracy._asdict(), "area": area}
+
+
+def attack_chain(
+    messages: Sequence[SeenNoise],
+    sigma1: float,
+    sigma2: float,
+    active: npt.ArrayLike,
+    *,
+    prior: float | None = None,
+    confidence: float = 0.95,
+) -> RecoveredSet:
+    """Decode, and hold the result against the truth, `active` [rows]; rows that no message is about do not count.
+
+    The adversary knows the share of active rows, as that of the paper does, or has the `prior` for it.
+    """
+    true = np.asarray(active, np.bool_)
+    share_active = float(true.mean()) if prior is None else prior
+    found = chain(messages, sigma1, sigma2, n_rows=len(true), prior=share_active)
+    seen = np.zeros(len(true), np.bool_)
+    for message in messages:
+        seen[slice(None) if message.rows is None else message.rows] = True
+    n_vectors = sum(np.shape(message.noise)[1] for message in messages)
+    return _recovered("the chain", found[seen], found[seen] > 0.0, true[seen], n_vectors, confidence)
+
+
+def attack_smallest_sum(
+    noise: npt.ArrayLike, active: npt.ArrayLike, *, seed: int = 0, confidence: float = 0.95
+) -> RecoveredSet:
+    """The paper's attacker, who knows how many rows are active, against the truth."""
+    true = np.asarray(active, np.bool_)
+    found = smallest_sum(noise, int(true.sum()), seed=seed)
+    return _recovered("the smallest sum", None, found, true, np.shape(noise)[1], confidence)
+
+
+def _recovered(
+    how: str, scores: Floats | None, found: Bools, true: Bools, n_vectors: int, confidence: float
+) -> RecoveredSet:
+    n_rows, n_active = len(true), int(true.sum())
+    return RecoveredSet(
+        n_rows,
+        n_vectors,
+        how,
+        share(int((found == true).sum()), n_rows, confidence),
+        None if scores is None else area_under_roc(scores[true], scores[~true], confidence),
+        max(n_active, n_rows - n_active) / n_rows,
+    )
+
+
+@dataclass(frozen=True)
+class RecoveredBins:
+    """How well the order and the bins of a column's rows were found."""
+
+    n_rows: int
+    n_bins: int
+    correlation: float
+    """Of Spearman, between expected bins and true ones: 0 for nothing."""
+    exact: Interval
+    """Rows whose likeliest bin is the right one."""
+    chance: float
+    """The most frequent bin."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_bins} bins: rank correlation {self.correlation:.3f}, exact bin {self.exact}, "
+            f"chance {self.chance:.3f}"
+        )
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether ranks go together by more than chance explains: four standard deviations."""
+        return self.correlation > 4.0 / math.sqrt(self.n_rows - 1)
+
+    def verdict(self) -> str:
+        """The outcome in words."""
+        if self.succeeds:
+            return f"ALARM: {self}. The noise tells the order of values."
+        return f"{self}. The order of values was not found."
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, for a privacy statement."""
+        return asdict(self) | {"exact": self.exact._asdict()}
+
+
+def score_bins(likely: Floats, true: npt.ArrayLike, *, confidence: float = 0.95) -> RecoveredBins:
+    """Hold the outcome of `bins` against the true bins of all rows."""
+    codes = np.asarray(true)
+    n_rows, n_bins = likely.shape
+    if codes.shape != (n_rows,):
+        raise InvalidInput(f"one bin per row is needed, got {codes.shape} for {n_rows} rows")
+    expected = np.round(likely @ np.arange(n_bins), 6)  # what is sure is a tie
+    together = np.corrcoef(rankdata(expected), rankdata(codes))[0, 1]
+    hits = int((likely.argmax(axis=1) == codes).sum())
+    counts = np.bincount(codes, minlength=n_bins)
+    return RecoveredBins(n_rows, n_bins, float(together), share(hits, n_rows, confidence), int(counts.max()) / n_rows)

@@ -1,0 +1,272 @@
+"""Which attacks apply to a recorded run, and what they came to: what `hedgerow attack` prints.
+
+    run = fed.fit("vertical.noised_gradients", epsilon=2, delta=1e-5, record=True)
+    for outcome in attacked(Context(run, labels={"bank": y})):
+        print(outcome.attack, outcome.value, outcome.verdict)
+
+An attack works from the attacker's transcript, with the attacker's own table where it needs one. Truth (labels, tables
+of others) is there to count with only; without it an attack says what it claims to have found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hedgerow.alignment import take_rows
+from hedgerow.attacks.intervals import Interval
+from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.table import Table, read_table
+from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.labels import read_classes
+from hedgerow.protocols.protocol import PartyData, names
+from hedgerow.runs import Run
+from hedgerow.transport.transcripts import Transcript
+
+HOLDS, BROKEN, AS_STATED = "holds", "BROKEN", "as stated"
+NOT_SCORED, NOT_RUN = "not scored", "not run"
+
+CONFIDENCE = 0.9999
+"""Of intervals: a ceiling that the best attack just reaches must not look broken by bad luck."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One attack by one party, and what it came to."""
+
+    attack: str
+    attacker: str
+    target: str
+    found: str
+    """What the attacker claims to know now, in words."""
+    verdict: str
+    """"holds": within what the statement allows. "BROKEN": beyond. "as stated": nothing was promised against it."""
+    measure: str | None = None  # "AUC", "accuracy" or another share
+    value: Interval | None = None
+    chance: float | None = None
+    ceiling: float | None = None  # what the statement allows; None: it promises nothing
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {**asdict(self), "value": None if self.value is None else self.value._asdict()}
+
+
+class Aim(NamedTuple):
+    """Which attack, by whom, on what."""
+
+    attack: str
+    attacker: str
+    target: str
+
+    def says(self, verdict: str, found: str) -> Outcome:
+        """An outcome without a number."""
+        return Outcome(*self, found, verdict)
+
+    def scored(
+        self,
+        found: str,
+        measure: str,
+        value: Interval,
+        *,
+        chance: float | None = None,
+        ceiling: float | None = None,
+        is_broken: bool | None = None,
+    ) -> Outcome:
+        """With the verdict that follows, unless it is given: broken if even the lower end is above the ceiling."""
+        broken = is_broken if is_broken is not None else ceiling is not None and value.low > ceiling
+        verdict = AS_STATED if ceiling is None else BROKEN if broken else HOLDS
+        return Outcome(*self, found, verdict, measure, value, chance, ceiling)
+
+
+@dataclass(frozen=True)
+class Context:
+    """A recorded run, and what those who attack or count know beside it."""
+
+    run: Run
+    labels: Mapping[str, Any] = field(default_factory=dict)  # party -> its labels, as they were given to the Federation
+    tables: Mapping[str, Any] = field(default_factory=dict)  # party -> its table; other columns are ignored
+
+    def __post_init__(self) -> None:
+        known = set(self.run.ledgers)
+        for what, given in (("labels", self.labels), ("a table", self.tables)):
+            for party in given:
+                if party not in known:
+                    raise InvalidParameter(f"{what} of {party!r}, but the run's parties are {', '.join(sorted(known))}")
+
+    @property
+    def job(self) -> Any:
+        """What was run."""
+        return self.run.job
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the run's statement promises."""
+        return self.run.statement().facts
+
+    def transcript(self, party: str) -> Transcript:
+        """What a party sent and received."""
+        return self.run.transcript(party)
+
+    def table(self, party: str, features: Any, n_rows: int | None = None) -> Table | None:
+        """A party's rows in the columns of its part of the model, if its table was given; `n_rows` must be there."""
+        if party not in self.tables:
+            return None
+        X = _only(self._common(party, self.tables[party]), [feature.name for feature in features])
+        table = read_table(X, like=features, where=f"{party}: table")
+        _check_rows(party, "table", table.n_rows, n_rows)
+        return table
+
+    def data(self, party: str, n_rows: int) -> PartyData | None:
+        """The same as what a party of a vertical training brings."""
+        table = self.table(party, self.run.model.parts[party].features, n_rows)
+        return None if table is None else PartyData(table)
+
+    def ones(self, party: str, n_rows: int) -> Floats | None:
+        """A party's labels as 0 and 1, if they were given; two classes only."""
+        if party not in self.labels:
+            return None
+        classes = self.run.model.classes_.tolist()
+        given = self._common(party, self.labels[party])
+        _check_rows(party, "labels", len(given), n_rows)
+        values = read_classes(given, n_rows, f"{party}: labels")
+        is_second = values == classes[1]
+        if not np.asarray(is_second | (values == classes[0])).all():
+            raise InvalidInput(f"{party}: labels must be the model's classes, {classes[0]!r} and {classes[1]!r}")
+        return np.asarray(is_second, np.float64)
+
+    def _common(self, party: str, rows: Any) -> Any:
+        """The rows that were trained on, where those were found by ids."""
+        alignment = self.run.alignment
+        if alignment is None or party not in alignment.rows or len(rows) == len(alignment.rows[party]):
+            return rows
+        return take_rows(rows, alignment.rows[party])
+
+
+def _only(X: Any, wanted: list[str]) -> Any:
+    """A table without columns that were not trained on, if it has names."""
+    there = list(getattr(X, "column_names", getattr(X, "columns", ())))
+    if there == wanted or not set(wanted) <= set(there):
+        return X
+    return X.select(wanted) if hasattr(X, "select") else X[wanted]
+
+
+def _check_rows(party: str, what: str, n_rows: int, wanted: int | None) -> None:
+    if wanted is not None and n_rows != wanted:
+        raise InvalidInput(f"{party}: its {what} has {n_rows} rows, but the run was trained on {wanted}")
+
+
+Function = Callable[[Context], list[Outcome]]
+
+
+def _bucket_bayes() -> Function:
+    from hedgerow.attacks.on_runs.bucket_rr import bucket_bayes
+
+    return bucket_bayes
+
+
+def _noised_labels() -> Function:
+    from hedgerow.attacks.on_runs.noised_gradients import noised_labels
+
+    return noised_labels
+
+
+def _argmax_opened() -> Function:
+    from hedgerow.attacks.on_runs.on_shares import argmax_opened
+
+    return argmax_opened
+
+
+def _denominators_opened() -> Function:
+    from hedgerow.attacks.on_runs.on_shares import denominators_opened
+
+    return denominators_opened
+
+
+def _leaf_opened() -> Function:
+    from hedgerow.attacks.on_runs.on_shares import leaf_opened
+
+    return leaf_opened
+
+
+def _nothing_opened() -> Function:
+    from hedgerow.attacks.on_runs.on_shares import nothing_opened
+
+    return nothing_opened
+
+
+def _singleton_cells() -> Function:
+    from hedgerow.attacks.on_runs.secure_sum import singleton_cells
+
+    return singleton_cells
+
+
+def _unmask_least_squares() -> Function:
+    from hedgerow.attacks.on_runs.masked_gradients import unmask_least_squares
+
+    return unmask_least_squares
+
+
+def _label_network() -> Function:
+    from hedgerow.attacks.on_runs.masked_gradients import label_network
+
+    return label_network
+
+
+def _active_set() -> Function:
+    from hedgerow.attacks.on_runs.masked_gradients import active_set
+
+    return active_set
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack on runs of some protocols."""
+
+    name: str
+    protocols: tuple[str, ...]
+    attacker: str  # its role
+    load: Callable[[], Function]  # when it is needed
+
+    def run(self, context: Context) -> list[Outcome]:
+        """What it comes to, for every party that has the role or that is attacked."""
+        return self.load()(context)
+
+
+ATTACKS = (
+    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", _bucket_bayes),
+    Attack("noised_labels", ("vertical.noised_gradients",), "feature holder", _noised_labels),
+    Attack("argmax_opened", ("vertical.mp_fedxgb",), "first feature holder", _argmax_opened),
+    Attack("denominators_opened", ("vertical.mp_fedxgb",), "label holder", _denominators_opened),
+    Attack("leaf_opened", ("vertical.mp_fedxgb",), "every party with data", _leaf_opened),
+    Attack("openings", ("vertical.secret_shared",), "every party with data", _nothing_opened),
+    Attack("singleton_cells", ("horizontal.secure_sum",), "coordinator", _singleton_cells),
+    Attack("unmask_least_squares", ("vertical.masked_gradients",), "feature holder", _unmask_least_squares),
+    Attack("label_network", ("vertical.masked_gradients",), "feature holder", _label_network),
+    Attack("active_set", ("vertical.masked_gradients",), "label holder", _active_set),
+)
+
+
+def applicable(protocol: str) -> tuple[Attack, ...]:
+    """The attacks on runs of a protocol."""
+    return tuple(attack for attack in ATTACKS if protocol in attack.protocols)
+
+
+def attacked(context: Context, only: tuple[str, ...] = ()) -> list[Outcome]:
+    """All attacks that apply to a run, or those of them that are named. InvalidInput if it was not recorded."""
+    if not context.run.transcripts:
+        raise InvalidInput("this run was not recorded, so there is nothing to attack: fit(..., record=True)")
+    possible = {attack.name: attack for attack in applicable(context.run.protocol)}
+    for name in only:
+        if name not in possible:
+            there_are = ", ".join(possible) or f"none; there are some for {', '.join(_attacked_protocols())}"
+            raise InvalidParameter(f"{name!r} is no attack on {context.run.protocol}; there are {there_are}")
+    return [
+        outcome for name, attack in possible.items() if name in (only or possible) for outcome in attack.run(context)
+    ]
+
+
+def _attacked_protocols() -> list[str]:
+    return [name for name in names() if applicable(name)]

@@ -1,0 +1,142 @@
+"""`hedgerow attack`: what curious parties of a recorded run can find out, beside what its statement allows."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hedgerow.cli.files import read_file, require_columns
+from hedgerow.cli.outcome import ExitCode, one_line_errors, print_json
+from hedgerow.cli.runs import read_run
+from hedgerow.errors import JobError
+
+if TYPE_CHECKING:
+    from hedgerow.runs import Run
+
+WIDTH = 80
+
+
+def attack(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder of a recorded run: fit(..., record=True).")],
+    *,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="True labels, to count with; .parquet or .csv.")
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column of labels, in --labels or in every --table.")
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PARTY=FILE", help="A party's table: the attacker's own, or truth; repeatable."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--attack", metavar="NAME", help="Only this attack; repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The outcomes as JSON on stdout.")] = False,
+) -> None:
+    """Attack a recorded run with what its parties really received.
+
+    Example: hedgerow attack runs/loans --labels loans.csv --column repaid
+    """
+    with one_line_errors(as_json=as_json):
+        result = _result(run, labels, column, table or [], tuple(only or ()))
+        if as_json:
+            print_json(result)
+        else:
+            typer.echo("\n".join(_lines(result)))
+        if result["broken"]:
+            raise typer.Exit(ExitCode.CLAIM_BROKEN)
+
+
+def _result(
+    folder: Path, labels: Path | None, column: str | None, tables: list[str], only: tuple[str, ...]
+) -> dict[str, Any]:
+    from hedgerow.attacks.registry import BROKEN, Context, attacked
+
+    run = read_run(folder)
+    files = dict(_named(text) for text in tables)
+    given = {party: read_file(path) for party, path in files.items()}
+    truth = _labels(run, labels, column, files, given)
+    if column is not None:  # labels are no column of a table that was trained on without names
+        given = {party: X.drop_columns([column]) if column in X.column_names else X for party, X in given.items()}
+    outcomes = attacked(Context(run, truth, given), only)
+    return {
+        "command": "attack",
+        "run": str(folder),
+        "protocol": run.protocol,
+        "stamp": run.statement().facts.get("stamp"),
+        "outcomes": [outcome.to_dict() for outcome in outcomes],
+        "broken": any(outcome.verdict == BROKEN for outcome in outcomes),
+    }
+
+
+def _named(text: str) -> tuple[str, Path]:
+    party, is_given, path = text.partition("=")
+    if not is_given or not party or not path:
+        raise JobError(f"--table takes PARTY=FILE, got {text!r}")
+    return party, Path(path)
+
+
+def _labels(
+    run: Run, path: Path | None, column: str | None, files: dict[str, Path], tables: dict[str, Any]
+) -> dict[str, Any]:
+    """Party -> its labels: of the label holder, or of every owner of rows whose table has them."""
+    holder = getattr(run.job, "label_holder", None)
+    if path is not None:
+        if column is None:
+            raise JobError("--labels needs --column, the name of the column of labels")
+        if holder is None:
+            raise JobError("--labels is for columns that are divided; here each --table has its own labels (--column)")
+        found = read_file(path)
+        require_columns(found, [column], path, "is the label")
+        return {holder: found.column(column)}
+    if column is None:
+        return {}
+    wanted = [party for party in tables if holder in (None, party)]
+    if not wanted:
+        raise JobError(f"--column names labels, but neither --labels nor --table {holder or 'OWNER'}=FILE is given")
+    for party in wanted:
+        require_columns(tables[party], [column], files[party], "is the label")
+    return {party: tables[party].column(column) for party in wanted}
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    stamp = f" It is stamped: {result['stamp']}." if result["stamp"] else ""
+    lines = textwrap.wrap(f"Attacks on a run of {result['protocol']}.{stamp}", WIDTH)
+    if not result["outcomes"]:
+        return [*lines, "There are none for this protocol."]
+    header = ("attack", "by", "result", "chance", "ceiling", "verdict")
+    rows = [header, *(_row(outcome) for outcome in result["outcomes"])]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(header))]
+    head, *body = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+    lines += ["", head]
+    for row, outcome in zip(body, result["outcomes"], strict=True):
+        words = f"{outcome['target']}: {outcome['found']}"
+        lines += [row, *textwrap.wrap(words, WIDTH, initial_indent="    ", subsequent_indent="    ")]
+    return [*lines, "", *_legend({outcome["verdict"] for outcome in result["outcomes"]})]
+
+
+def _row(outcome: dict[str, Any]) -> tuple[str, ...]:
+    value = outcome["value"]
+    shown = "" if value is None else f"{outcome['measure']} {value['estimate']:.3f}"
+    numbers = ("-" if number is None else f"{number:.3f}" for number in (outcome["chance"], outcome["ceiling"]))
+    return (outcome["attack"], outcome["attacker"], shown or "-", *numbers, outcome["verdict"])
+
+
+def _legend(verdicts: set[str]) -> list[str]:
+    meanings = {
+        "holds": "within what the statement allows",
+        "BROKEN": "beyond what the statement allows: its claim is false",
+        "as stated": "nothing is promised against it, and the statement says so",
+        "not scored": "the truth was not given (--labels, --column, --table)",
+        "not run": "the attack does not take this run, or needs more",
+    }
+    return [f"{verdict}: {meaning}" for verdict, meaning in meanings.items() if verdict in verdicts]

@@ -1,0 +1,143 @@
+"""`hedgerow ledger`: who learned what in a saved run."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hedgerow.cli.outcome import one_line_errors, print_json
+from hedgerow.cli.runs import read_run
+from hedgerow.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from hedgerow.runs import Run
+
+WIDTH = 80
+
+
+def ledger(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that run.save(folder) wrote.")],
+    *,
+    party: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this party learned and disclosed.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON on stdout.")] = False,
+) -> None:
+    """Show who learned what in a run: messages, bytes, what they disclosed, how it was protected.
+
+    Example: hedgerow ledger runs/loans --party shop
+    """
+    with one_line_errors(as_json=as_json):
+        result = _result(read_run(run), party)
+        if as_json:
+            print_json(result)
+        else:
+            typer.echo("\n".join(_lines(result)))
+
+
+def _result(run: Run, party: str | None) -> dict[str, Any]:
+    if party is not None and party not in run.ledgers:
+        raise InvalidParameter(f"--party {party!r}: the run has ledgers of {', '.join(run.ledgers)}")
+    run.reconcile()  # what is shown below is what both sides wrote
+    entries = [entry for entry in _entries(run) if party in (None, entry["from"], entry["to"])]
+    statement = run.statement()
+    return {
+        "command": "ledger",
+        "protocol": run.protocol,
+        "transport": run.transport,
+        "seconds": run.seconds,
+        "recorded": list(run.transcripts),
+        "lost": run.lost,
+        "party": party,
+        "messages": entries,
+        "totals": {name: _total(run, name) for name in run.ledgers if party in (None, name)},
+        "statement": statement.to_dict(),
+    }
+
+
+def _entries(run: Run) -> list[dict[str, Any]]:
+    """One for each sender, receiver and kind of message, as the sender wrote it; of lost senders as was received."""
+    found = []
+    for name, book in run.ledgers.items():
+        noisy: dict[tuple[str, str], int] = {}
+        for line in book.lines("disclosed"):
+            noisy[line.peer, line.message] = noisy.get((line.peer, line.message), 0) + (line.event is not None)
+        for entry in book.summary():
+            is_sender = entry["direction"] == "disclosed"
+            if is_sender or entry["peer"] not in run.ledgers:
+                ends = (name, entry["peer"]) if is_sender else (entry["peer"], name)
+                found.append(
+                    {
+                        "message": entry["message"],
+                        "from": ends[0],
+                        "to": ends[1],
+                        "number": entry["messages"],
+                        "bytes": entry["bytes"],
+                        "with_noise": noisy.get((entry["peer"], entry["message"]), 0) if is_sender else None,
+                        "what": entry["what"],
+                        "protection": entry["protection"],
+                    }
+                )
+    return found
+
+
+def _total(run: Run, party: str) -> dict[str, int]:
+    total = run.meters[party].total()._asdict() if party in run.meters else {}
+    return {name: int(value) for name, value in total.items()}
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    lines = [f"A run of {result['protocol']} over {result['transport']}, {result['seconds']:.2f} s"]
+    if result["lost"]:
+        lines.append(f"Lost on the way: {', '.join(result['lost'])}")
+    if result["recorded"]:
+        lines += _wrapped("Recorded: the folder holds transcripts, which are as sensitive as the data.")
+    receivers = list(dict.fromkeys(entry["to"] for entry in result["messages"]))
+    for receiver in receivers:
+        entries = [entry for entry in result["messages"] if entry["to"] == receiver]
+        lines += ["", *_learned(receiver, entries)]
+    lines += ["", "In all", *_totals(result["totals"]), ""]
+    for sentence in result["statement"]["words"].splitlines():
+        lines += _wrapped(sentence)
+    return lines
+
+
+def _learned(receiver: str, entries: list[dict[str, Any]]) -> list[str]:
+    """A table of what one party received, each kind of message with what it told below it."""
+    rows: list[tuple[str, ...]] = [("from", "message", "number", "bytes")]
+    rows += [(e["from"], e["message"], f"{e['number']:,}", f"{e['bytes']:,}") for e in entries]
+    head, *body = _aligned(rows)
+    lines = [f"What {receiver} learned", f"  {head}"]
+    for row, entry in zip(body, entries, strict=True):
+        lines += [f"  {row}", *_wrapped(f"{entry['what']} ({entry['protection']})", "      ")]
+    return lines
+
+
+def _totals(totals: dict[str, dict[str, int]]) -> list[str]:
+    rows: list[tuple[str, ...]] = [("party", "sent", "bytes", "received", "bytes")]
+    for party, total in totals.items():
+        counts = (total.get(key, 0) for key in ("messages_sent", "bytes_sent", "messages_received", "bytes_received"))
+        rows.append((party, *(f"{count:,}" for count in counts)))
+    return [f"  {row}" for row in _aligned(rows, n_left=1)]
+
+
+def _aligned(rows: list[tuple[str, ...]], n_left: int = 2) -> list[str]:
+    """Columns below each other: the first ones at the left, numbers at the right."""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if k < n_left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)

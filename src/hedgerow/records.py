@@ -1,0 +1,80 @@
+"""Keeping the transcripts of a run: in memory, or in a folder while it goes on.
+
+    fed.fit(..., record=True)          run.transcripts["shop"]; run.save(folder) writes folder/transcripts/shop.frames
+    fed.fit(..., record=folder)        folder/transcripts/shop.frames from the start, nothing in memory
+
+Without `record` nothing is kept, and nothing is spent on it. Transcripts are as sensitive as the data.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from hedgerow.errors import InvalidParameter
+from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.transcripts import SUFFIX, Recording, Transcript, TranscriptFile
+
+FOLDER = "transcripts"
+
+
+class Records:
+    """The transcripts of one run, by party, once it has come to its end."""
+
+    def __init__(self, run_id: str, folder: Path | None = None) -> None:
+        self.run_id = run_id
+        self.transcripts: dict[str, Transcript] = {}
+        self._folder = None if folder is None else transcripts_folder(folder)
+        self._files: dict[str, TranscriptFile] = {}
+        self._recordings: dict[str, Recording] = {}
+
+    def path(self, party: str) -> Path | None:
+        """The file that a party's transcript goes to; None: memory."""
+        return None if self._folder is None else self._folder / f"{party}{SUFFIX}"
+
+    def around(self, endpoint: Endpoint) -> Recording:
+        """The same endpoint, recorded."""
+        path, name = self.path(endpoint.name), endpoint.name
+        if path is not None:
+            self._files[name] = TranscriptFile(path, name, endpoint.peers, self.run_id)
+        self._recordings[name] = Recording(endpoint, self._files.get(name))
+        return self._recordings[name]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """The run is over. Files of one that failed have no end, so nobody takes them for whole."""
+        if kind is not None:
+            for file in self._files.values():
+                file.abandon()
+            return
+        for name, recording in self._recordings.items():
+            if name in self._files:
+                self._files[name].close()
+                self.transcripts[name] = Transcript.open(self._files[name].path)
+            else:
+                self.transcripts[name] = recording.transcript(self.run_id)
+
+    def take(self, path: Path) -> None:
+        """A transcript that a party's process has written."""
+        found = Transcript.open(path)
+        self.transcripts[found.party] = found if self._folder is not None else found.loaded()
+
+
+def transcripts_folder(folder: Path) -> Path:
+    """Where transcripts lie in a run's folder, readable by nobody else."""
+    place = folder / FOLDER
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place
+
+
+def records_for(record: Any, run_id: str) -> Records | None:
+    """From the parameter `record` of `fit`."""
+    if record is False or record is None:
+        return None
+    if record is True:
+        return Records(run_id)
+    if not isinstance(record, str | Path):
+        raise InvalidParameter(f"record must be True, False or a folder, got {record!r}")
+    return Records(run_id, Path(record))

@@ -1,0 +1,355 @@
+"""Transcripts: what one party sent and received, frame by frame and in order, in memory or in a file.
+
+    endpoint = Recording(endpoint)                    keeps what passes; the role that uses it notices nothing
+    for direction, peer, frame in transcript: ...     "sent", "received" or "noted"
+    transcript.messages(NoisyGradients, "received")
+
+A transcript is as sensitive as the data: whoever has a party's transcript knows what that party knows. "noted" are
+frames that were sent to nobody: what a party computed from shares of its own, which are on no wire (`Party.note`).
+
+A file (all numbers little-endian) is
+
+    opening   "HDGRTRNS", format version (u16), number of texts (u16); per text its length (u8) and UTF-8 bytes: the
+              run's id, the party, then its peers; checksum (u32)
+    records   1 sent, 2 received, 3 noted (u8), zero (u8), number of the peer, the party itself being 0 (u16), length
+              of the frame (u64), the frame, checksum (u32)
+    end       zero (u8), zero (u8), zero (u16), number of records (u64), checksum (u32)
+
+A checksum is the CRC-32 of everything before it in the file but other checksums. So a file that was cut, or whose
+records were changed, left out or exchanged by accident, is refused at the first wrong record. It is not signed: who
+can write the file can write another.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Self, TypeVar
+
+from hedgerow.errors import FrameError, InvalidInput
+from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.frames import MAX_FRAME_BYTES, Message, decode, peek
+
+M = TypeVar("M", bound=Message)
+
+SENT, RECEIVED, NOTED = "sent", "received", "noted"
+SUFFIX = ".frames"
+FORMAT_VERSION = 1
+
+_MAGIC = b"HDGRTRNS"
+_OPENING = struct.Struct("<8sHH")
+_HEAD = struct.Struct("<BxHQ")
+_CHECKSUM = struct.Struct("<I")
+_CODES = {SENT: 1, RECEIVED: 2, NOTED: 3}
+_DIRECTIONS = {code: direction for direction, code in _CODES.items()}
+_END = 0
+
+
+class Passed(NamedTuple):
+    """One frame, as one party saw it."""
+
+    direction: str  # "sent", "received" or "noted"
+    peer: str  # the party itself, for what it noted
+    frame: bytes
+
+
+class Transcript:
+    """All that passed at one party, in order. Of a file nothing is kept: it is read anew with each iteration."""
+
+    def __init__(self, party: str, peers: Iterable[str], passed: Iterable[Passed], run_id: str = "") -> None:
+        self.party, self.peers, self.run_id = party, tuple(peers), run_id
+        self._passed = passed
+
+    @classmethod
+    def open(cls, path: str | Path) -> Transcript:
+        """That of a file. InvalidInput if it is none; whether its records are whole shows when they are read."""
+        file = _File(Path(path))
+        run_id, party, *peers = file.texts
+        return cls(party, peers, file, run_id)
+
+    def __iter__(self) -> Iterator[Passed]:
+        return iter(self._passed)
+
+    def __repr__(self) -> str:
+        return f"Transcript({self.party!r}, with {', '.join(self.peers)})"
+
+    def messages(self, kind: type[M], direction: str, peer: str | None = None) -> list[M]:
+        """All messages of one kind that went one way, with one peer or with all."""
+        return [message for other, message in self.messages_by_peer(kind, direction) if peer in (None, other)]
+
+    def messages_by_peer(self, kind: type[M], direction: str) -> Iterator[tuple[str, M]]:
+        """The same one after the other, each with the peer it came from or went to."""
+        for passed in self:
+            if passed.direction == direction and peek(passed.frame)[0] == kind.NAME:
+                yield passed.peer, decode(passed.frame, kind)
+
+    def kinds(self) -> set[str]:
+        """Names of all messages in it."""
+        return {peek(passed.frame)[0] for passed in self}
+
+    def loaded(self) -> Transcript:
+        """The same, kept in memory."""
+        return Transcript(self.party, self.peers, list(self), self.run_id)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as a file that only its owner can read, whole or not at all."""
+        place = Path(path)
+        if isinstance(self._passed, _File) and self._passed.path.resolve() == place.resolve():
+            return
+        partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+        try:
+            with TranscriptFile(partial, self.party, self.peers, self.run_id) as file:
+                for passed in self:
+                    file.add(passed)
+            partial.replace(place)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+class TranscriptFile:
+    """A transcript that is being written. Until it is closed without an error it has no end, and is refused."""
+
+    def __init__(self, path: str | Path, party: str, peers: Sequence[str], run_id: str = "") -> None:
+        self.path = Path(path)
+        texts = [text.encode() for text in (run_id, party, *peers)]
+        if any(len(text) > 255 for text in texts) or len(texts) > 0xFFFF:
+            raise InvalidInput(f"{self.path}: the names of a run and its parties are too long for a transcript")
+        self._numbers = {name: number for number, name in enumerate((party, *peers))}
+        self._n_records = self._checksum = 0
+        self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        opening = _OPENING.pack(_MAGIC, FORMAT_VERSION, len(texts))
+        self._write(opening + b"".join(bytes([len(text)]) + text for text in texts))
+
+    def add(self, passed: Passed) -> None:
+        """One more frame."""
+        head = _HEAD.pack(_CODES[passed.direction], self._numbers[passed.peer], len(passed.frame))
+        self._write(head, passed.frame)
+        self._n_records += 1
+
+    def _write(self, *parts: bytes) -> None:
+        for part in parts:
+            self._checksum = zlib.crc32(part, self._checksum)
+            self._file.write(part)
+        self._file.write(_CHECKSUM.pack(self._checksum))
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        if not self._file.closed:
+            self._write(_HEAD.pack(_END, 0, self._n_records))
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Leave the file as it is, without an end."""
+        self._file.close()
+
+
+class _File:
+    """What is in a file, read as a stream, each time from the start."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._opened() as reader:
+            self.texts = reader.texts
+
+    def _opened(self) -> _Reader:
+        try:
+            return _Reader(self.path, self.path.open("rb"))
+        except OSError as problem:
+            raise InvalidInput(f"{self.path}: the transcript cannot be read: {problem.strerror}") from problem
+
+    def __iter__(self) -> Iterator[Passed]:
+        with self._opened() as reader:
+            yield from reader.records()
+
+
+class _Reader:
+    """One reading of a file."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file, self._checksum = path, file, 0
+        try:
+            self.texts = self._opening()
+        except BaseException:
+            file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def _opening(self) -> list[str]:
+        magic, version, n_texts = _OPENING.unpack(self._read(_OPENING.size))
+        if magic != _MAGIC:
+            raise InvalidInput(f"{self._path} is no transcript")
+        if version != FORMAT_VERSION:
+            raise InvalidInput(f"{self._path}: transcripts of format {version} cannot be read, only {FORMAT_VERSION}")
+        texts = [self._read(self._read(1)[0]) for _ in range(n_texts)]
+        self._check("the names of the parties")
+        if n_texts < 2:
+            raise InvalidInput(f"{self._path}: the transcript names no party")
+        return [text.decode() for text in texts]
+
+    def records(self) -> Iterator[Passed]:
+        """All of them, each checked before it is given out."""
+        names, number = self.texts[1:], 0
+        while True:
+            what, peer, size = _HEAD.unpack(self._read(_HEAD.size, f"record {number + 1}"))
+            if what == _END:
+                break
+            where = f"record {number + 1}"
+            if what not in _DIRECTIONS or peer >= len(names) or size > MAX_FRAME_BYTES:
+                raise InvalidInput(f"{self._path}: {where} of the transcript is damaged")
+            frame = self._read(size, where)
+            self._check(where)
+            number += 1
+            yield Passed(_DIRECTIONS[what], names[peer], frame)
+        self._check("the end")
+        if size != number or peer:
+            raise InvalidInput(f"{self._path}: the transcript ends after {number} records, of {size}")
+        if self._file.read(1):
+            raise InvalidInput(f"{self._path}: there is something after the end of the transcript")
+
+    def _read(self, size: int, where: str = "the beginning") -> bytes:
+        data = self._file.read(size)
+        if len(data) < size:
+            raise InvalidInput(
+                f"{self._path}: the transcript breaks off in {where}: the file was cut, or its run did not come to "
+                "its end"
+            )
+        self._checksum = zlib.crc32(data, self._checksum)
+        return data
+
+    def _check(self, where: str) -> None:
+        expected = self._checksum
+        (found,) = _CHECKSUM.unpack(self._read(_CHECKSUM.size, where))
+        self._checksum = expected
+        if found != expected:
+            raise InvalidInput(f"{self._path}: {where} of the transcript is damaged: its checksum is wrong")
+
+
+class SavedTranscripts(Mapping[str, Transcript]):
+    """The transcripts of a run in a folder, by party. Each is opened when it is asked for."""
+
+    def __init__(self, folder: str | Path, parties: Iterable[str], run_id: str) -> None:
+        self._folder, self._parties, self._run_id = Path(folder), tuple(parties), run_id
+
+    def __getitem__(self, party: str) -> Transcript:
+        if party not in self._parties:
+            raise KeyError(party)
+        path = self._folder / f"{party}{SUFFIX}"
+        found = Transcript.open(path)
+        if found.party != party or found.run_id != self._run_id:
+            raise InvalidInput(
+                f"{path}: this is the transcript of {found.party} in run {found.run_id!r}, not that of {party} in run "
+                f"{self._run_id!r}"
+            )
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parties)
+
+    def __len__(self) -> int:
+        return len(self._parties)
+
+
+# --- on the way ------------------------------------------------------------------------------------------------------
+
+
+class Recording:
+    """An endpoint that keeps every frame that it sent or received, in order: in `passed`, or in a file if given one."""
+
+    def __init__(self, endpoint: Endpoint, file: TranscriptFile | None = None) -> None:
+        self._inner = endpoint
+        self.name, self.peers = endpoint.name, endpoint.peers
+        self.passed: list[Passed] = []
+        self._keep = self.passed.append if file is None else file.add
+
+    def send(self, to: str, frame: bytes) -> None:
+        """Hand over a frame."""
+        # As in the ledger: what may have left the house is written down first.
+        self._keep(Passed(SENT, to, frame))
+        self._inner.send(to, frame)
+
+    def recv(self, sender: str, timeout: float) -> bytes:
+        """The sender's next frame."""
+        frame = self._inner.recv(sender, timeout)
+        self._keep(Passed(RECEIVED, sender, frame))
+        return frame
+
+    def note(self, frame: bytes) -> None:
+        """Keep a frame that goes to nobody."""
+        self._keep(Passed(NOTED, self.name, frame))
+
+    def drop(self, peer: str) -> None:
+        """Close the channel to a peer."""
+        self._inner.drop(peer)
+
+    def abort(self, reason: str) -> None:
+        """Tell every peer that this party failed."""
+        self._inner.abort(reason)
+
+    def close(self) -> None:
+        """Orderly end."""
+        self._inner.close()
+
+    def __iter__(self) -> Iterator[Passed]:
+        return iter(self.passed)
+
+    def transcript(self, run_id: str = "") -> Transcript:
+        """What was kept in memory so far."""
+        return Transcript(self.name, self.peers, self.passed, run_id)
+
+    def messages(self, kind: type[M], direction: str, peer: str | None = None) -> list[M]:
+        """All messages of one kind that went one way, with one peer or with all."""
+        return self.transcript().messages(kind, direction, peer)
+
+
+class Replaying:
+    """An endpoint that hands a party what it received before, from a transcript; what it sends goes nowhere.
+
+    So a role can be played again by one party alone, which shows what that party could know.
+    """
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.name, self.peers = transcript.party, transcript.peers
+        self._frames: dict[str, list[bytes]] = {peer: [] for peer in self.peers}
+        for direction, peer, frame in transcript:
+            if direction == RECEIVED:
+                self._frames[peer].append(frame)
+        for frames in self._frames.values():
+            frames.reverse()  # the next one is taken from the end
+
+    def send(self, to: str, frame: bytes) -> None:
+        """Nobody listens."""
+
+    def recv(self, sender: str, timeout: float) -> bytes:  # noqa: ARG002 - nothing has to be waited for
+        """The sender's next frame of those in the transcript."""
+        if not self._frames[sender]:
+            raise FrameError(f"the transcript of {self.name} has no further frame from {sender}")
+        return self._frames[sender].pop()
+
+    def drop(self, peer: str) -> None:
+        """There is no channel."""
+
+    def abort(self, reason: str) -> None:
+        """Nobody is told."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
