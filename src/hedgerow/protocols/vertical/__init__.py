@@ -12,6 +12,7 @@
     bucket_rr/, noised_gradients/, masked_gradients/, private_histograms/,         training
     secret_shared/, mp_fedxgb/
     joint_growth.py                   trees where every party sums its own columns
+    foreign_splits.py                 whose each foreign split is, while the label holder's trees grow
     scoring/        afterwards: predictions by all parties together
     closed_scoring/ the same on shares, with nothing opened but the scores
     explaining/     afterwards: importances and contributions, to each party those of its own columns

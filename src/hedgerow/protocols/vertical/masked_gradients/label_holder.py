@@ -17,6 +17,7 @@ from hedgerow.privacy.masked import MaskedNoise, added_up
 from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, choose_winners, packed_columns, theirs
 from hedgerow.protocols.vertical.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.vertical.masked_gradients.messages import (
@@ -43,7 +44,7 @@ from hedgerow.protocols.vertical.masked_gradients.vectors import (
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER
 from hedgerow.protocols.vertical.noised_gradients.label_holder import unpacked
 from hedgerow.protocols.vertical.noised_gradients.noise import first_order_loss
-from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features, with_handles
+from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features
 
 
 def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> LabelHolderPart:
@@ -131,8 +132,7 @@ class _Forest:
         }
         me.send_all(job.feature_holders, Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
         self._trees: list[Tree] = []
-        self._foreign: list[list[Ints]] = []  # per tree and level: [foreign nodes, (place of the party, handle)]
-        self._n_handles = dict.fromkeys(job.feature_holders, 0)
+        self._foreign = ForeignSplits(job.parties, job.label_holder)
         self._recovery: dict[str, Any] | None = None
         self._rounds = 0
 
@@ -146,7 +146,7 @@ class _Forest:
         rows.start_tree()
         self._grower.begin()
         self._level.restart()
-        self._foreign.append([])
+        self._foreign.begin_tree()
         while self._grow_level():
             pass
         self._trees.append(self._grower.finish())
@@ -224,10 +224,9 @@ class _Forest:
             if answer.handles.shape != (len(nodes),) or (answer.handles < 0).any():
                 raise ProtocolError(f"{party} won {len(nodes)} nodes, but sent {answer.handles.shape} handles")
             handles[nodes] = answer.handles
-            self._n_handles[party] = max(self._n_handles[party], int(answer.handles.max()) + 1)
             np.bitwise_or(rows.sides, unpacked(party, answer.sides, rows.n_rows), out=rows.sides)
         foreign = (winner >= 0) & (winner != self._place)
-        self._foreign[-1].append(np.column_stack([winner[foreign], handles[foreign]]))
+        self._foreign.add_level(winner[foreign], handles[foreign])
 
     def _tell_sides(self, winner: Ints) -> None:
         """Everybody's bits to those who need them: not to the winner of all nodes."""
@@ -240,22 +239,11 @@ class _Forest:
     @property
     def n_handles(self) -> dict[str, int]:
         """Questions of each feature holder."""
-        return dict(self._n_handles)
+        return self._foreign.n_handles
 
     def trees(self, n_own: int) -> list[Tree]:
         """All trees over own columns and handles."""
-        first = np.zeros(len(self._job.parties), np.int64)
-        column = n_own
-        for place, party in enumerate(self._job.parties):
-            first[place] = column
-            column += self._n_handles.get(party, 0)
-        finished = []
-        for tree, levels in zip(self._trees, self._foreign, strict=True):
-            place, handle = np.concatenate([*levels, np.empty((0, 2), np.int64)]).T
-            columns = tree.feature.copy()
-            columns[tree.feature == n_own] = first[place] + handle
-            finished.append(with_handles(tree, columns, n_own))
-        return finished
+        return self._foreign.in_trees(self._trees, n_own)
 
     def meta(self) -> dict[str, Any]:
         """What the model says about its training."""

@@ -14,6 +14,7 @@ from hedgerow.party import Party
 from hedgerow.privacy.events import Event, Repeated
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.joint_growth import choose_winners, theirs
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import (
@@ -30,7 +31,7 @@ from hedgerow.protocols.vertical.noised_gradients.messages import (
 )
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
 from hedgerow.protocols.vertical.noised_gradients.training import Columns, Trainer
-from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features, with_handles
+from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features
 
 
 def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:
@@ -207,14 +208,13 @@ class _Forest:
         self._me, self._job, self._source = me, job, source
         self._place = job.parties.index(me.name)
         self._trees: list[Tree] = []
-        self._foreign: list[list[Ints]] = []  # per tree and level: [foreign nodes, (place of the party, handle)]
-        self._n_handles = dict.fromkeys(job.feature_holders, 0)
+        self._foreign = ForeignSplits(job.parties, job.label_holder)
         self.rounds = 0
 
     def grow(self) -> None:
         """One tree."""
         self._source.begin_tree()
-        self._foreign.append([])
+        self._foreign.begin_tree()
         while self._grow_level():
             pass
         self._trees.append(self._source.trainer.grower.finish())
@@ -258,10 +258,9 @@ class _Forest:
             if answer.handles.shape != (len(nodes),) or (answer.handles < 0).any():
                 raise ProtocolError(f"{party} won {len(nodes)} nodes, but sent {answer.handles.shape} handles")
             handles[nodes] = answer.handles
-            self._n_handles[party] = max(self._n_handles[party], int(answer.handles.max()) + 1)
             np.bitwise_or(rows.sides, unpacked(party, answer.sides, rows.n_rows), out=rows.sides)
         foreign = (winner >= 0) & (winner != self._place)
-        self._foreign[-1].append(np.column_stack([winner[foreign], handles[foreign]]))
+        self._foreign.add_level(winner[foreign], handles[foreign])
 
     def _tell_sides(self, winner: Ints) -> None:
         """Everybody's bits to those who need them: not to the winner of all nodes, and at times not for leaves."""
@@ -277,22 +276,11 @@ class _Forest:
     @property
     def n_handles(self) -> dict[str, int]:
         """Questions of each feature holder."""
-        return dict(self._n_handles)
+        return self._foreign.n_handles
 
     def trees(self, n_own: int) -> list[Tree]:
         """All trees over own columns and handles."""
-        first = np.zeros(len(self._job.parties), np.int64)
-        column = n_own
-        for place, party in enumerate(self._job.parties):
-            first[place] = column
-            column += self._n_handles.get(party, 0)
-        finished = []
-        for tree, levels in zip(self._trees, self._foreign, strict=True):
-            place, handle = np.concatenate([*levels, np.empty((0, 2), np.int64)]).T
-            columns = tree.feature.copy()
-            columns[tree.feature == n_own] = first[place] + handle
-            finished.append(with_handles(tree, columns, n_own))
-        return finished
+        return self._foreign.in_trees(self._trees, n_own)
 
 
 def unpacked(party: str, sides: np.ndarray, n_rows: int) -> np.ndarray:

@@ -20,13 +20,14 @@ from hedgerow.party import Party
 from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, packed_columns, theirs
 from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
 from hedgerow.protocols.vertical.on_shares.labels import checked_labels
 from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.on_shares.supply import Supply
-from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features, with_handles
+from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features
 from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
@@ -266,8 +267,7 @@ class _Forest:
         self._supply, self._mesh = supply, Mesh(me, job.holders, {HANDLE: WinnerShare})
         self._hidden, self._own, self._n_threads = hidden, own, n_threads
         self._trees: list[Tree] = []
-        self._foreign: list[list[Ints]] = []  # per tree and level: [foreign nodes, (place of the party, handle)]
-        self._handles = [0] * shape.n_holders
+        self._foreign = ForeignSplits(job.holders, job.label_holder)
         self.levels = 0
         self._other_rounds = 0
 
@@ -279,7 +279,7 @@ class _Forest:
     def grow(self, tree: int) -> None:
         """One tree."""
         self._own.begin_tree()
-        self._foreign.append([])
+        self._foreign.begin_tree()
         goes_on, parents = True, None
         for level in range(self._job.depth):
             self._supply.begin(tree, level, self._shape.n_parcels(level))
@@ -363,30 +363,22 @@ class _Forest:
             size = (len(nodes), n_bytes)
             if answer.handles.shape != (len(nodes),) or not answer.hidden.shape == answer.answers.shape == size:
                 raise ProtocolError(f"{party} won {len(nodes)} nodes, but answered for {answer.handles.shape}")
-            most = self._handles[place] + len(nodes)  # a new question gets the next number
+            most = self._foreign.n_handles_of(place) + len(nodes)  # a new question gets the next number
             if not ((answer.handles >= 0) & (answer.handles < most)).all():
                 raise ProtocolError(f"{party} sent handles that are not from 0 to {most - 1}")
             handles[nodes] = answer.handles
-            self._handles[place] = max(self._handles[place], int(answer.handles.max()) + 1)
             theirs_of = PrivateMasks(masks[place].mine[nodes], masks[place].z[nodes])
             left = private_product(answer.hidden, answer.answers, theirs_of)
             right |= np.bitwise_or.reduce(members[nodes] & ~left, axis=0)
         rows.sides[:] |= np.unpackbits(right, count=rows.n_rows)
         foreign = winners > 0
-        self._foreign[-1].append(np.column_stack([winners[foreign], handles[foreign]]))
+        self._foreign.add_level(winners[foreign], handles[foreign])
 
     @property
     def n_handles(self) -> dict[str, int]:
         """Questions of each feature holder."""
-        return dict(zip(self._job.feature_holders, self._handles[1:], strict=True))
+        return self._foreign.n_handles
 
     def trees(self, n_own: int) -> list[Tree]:
         """All trees over own columns and handles."""
-        first = np.cumsum([0, n_own, *self._handles[1:-1]])
-        finished = []
-        for tree, levels in zip(self._trees, self._foreign, strict=True):
-            place, handle = np.concatenate([*levels, np.empty((0, 2), np.int64)]).T
-            columns = tree.feature.copy()
-            columns[tree.feature == n_own] = first[place] + handle
-            finished.append(with_handles(tree, columns, n_own))
-        return finished
+        return self._foreign.in_trees(self._trees, n_own)
