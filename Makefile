@@ -13,7 +13,7 @@ SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical bench-shares experiments-central experiments-federboost experiments-mp-fedxgb clean
+.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical bench-shares experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
 	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
@@ -28,6 +28,7 @@ help:
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
+	@echo "make experiments-masked-xgboost   the MaskedXGBoost paper's figures, attacks and times (25 minutes)"
 	@echo "make clean   remove .venv and everything that tools leave behind"
 	@echo
 	@echo "make test ARGS='tests/engine -k binning' passes arguments on; so do demo and bench."
@@ -97,6 +98,9 @@ experiments-federboost: $(VENV)/.experiments
 
 experiments-mp-fedxgb: $(VENV)/.experiments
 	@OMP_WAIT_POLICY=passive $(BIN)/python -m experiments.mp_fedxgb $(ARGS)
+
+experiments-masked-xgboost: $(VENV)/.experiments
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m experiments.masked_xgboost $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -39,6 +39,8 @@ TASKS: dict[str, Task] = {
     "default_credit_card": "classification",
     "bank_marketing": "classification",
     "give_me_some_credit": "classification",
+    "higgs_11k": "classification",
+    "nomao": "classification",
 }
 
 PAPER = ("abalone", "adult", "susy_30k", "cod_rna", "protein_casp", "w8a", "synthetic_cls", "synthetic_reg", "covtype")

@@ -5,22 +5,17 @@ All grow the same trees with the same parameters; they differ in who has which c
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
 from experiments.federboost.cells import Cell
 from experiments.federboost.datasets import TREES, columns_of, load, round_edges, rows_of
+from experiments.seeded_noise import noise_from
 from hedgerow import BoostedTreesClassifier, Federation
-from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.party import Party
-from hedgerow.protocols.rehearsal import in_memory
 from hedgerow.transport.emulate import Link
 
 LEARNING_RATE = 0.3
@@ -68,7 +63,7 @@ def bucket_rr(cell: Cell) -> Measures:
         {party: data.table(train, columns) for party, columns in shares.items()},
         labels=(next(iter(shares)), data.y[train].astype(np.int64)),
     )
-    with _noise_from(cell.secret):
+    with noise_from(cell.secret):
         run = federation.fit("vertical.bucket_rr", **_boosting(cell), **_noise(cell))
     scores = run.model.decision_function({party: data.table(test, columns) for party, columns in shares.items()})
     return {"auc": _auc(data.y[test], scores), "seconds": run.seconds}
@@ -108,20 +103,6 @@ def _auc(y: Any, scores: Any) -> float:
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(y, scores))
-
-
-@contextmanager
-def _noise_from(secret: bytes) -> Iterator[None]:
-    """Parties of runs in memory draw from a fixed seed, each from its own."""
-
-    def seeded(*args: Any, **how: Any) -> dict[str, Party]:
-        parties = in_memory(*args, **how)
-        for name, party in parties.items():
-            party.rng = SecureRandom.from_seed(hashlib.sha256(secret + name.encode()).digest())
-        return parties
-
-    with patch("hedgerow.running.in_memory", seeded):
-        yield
 
 
 # --- time ------------------------------------------------------------------------------------------------------------

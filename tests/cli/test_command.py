@@ -89,7 +89,7 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    *central, plain, private, exact, buckets, gradients, masked, on_shares, published = told["protocols"]
+    *central, plain, private, exact, buckets, gradients, masked, on_shares, both_sides, published = told["protocols"]
     assert [entry["protocol"] for entry in central] == [
         "central.gaussian",
         "central.dpboost",
@@ -115,6 +115,9 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert on_shares["protocol"] == "vertical.secret_shared"
     assert on_shares["scores"]["test"]["auc"] > 0.88
     assert on_shares["parties"] == ["bank", "registry", "employer", "dealer"]
+    assert both_sides["protocol"] == "vertical.private_histograms"
+    assert both_sides["statement"]["privacy"]["epsilon"] <= 4.0
+    assert both_sides["scores"]["test"]["auc"] > 0.8
     assert published["protocol"] == "vertical.mp_fedxgb"
     assert published["statement"]["stamp"].startswith("accepted known leaks")
     assert published["parties"] == on_shares["parties"]

@@ -654,3 +654,27 @@ def test_a_rehearsal_plays_the_whole_job():
     data = make_data(2, 50)
     for argmax in ("fractions", "division"):
         PROTOCOL.rehearse(make_job(data, argmax=argmax, max_depth=1))
+
+
+def test_masked_columns_go_in_turn(monkeypatch):
+    """Nobody sends a second block before it has taken everybody's first: else all could wait for each other."""
+    data = make_data(3, 61, 9)
+    monkeypatch.setattr(masked_columns, "MESSAGE_BYTES", 300)
+    events = {name: [] for name in data}
+    send_all, recv = Party.send_all, Party.recv
+
+    def sending(me, peers, message, **how):
+        if isinstance(message, rows_messages.MaskedBins):
+            events[me.name].append("sent")
+        return send_all(me, peers, message, **how)
+
+    def receiving(me, sender, kind, **how):
+        if kind is rows_messages.MaskedBins:
+            events[me.name].append("taken")
+        return recv(me, sender, kind, **how)
+
+    monkeypatch.setattr(Party, "send_all", sending)
+    monkeypatch.setattr(Party, "recv", receiving)
+    run(make_job(data, max_depth=1, n_iterations=1), data)
+    for happened in events.values():
+        assert happened[:9] == ["sent", "taken", "taken"] * 3

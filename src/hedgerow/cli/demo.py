@@ -210,6 +210,11 @@ def _vertical(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any
     own = {"max_iter": 10, "max_bins": 32}
     run = _run(on_shares, "vertical.secret_shared", "vertical.secret_shared", VERTICAL_PARAMS | own)
     yield _scored(run, "vertical.secret_shared", numbers, their_incomes, None, "only winners are opened")
+    title = f"vertical.private_histograms, epsilon=4, delta={delta:g}"
+    own = {"max_iter": 10, "max_depth": 3, "max_bins": 32, "epsilon": 4.0, "delta": delta, "learning_rate": 0.3}
+    bounds = _bounds_of_numbers(schema)
+    run = _run(on_shares, title, "vertical.private_histograms", VERTICAL_PARAMS | own | {"schema": bounds})
+    yield _scored(run, title, numbers, their_incomes, None, f"rows, labels (4, {delta:.0e})-private")
     own = {"max_iter": 3, "max_depth": 3, "max_bins": 16, "accept_known_leaks": True}
     run = _run(on_shares, "vertical.mp_fedxgb, as published", "vertical.mp_fedxgb", VERTICAL_PARAMS | own)
     yield _scored(run, "vertical.mp_fedxgb, as published", numbers, their_incomes, None, "LEAKS sums of labels")
@@ -236,6 +241,23 @@ def _as_numbers(table: Any, schema: Any) -> Any:
         else:
             columns[name] = table[name].to_numpy()
     return pa.table(columns)
+
+
+def _bounds_of_numbers(schema: Any) -> Any:
+    """The public schema of a table that `_as_numbers` has made."""
+    from hedgerow.schema import NumericColumn, Schema
+
+    bounds: dict[str, tuple[float, float]] = {}
+    whole: list[str] = []
+    for column in schema.columns:
+        if isinstance(column, NumericColumn):
+            bounds[column.name] = (column.low, column.high)
+            whole += [column.name] * column.integer
+        else:
+            names = [f"{column.name} {level}" for level in column.levels]
+            bounds |= dict.fromkeys(names, (0.0, 1.0))
+            whole += names
+    return Schema.from_public(bounds=bounds, integers=whole)
 
 
 def _run(federation: Any, title: str, protocol: str, params: dict[str, Any]) -> Any:

@@ -89,7 +89,8 @@ class Conversation(Generic[Result]):
         """The words of this round as bytes, little-endian, one part after another."""
         if self.is_over:
             raise ProtocolError(f"the conversation was over after {self.rounds} rounds")
-        return np.concatenate([np.ascontiguousarray(part.words).reshape(-1).view(np.uint8) for part in self.parts])
+        pieces = [np.ascontiguousarray(part.words).reshape(-1).view(np.uint8) for part in self.parts]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def receive(self, sent: Sequence[Bytes]) -> None:
         """Put together what all parties sent, and go on."""
@@ -101,10 +102,9 @@ class Conversation(Generic[Result]):
             )
         values = []
         start = 0
-        together = np.stack(sent)
         for part, size in zip(self.parts, sizes, strict=True):
-            pieces = np.ascontiguousarray(together[:, start : start + size]).view(part.kind.dtype)
-            values.append(_total(pieces.reshape(len(sent), *part.words.shape), part.kind))
+            pieces = [message[start : start + size].view(part.kind.dtype) for message in sent]
+            values.append(_total(pieces, part.kind).reshape(part.words.shape))
             start += size
         self.rounds += 1
         self.opened = values
@@ -115,9 +115,12 @@ class Conversation(Generic[Result]):
             self._result.append(end.value)
 
 
-def _total(words: Array, kind: Kind) -> Array:
-    """What the words of all parties [parties, ...] make; `Kind.total` for an array."""
+def _total(pieces: Sequence[Array], kind: Kind) -> Array:
+    """What the words of all parties make, one array for each, without a copy of all of them; `Kind.total`, flat."""
     if kind.limbs:
-        return limbs.add_up(words)
+        return limbs.add_up(np.stack(pieces).reshape(len(pieces), -1, kind.limbs))
     add = np.bitwise_xor if kind.is_xor else np.add
-    return np.asarray(add.reduce(words, axis=0, dtype=kind.dtype))  # without a dtype numpy adds in 64 bits
+    total = pieces[0].copy()
+    for words in pieces[1:]:
+        add(total, words, out=total)
+    return total

@@ -53,19 +53,34 @@ def drawn_masks(step: DealerStep, matrices: Matrices) -> Array:
 
 
 def exchanged(
-    me: Party, holders: Sequence[str], step: HandStep, columns: OneHotColumns, matrices: Matrices, message: WordsMessage
+    me: Party,
+    holders: Sequence[str],
+    step: HandStep,
+    columns: OneHotColumns,
+    matrices: Matrices,
+    message: WordsMessage,
+    *,
+    keep_own: bool = True,
 ) -> Array:
-    """E of all holders, at each of them."""
+    """E of all holders, at each of them; without `keep_own` there is room for its own, but nothing in it.
+
+    Blocks go in turn, one to everybody and one from everybody: a party that sent all of its own first would wait for
+    others to take them, who wait as well.
+    """
     hidden, kind = matrices.empty(), matrices.kind
     own = list(holders).index(me.name)
     others = [party for party in holders if party != me.name]
-    mine = hidden[matrices.of(own)]
-    for bins in matrices.blocks(own):
-        masks = step.mask(mine[bins].shape, kind, (own,)).words
-        mine[bins] = columns.minus(masks, bins)
-        me.send_all(others, message(as_bytes(mine[bins])))
-    for place, party in enumerate(holders):
-        of_party = hidden[matrices.of(place)]
-        for bins in matrices.blocks(place) if party != me.name else ():
-            of_party[bins] = as_words(party, me.recv(party, message).words, kind.dtype, of_party[bins].shape)
+    blocks_of = [matrices.blocks(place) for place in range(len(holders))]
+    for turn in range(max(len(each) for each in blocks_of)):
+        if turn < len(blocks_of[own]):
+            bins = blocks_of[own][turn]
+            mine = hidden[matrices.of(own)][bins]
+            masked = columns.minus(step.mask(mine.shape, kind, (own,)).words, bins)
+            me.send_all(others, message(as_bytes(masked)))
+            if keep_own:
+                mine[:] = masked
+        for place, party in enumerate(holders):
+            if place != own and turn < len(blocks_of[place]):
+                theirs = hidden[matrices.of(place)][blocks_of[place][turn]]
+                theirs[:] = as_words(party, me.recv(party, message).words, kind.dtype, theirs.shape)
     return hidden

@@ -42,9 +42,10 @@ class Mesh:
             pieces = [conversation.send() for conversation in conversations]
             ends = np.cumsum([len(piece) for piece in pieces])
             kind = self._results.get(conversations[0].parts[0].name, MaskedWords)
-            sent = self._exchange(np.concatenate(pieces), kind, None if kind is MaskedWords else event)
+            words = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            sent = self._exchange(words, kind, None if kind is MaskedWords else event)
             for conversation, end, piece in zip(conversations, ends.tolist(), pieces, strict=True):
-                conversation.receive([words[end - len(piece) : end] for words in sent])
+                conversation.receive([each[end - len(piece) : end] for each in sent])
             self.rounds += 1
         return [conversation.result for conversation in conversations]
 

@@ -1,0 +1,224 @@
+"""The methods: each does what a cell says and returns what was measured.
+
+All have the same bins and the same learning rate. The published ones and the pooled engine grow trees of the same size;
+`private_histograms` grows shallow ones, because its budget is divided among all levels, and `central.gaussian` follows
+its own rule.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from experiments.masked_xgboost.cells import (
+    ALONE,
+    CENTRAL,
+    FED_LDP,
+    FEDERBOOST,
+    HISTOGRAM,
+    LABELS,
+    LDP,
+    NOISED,
+    POOLED,
+    RECORD,
+    SETS,
+    SHALLOW,
+    SHARED,
+    VECTOR,
+    WINNER,
+    XGBOOST,
+    Cell,
+)
+from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, public_schema, split
+from experiments.seeded_noise import noise_from
+from hedgerow import BoostedTreesClassifier, Federation
+from hedgerow.crypto.csprng import SecureRandom
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.table import read_table
+from hedgerow.protocols.protocol import names
+from hedgerow.protocols.vertical.parts import LabelHolderPart
+from hedgerow.runs import Run
+
+Measures = dict[str, Any]
+
+LEARNING_RATE, BINS = 0.3, 16
+DELTA_AP = 1e-3
+"""Of one message, as in the paper."""
+DELTA = 1e-5
+"""Of all that is released."""
+OWN_DEPTH = 3
+"""Of private_histograms, wherever accuracy is measured, and of one variant of noised_gradients."""
+HISTOGRAMS = "vertical.private_histograms"
+
+
+def histograms_are_there() -> bool:
+    """Whether this version has vertical.private_histograms."""
+    return HISTOGRAMS in names()
+
+
+def measure(cell: Cell) -> Measures:
+    """Do what a cell says."""
+    if cell.method in {LABELS, SETS}:
+        from experiments.masked_xgboost import attacking
+
+        return attacking.on_labels(cell) if cell.method == LABELS else attacking.on_active_sets(cell)
+    if cell.timed:
+        return _timed(cell)
+    here = split(cell.dataset, cell.index, cell.rows)
+    own = {POOLED: _pooled, ALONE: _alone, CENTRAL: _central}
+    return own.get(cell.method, _by_parties)(cell, here)
+
+
+# --- accuracy --------------------------------------------------------------------------------------------------------
+
+
+def _pooled(cell: Cell, here: Split) -> Measures:
+    return _engine(cell, here, here.pooled(here.train), here.pooled(here.test))
+
+
+def _alone(cell: Cell, here: Split) -> Measures:
+    """The label holder's columns only: what the other party's must improve on."""
+    return _engine(cell, here, here.tables(here.train)[LABEL_HOLDER], here.tables(here.test)[LABEL_HOLDER])
+
+
+def _engine(cell: Cell, here: Split, X: pa.Table, X_test: pa.Table) -> Measures:
+    model = BoostedTreesClassifier(**_trees(cell), early_stopping=False, n_jobs=1).fit(X, here.y)
+    return _areas(here.y_test, model.staged_decision_function(X_test))
+
+
+def _central(cell: Cell, here: Split) -> Measures:
+    """One who has all columns, labels and rows: the reference for what the same (epsilon, delta) could give."""
+    from hedgerow.protocols.private_boosting.central import GaussianSettings, fit_gaussian
+
+    settings = GaussianSettings(cell.epsilon or math.inf, DELTA, seed=cell.index)
+    random = SecureRandom.from_seed(cell.secret)
+    model = fit_gaussian(here.pooled(here.train), here.y, public_schema(cell.dataset), settings, random).model
+    table = read_table(here.pooled(here.test), like=model.features, where="test rows")
+    return {"auc": _area(here.y_test, model.raw_scores(table)[:, 0])}
+
+
+def _by_parties(cell: Cell, here: Split) -> Measures:
+    run = fit(cell, here)
+    part, tables = run.model.parts[LABEL_HOLDER], here.tables(here.test)
+    if not isinstance(part, LabelHolderPart):
+        return {"auc": _area(here.y_test, run.model.decision_function(tables)), "seconds": run.seconds}
+    owner = run.model.parts[FEATURE_HOLDER]
+    own = part.codes(part.read(tables[LABEL_HOLDER], LABEL_HOLDER))
+    answers = owner.answers(owner.codes(owner.read(tables[FEATURE_HOLDER], FEATURE_HOLDER)))
+    model, codes = part.ensemble, part.all_codes(own, {FEATURE_HOLDER: answers})
+    staged = (model.raw_scores_binned(codes, n_iterations=n + 1)[:, 0] for n in range(model.n_iterations))
+    return _areas(here.y_test, staged) | {"foreign": _foreign(model, part.n_own), "seconds": run.seconds}
+
+
+def _foreign(model: Ensemble, n_own: int) -> float:
+    """The share of splits that the feature holder won."""
+    counts = model.importances("count")
+    return float(counts[n_own:].sum() / max(counts.sum(), 1.0))
+
+
+def _areas(y: NDArray[np.int64], staged: Iterator[Any]) -> Measures:
+    curve = [_area(y, scores) for scores in staged]
+    return {"auc": curve[-1], "curve": [round(area, 4) for area in curve]}
+
+
+def _area(y: NDArray[np.int64], scores: Any) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(y, np.asarray(scores)))
+
+
+# --- by the parties --------------------------------------------------------------------------------------------------
+
+
+def _trees(cell: Cell) -> dict[str, Any]:
+    return {
+        "n_estimators": cell.trees, "max_depth": cell.depth, "learning_rate": LEARNING_RATE, "max_bins": BINS,
+    }  # fmt: skip
+
+
+def _published(score: str) -> Callable[[Cell], dict[str, Any]]:
+    return lambda cell: {"epsilon": cell.epsilon, "delta": DELTA_AP, "per": "message", "score": score}
+
+
+def _masked(reading: str) -> Callable[[Cell], dict[str, Any]]:
+    return lambda cell: {
+        "eps_ap": cell.epsilon, "delta_ap": DELTA_AP, "eps_pp": cell.eps_pp, "n_vectors": cell.vectors,
+        "reading": reading, "accept_low_snr": True, "accept_known_leaks": True,
+    }  # fmt: skip
+
+
+def _histograms(reveal: str) -> Callable[[Cell], dict[str, Any]]:
+    return lambda cell: {
+        "epsilon": cell.epsilon, "delta": DELTA, "reveal": reveal, "schema": public_schema(cell.dataset),
+        "max_depth": cell.depth if cell.timed else min(cell.depth, OWN_DEPTH),
+    }  # fmt: skip
+
+
+PROTOCOLS: dict[str, tuple[str, Callable[[Cell], dict[str, Any]]]] = {
+    LDP: ("vertical.noised_gradients", _published("xgboost")),
+    FED_LDP: ("vertical.noised_gradients", _published("first_order")),
+    VECTOR: ("vertical.masked_gradients", _masked("vector")),
+    RECORD: ("vertical.masked_gradients", _masked("record")),
+    FEDERBOOST: (
+        "vertical.bucket_rr",
+        lambda cell: {"epsilon": cell.eps_pp, "buckets": BINS, "edges": "quantile", "max_bins": None},
+    ),
+    NOISED: ("vertical.noised_gradients", lambda cell: {"epsilon": cell.epsilon, "delta": DELTA}),
+    SHALLOW: (
+        "vertical.noised_gradients",
+        lambda cell: {"epsilon": cell.epsilon, "delta": DELTA, "max_depth": min(cell.depth, OWN_DEPTH)},
+    ),
+    WINNER: (HISTOGRAMS, _histograms("winner")),
+    HISTOGRAM: (HISTOGRAMS, _histograms("histogram")),
+    SHARED: ("vertical.secret_shared", lambda _: {}),
+}
+"""Protocols and their parameters, beside those of the trees; one that is None takes a parameter away."""
+
+
+def fit(cell: Cell, here: Split, *, method: str = "", **changes: Any) -> Run:
+    """Train as a cell says; the noise is a function of the cell."""
+    protocol, options = PROTOCOLS[method or cell.method]
+    given = _trees(cell) | options(cell) | changes
+    federation = Federation.vertical(here.tables(here.train), labels=(LABEL_HOLDER, here.y))
+    with noise_from(cell.secret):
+        return federation.fit(protocol, **{name: value for name, value in given.items() if value is not None})
+
+
+# --- time and traffic ------------------------------------------------------------------------------------------------
+
+
+def _timed(cell: Cell) -> Measures:
+    """Seconds of one tree, and bytes of all parties for one node that was split."""
+    here = split(cell.dataset, 0, cell.rows)
+    if cell.method == XGBOOST:
+        return {"seconds": _xgboost_seconds(cell, here) / cell.trees}
+    run = fit(cell, here)
+    sent = sum(meter["total"]["bytes_sent"] for meter in run.traffic.values())
+    part = run.model.parts[LABEL_HOLDER]
+    nodes = cell.trees * (2**cell.depth - 1)  # private_histograms splits all of them
+    if isinstance(part, LabelHolderPart):
+        nodes = sum(int((~tree.is_leaf).sum()) for tree in part.ensemble.trees)
+    measured: Measures = {"seconds": run.seconds / cell.trees, "bytes": sent / max(nodes, 1), "nodes": nodes}
+    measured["rows"] = len(here.train)
+    if cell.method in {VECTOR, RECORD}:
+        measured["candidates"] = run.model.parts[FEATURE_HOLDER].meta["n_candidates"]
+    return measured
+
+
+def _xgboost_seconds(cell: Cell, here: Split) -> float:
+    import xgboost
+
+    X = np.column_stack([column.to_numpy() for column in here.pooled(here.train).columns])
+    params = {
+        "objective": "binary:logistic", "tree_method": "hist", "max_depth": cell.depth, "eta": LEARNING_RATE,
+        "max_bin": BINS, "nthread": 2,
+    }  # fmt: skip
+    start = time.perf_counter()
+    xgboost.train(params, xgboost.DMatrix(X, here.y), cell.trees)
+    return time.perf_counter() - start

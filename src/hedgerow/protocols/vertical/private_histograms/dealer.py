@@ -1,0 +1,120 @@
+"""The dealer of vertical.private_histograms: knows every mask and all noise, and no data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hedgerow.crypto.dealing import Label
+from hedgerow.crypto.dealt_noise import Ints, deal_noise, deal_noise_products
+from hedgerow.crypto.lifting import deal_gains
+from hedgerow.crypto.shares import SUM32, SUM64
+from hedgerow.crypto.sigmoid import deal_sigmoid
+from hedgerow.crypto.tournament import deal_level
+from hedgerow.party import Party
+from hedgerow.privacy.discrete_gaussian import sample
+from hedgerow.protocols.vertical.agreement import PATIENCE
+from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
+from hedgerow.protocols.vertical.on_shares.full_tree import TreeDealing
+from hedgerow.protocols.vertical.on_shares.masked_columns import drawn_masks
+from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
+from hedgerow.protocols.vertical.on_shares.sizes import told_sizes
+from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.plan import (
+    COLUMNS,
+    GRADIENTS,
+    HISTOGRAMS,
+    LEAVES,
+    SIDES,
+    START,
+    SUMS,
+    Plan,
+)
+
+AHEAD = 4
+"""Stages that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""
+
+
+def dealer(me: Party, job: PrivateHistogramsJob) -> None:
+    """The dealer, from seeds to the leaves of the last tree."""
+    me.wait_longer(PATIENCE)
+    plan = Plan.of(job, told_sizes(me, job))
+    dealing = Dealing(me, DealingOut(me, job.holders), plan, n_threads=job.boosting.n_threads)
+    dealing.deal_start()
+    n_stages = plan.n_trees * plan.n_stages
+    for number in range(n_stages):
+        if number >= AHEAD:
+            me.recv(job.label_holder, LevelDone)
+        dealing.deal(*divmod(number, plan.n_stages))
+    for _ in range(min(AHEAD, n_stages)):
+        me.recv(job.label_holder, LevelDone)
+
+
+class Dealing:
+    """What is dealt at each stage of a tree, in the order in which it is needed; noise is drawn here."""
+
+    def __init__(self, me: Party, out: DealingOut, plan: Plan, *, n_threads: int) -> None:
+        self._me, self._out, self._plan = me, out, plan
+        masks = drawn_masks(out.step(COLUMNS, Label()), plan.matrices)
+        self._tree = TreeDealing(masks, plan.matrices, plan.depth, n_threads=n_threads)
+
+    def deal_start(self) -> None:
+        """Noise on the number of positive rows."""
+        self._noise(START, Label(), (1,), self._plan.spending.start_sigma)
+
+    def deal(self, tree: int, stage: int) -> None:
+        """One stage of one tree; labels of trees begin with 1."""
+        plan, label = self._plan, Label(tree=tree + 1, level=stage)
+        if stage == 0:
+            step = self._out.step(GRADIENTS, label)
+            deal_sigmoid(step, plan.sigmoid)
+            self._out.send(GRADIENTS, step)
+            step = self._out.step(SUMS, label)
+            self._tree.deal_tree(step)
+            self._out.send(SUMS, step)
+        elif stage <= plan.depth:
+            self._deal_level(label, stage - 1)
+        else:
+            self._noise(LEAVES, label, (1 << plan.depth, 2), plan.spending.leaf_sigma)
+
+    def _deal_level(self, label: Label, level: int) -> None:
+        plan = self._plan
+        if plan.reveal == WINNER:
+            for block in range(plan.n_blocks(level)):
+                self._deal_tournament(plan.lane(block), label, level)
+        else:
+            shape = (1 << level, 2, plan.n_released_bins)
+            self._noise(HISTOGRAMS, label, shape, plan.spending.histogram_sigma)
+        step = self._out.step(SIDES, label)
+        self._tree.deal_sides(step, level)
+        self._out.send(SIDES, step)
+
+    def _deal_tournament(self, lane: str, label: Label, level: int) -> None:
+        plan, tournament = self._plan, self._plan.tournament(level)
+        step = self._out.step(lane, label)
+        deal_gains(step, tournament.n_nodes * plan.n_candidates, SUM32, plan.wide)
+        self._out.send(lane, step)
+        step = self._out.step(lane, label._replace(step=1))
+        deal_noise_products(step, (tournament.n_nodes, plan.n_candidates), plan.wide, self.choice_noise)
+        self._out.send(lane, step)
+        for place, played in enumerate(tournament.levels(), start=2):
+            step = self._out.step(lane, label._replace(step=place))
+            deal_level(step, played, tournament)
+            self._out.send(lane, step)
+
+    def choice_noise(self, shape: tuple[int, ...]) -> Ints:
+        """Gumbel noise, from 0 up: what is the same for all candidates makes no difference."""
+        choice = self._plan.spending.choice
+        if choice is None:
+            return np.zeros(shape, np.int64)
+        return (choice.draw(shape, self._me.rng) - choice.lowest) << self._plan.spending.shift
+
+    def _noise(self, lane: str, label: Label, shape: tuple[int, ...], sigma: float) -> None:
+        step = self._out.step(lane, label)
+        deal_noise(step, shape, SUM64, lambda shape: self.gaussian(shape, sigma))
+        self._out.send(lane, step)
+
+    def gaussian(self, shape: tuple[int, ...], sigma: float) -> Ints:
+        """Discrete Gaussian noise in units of what is released."""
+        if not self._plan.spending.is_noisy:
+            return np.zeros(shape, np.int64)
+        return sample(sigma, int(np.prod(shape)), self._me.rng).reshape(shape)

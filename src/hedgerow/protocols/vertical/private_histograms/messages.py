@@ -1,0 +1,58 @@
+"""The messages of vertical.private_histograms alone, in the order in which they are first sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hedgerow.ledger import Disclosure, Result
+from hedgerow.transport.frames import Int64s, Message, UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyInside(Disclosure):
+    """Noise that only the dealer knows was added on shares: what all learn of one row is what the budget allows."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, in words."""
+        return "with noise inside the shares; the event in the ledger says how much"
+
+
+@dataclass(frozen=True, slots=True)
+class StartShare(Message, name="vertical.private_histograms.start_share", version=1):
+    """Label holder or feature holder to each other: shares of the noisy number of positive rows."""
+
+    discloses = NoisyInside("the number of positive rows")
+    words: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class WinnerShare(Message, name="vertical.private_histograms.winner_share", version=1):
+    """Label holder or feature holder to each other: shares of the handle of each node's noisy winner."""
+
+    discloses = NoisyInside("whose split won each node, and its handle, which says nothing to others")
+    words: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramShare(Message, name="vertical.private_histograms.histogram_share", version=1):
+    """Label holder or feature holder to each other: shares of noisy histograms of all nodes of a level."""
+
+    discloses = NoisyInside("sums of gradients and numbers of rows in each bin of each column at each node")
+    words: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class LeafShare(Message, name="vertical.private_histograms.leaf_share", version=1):
+    """Label holder or feature holder to each other: shares of noisy sums of the leaves of a tree."""
+
+    discloses = NoisyInside("sums of gradients and numbers of rows in each leaf")
+    words: UInt8s
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen(Message, name="vertical.private_histograms.chosen", version=1):
+    """Label holder to feature holders: what follows from the noisy sums."""
+
+    discloses = Result("splits, leaf values and the first score, which follow from what all know")
+    values: Int64s

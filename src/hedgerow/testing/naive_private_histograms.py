@@ -1,0 +1,209 @@
+"""The slow, obvious twin of protocols/vertical/private_histograms, and a look at what its parties have shares of.
+
+`NaiveTrees` grows a full tree from gradients of all rows as whole numbers: every split of every node is tried, gains
+are fractions, noise is added to them if there is any. `watched` adds up the shares of all parties in a real run, and
+writes down the noise that the dealer drew: with both, all that is released must be equal to the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from hedgerow.crypto.shares import Array
+from hedgerow.engine.dtypes import Bools, Bytes, Ints
+from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
+from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_STEP
+from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
+from hedgerow.protocols.vertical.private_histograms.holder import Growing
+
+
+class Binned(NamedTuple):
+    """One party's columns."""
+
+    codes: Bytes  # [columns, rows]
+    n_bins: Sequence[int]  # of values; the next code is that of a missing one
+    gaps: Sequence[bool]  # which may have missing values
+
+
+class Split(NamedTuple):
+    """A possible split."""
+
+    place: int  # of its owner among those who have data
+    column: int  # among the owner's
+    bin: int  # last one that goes left
+    missing_left: bool
+
+
+@dataclass
+class NaiveTree:
+    """A full tree: nodes level by level, and its leaves."""
+
+    splits: list[Split] = field(default_factory=list)
+    leaf_rows: list[Bools] = field(default_factory=list)
+    histograms: list[list[Ints]] = field(default_factory=list)  # [level][node]: G and n of all released bins
+
+
+@dataclass(frozen=True)
+class NaiveTrees:
+    """Everybody's columns, and public numbers."""
+
+    parties: Sequence[Binned]
+    lambda_int: int
+    depth: int
+
+    def splits(self) -> list[Split]:
+        """All possible ones, in the public order."""
+        found = []
+        for place, party in enumerate(self.parties):
+            for column, (bins, gaps) in enumerate(zip(party.n_bins, party.gaps, strict=True)):
+                found += [Split(place, column, b, False) for b in range(bins if gaps else bins - 1)]
+                found += [Split(place, column, b, True) for b in range(bins - 1 if gaps else 0)]
+        return found
+
+    def goes_left(self, split: Split) -> Bools:
+        """Which rows."""
+        party = self.parties[split.place]
+        codes = party.codes[split.column]
+        left = codes <= split.bin
+        if split.missing_left:
+            left = left | (codes == party.n_bins[split.column])
+        return np.asarray(left)
+
+    def gain(self, gradients: Ints, rows: Bools, split: Split) -> Fraction:
+        """G_L^2 / (n_L + lambda) + G_R^2 / (n_R + lambda), in squared units of gradients."""
+        left = self.goes_left(split)
+        sides = (rows & left, rows & ~left)
+        return sum(
+            (Fraction(int(gradients[side].sum()) ** 2, int(side.sum()) + self.lambda_int) for side in sides),
+            Fraction(0),
+        )
+
+    def histogram(self, gradients: Ints, rows: Bools) -> Ints:
+        """G and n of the released bins of a node: all but a column's last, or all if it has gaps; then of the node."""
+        cells = [
+            rows & (party.codes[column] == b)
+            for party in self.parties
+            for column, (bins, gaps) in enumerate(zip(party.n_bins, party.gaps, strict=True))
+            for b in range(bins if gaps else bins - 1)
+        ]
+        return np.array([[gradients[cell].sum(), cell.sum()] for cell in [*cells, rows]]).T
+
+    def grow(self, gradients: Ints, noises: Sequence[Ints] | None = None) -> NaiveTree:
+        """A full tree; `noises` are added to the gains of each level [nodes, splits]."""
+        tree, level, splits = NaiveTree(), [np.ones(len(gradients), np.bool_)], self.splits()
+        for depth in range(self.depth):
+            tree.histograms.append([self.histogram(gradients, rows) for rows in level])
+            below = []
+            for node, rows in enumerate(level):
+                gains = [self.gain(gradients, rows, split) for split in splits]
+                if noises is not None:
+                    gains = [gain + int(noise) for gain, noise in zip(gains, noises[depth][node], strict=True)]
+                best = splits[gains.index(max(gains))]
+                tree.splits.append(best)
+                left = self.goes_left(best)
+                below += [rows & left, rows & ~left]
+            level = below
+        tree.leaf_rows = level
+        return tree
+
+
+class LeafRule(NamedTuple):
+    """What follows from the noisy sums of a leaf."""
+
+    gradient_bits: int
+    count_unit: int
+    curvature: float
+    lambda_int: int
+    sigma: float
+    learning_rate: float
+    score_bits: int
+
+    def value(self, gradient: int, count: int) -> int:
+        """In units of 2**-score_bits; for scores that are far from their bound."""
+        unit = 2.0**-self.gradient_bits
+        rows = max(count / self.count_unit, 0.0)
+        step = -(gradient * unit) / (rows * self.curvature + self.lambda_int + self.sigma * unit)
+        step = min(max(step, -LARGEST_STEP), LARGEST_STEP)
+        return math.trunc(self.learning_rate * step / 2.0**-self.score_bits)
+
+
+@dataclass
+class Watched:
+    """Shares of all parties added up, in the order of the run, and the dealer's noise."""
+
+    gradients: list[Array] = field(default_factory=list)  # of each tree
+    histograms: list[Array] = field(default_factory=list)  # of each level of each tree [nodes, 2, bins]
+    rows: list[Array] = field(default_factory=list)  # the vectors of all nodes of these [nodes, 2, rows]
+    sums: list[tuple[str, Array]] = field(default_factory=list)  # what noise was added to
+    released: list[tuple[str, Ints]] = field(default_factory=list)
+    choice_noise: list[Ints] = field(default_factory=list)  # of each block of nodes
+    gaussian: list[tuple[float, Ints]] = field(default_factory=list)  # sigma, and what was drawn
+
+
+@contextmanager
+def watched(n_parties: int) -> Iterator[Watched]:
+    """All runs in memory meanwhile; one at a time."""
+    seen, waiting = Watched(), _Waiting(n_parties)
+    makes, sums, releases = Growing.gradients, FullTree.sums, Growing.released
+    chooses, draws = Dealing.choice_noise, Dealing.gaussian
+
+    def gradients(self: Growing) -> Array:
+        words = makes(self)
+        waiting.add(seen.gradients, "gradients", self._me.name, words)
+        return words
+
+    def histograms(self: FullTree) -> Array:
+        words = sums(self)
+        waiting.add(seen.histograms, "histograms", self._place, words)
+        waiting.add(seen.rows, "rows", self._place, self.y)
+        return words
+
+    def released(self: Growing, name: str, words: Array, *rest: Any) -> Ints:
+        waiting.add(seen.sums, "sums", self._me.name, words, name)
+        found = releases(self, name, words, *rest)
+        if self._is_first:
+            seen.released.append((name, found))
+        return found
+
+    def choice_noise(self: Dealing, shape: tuple[int, ...]) -> Ints:
+        seen.choice_noise.append(chooses(self, shape))
+        return seen.choice_noise[-1]
+
+    def gaussian(self: Dealing, shape: tuple[int, ...], sigma: float) -> Ints:
+        seen.gaussian.append((sigma, draws(self, shape, sigma)))
+        return seen.gaussian[-1][1]
+
+    with (
+        patch.object(Growing, "gradients", gradients),
+        patch.object(FullTree, "sums", histograms),
+        patch.object(Growing, "released", released),
+        patch.object(Dealing, "choice_noise", choice_noise),
+        patch.object(Dealing, "gaussian", gaussian),
+    ):
+        yield seen
+
+
+class _Waiting:
+    """Shares that wait for those of the other parties."""
+
+    def __init__(self, n_parties: int) -> None:
+        self._n_parties = n_parties
+        self._words: dict[tuple[str, int], list[Array]] = {}
+        self._turns: dict[tuple[str, Any], int] = {}
+
+    def add(self, to: list[Any], what: str, party: Any, words: Array, name: str | None = None) -> None:
+        """The last of the parties adds all up."""
+        turn = self._turns[what, party] = self._turns.get((what, party), -1) + 1
+        shares = self._words.setdefault((what, turn), [])
+        shares.append(words.copy())
+        if len(shares) == self._n_parties:
+            total = np.sum(self._words.pop((what, turn)), axis=0, dtype=words.dtype).view(np.int32).astype(np.int64)
+            to.append(total if name is None else (name, total))
