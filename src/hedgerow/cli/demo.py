@@ -200,7 +200,7 @@ def _vertical(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any
     accepted = {"reading": "record", "accept_low_snr": True, "accept_known_leaks": True}
     title = "vertical.masked_gradients, as published"
     run = _run(federation, title, "vertical.masked_gradients", VERTICAL_PARAMS | own | accepted)
-    yield _scored(run, title, rows, their_incomes, None, "LEAKS every label")
+    yield _scored(run, title, rows, their_incomes, None, "LEAKS every label", transport="memory")
 
     numbers = {name: _as_numbers(table, schema) for name, table in rows.items()}
     on_shares = Federation.vertical(
@@ -216,15 +216,18 @@ def _vertical(people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any
     run = _run(on_shares, title, "vertical.private_histograms", VERTICAL_PARAMS | own | {"schema": bounds})
     yield _scored(run, title, numbers, their_incomes, None, f"rows, labels (4, {delta:.0e})-private")
     own = {"max_iter": 3, "max_depth": 3, "max_bins": 16, "accept_known_leaks": True}
-    run = _run(on_shares, "vertical.mp_fedxgb, as published", "vertical.mp_fedxgb", VERTICAL_PARAMS | own)
-    yield _scored(run, "vertical.mp_fedxgb, as published", numbers, their_incomes, None, "LEAKS sums of labels")
+    title = "vertical.mp_fedxgb, as published"
+    run = _run(on_shares, title, "vertical.mp_fedxgb", VERTICAL_PARAMS | own)
+    yield _scored(run, title, numbers, their_incomes, None, "LEAKS sums of labels", transport="memory")
 
 
-def _scored(run: Any, title: str, rows: Any, labels: Any, same: bool | None, worth: str) -> dict[str, Any]:
-    """The entry of a vertical model, with rows scored by all parties together."""
+def _scored(
+    run: Any, title: str, rows: Any, labels: Any, same: bool | None, worth: str, transport: str = "grpc"
+) -> dict[str, Any]:
+    """The entry of a vertical model, with rows scored by all parties together (in memory where it is to compare)."""
     from hedgerow.cli.scores import scores_of_shares
 
-    shares = run.model.predict_proba(rows, transport="grpc")
+    shares = run.model.predict_proba(rows, transport=transport)
     return _entry(run, title, scores_of_shares(shares, run.model.classes_, labels), same, worth)
 
 
