@@ -2,7 +2,6 @@
 
 import json
 import math
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -13,17 +12,12 @@ from scipy.stats import kstest
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.rows import Rows
-from hedgerow.engine.table import Column, Table
+from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.federation import Federation
 from hedgerow.ledger import reconcile
-from hedgerow.party import Party, root_cause
 from hedgerow.protocols.protocol import PartyData, Request, find
-from hedgerow.protocols.rehearsal import in_memory, role
 from hedgerow.protocols.vertical.masked_gradients import feature_holder as feature_holder_module
 from hedgerow.protocols.vertical.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.vertical.masked_gradients.messages import MaskedGradients, NextVectors, NoiseVectors
@@ -35,10 +29,10 @@ from hedgerow.protocols.vertical.masked_gradients.vectors import (
     random_words,
     standard_normals,
 )
-from hedgerow.protocols.vertical.parts import divide
+from hedgerow.testing import vertical
 from hedgerow.testing.horizontal import make_pooled
-from hedgerow.testing.parties import connect_star, make_identities, trust_in
-from hedgerow.transport.memory import MemoryNetwork
+from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from hedgerow.testing.vertical import table_of
 
 PROTOCOL = find("vertical.masked_gradients")
 NAMES = ("anna", "ben", "carla", "dora")
@@ -46,21 +40,10 @@ N_ROWS = 700
 NOISY = {"sigma1": 2.0, "sigma2": 0.5, "C": 9.0}
 
 
-def table_of(columns):
-    """A table with these columns."""
-    return Table(tuple(columns), len(columns[0].values), tuple(c.name for c in columns), has_names=True)
-
-
 def make_data(n_parties=3, holder="anna", task="classification", n_rows=N_ROWS, seed=1):
     """Pooled rows (numbers, levels, gaps) and what each party has of them."""
     pooled = make_pooled(np.random.default_rng(seed), n_rows, task=task, n_numeric=5)
-    names = NAMES[:n_parties]
-    cuts = np.linspace(0, len(pooled.columns), n_parties + 1).astype(int)
-    data = {}
-    for k, name in enumerate(names):
-        mine = (pooled.labels, pooled.classes) if name == holder else (None, None)
-        data[name] = PartyData(table_of(pooled.columns[cuts[k] : cuts[k + 1]]), *mine)
-    return pooled, data
+    return pooled, deal_columns(pooled, NAMES[:n_parties], holder)
 
 
 def make_job(data, holder="anna", **changes):
@@ -75,31 +58,9 @@ def make_job(data, holder="anna", **changes):
     return MaskedGradientsJob(tuple(data), holder, "a test", boosting=boosting, **options)
 
 
-def play(job, data, *, seed=3, watch=None, spoil=None):
-    """All parties in memory: their parts, and they. `watch` gets each message received, `spoil` may change it."""
-    names = PROTOCOL.parties(job)
-    network = MemoryNetwork(names)
-    parties = in_memory(network, names)
-    for name, party in parties.items():
-        party.rng = SecureRandom.from_seed(bytes([seed]) * 32)
-        party.recv = watching(name, party.recv, watch, spoil)
-    outcomes = network.run({name: role(PROTOCOL, parties[name], job, data.get(name)) for name in names})
-    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
-    if errors:
-        raise root_cause(errors)[1]
-    return {name: outcome.value for name, outcome in outcomes.items()}, parties
-
-
-def watching(name, recv, watch, spoil):
-    """A `recv` that passes every message to `watch` too."""
-
-    def received(sender, kind, **how):
-        message = recv(sender, kind, **how)
-        if watch is not None:
-            watch(name, message)
-        return message if spoil is None else spoil(message)
-
-    return received
+def play(job, data, **how):
+    """All parties in memory: their parts, and the parties with their ledgers."""
+    return vertical.play(PROTOCOL, job, data, **how)
 
 
 def joined_codes(pooled, max_bins=20):
@@ -108,30 +69,9 @@ def joined_codes(pooled, max_bins=20):
     return mapper, mapper.transform(pooled.table)
 
 
-def raw_scores(parts, job, data):
-    """Predictions of all parties together."""
-    holder = parts[job.label_holder]
-    answers = {name: parts[name].answers(parts[name].codes(data[name].table)) for name in job.feature_holders}
-    return holder.raw_scores(holder.codes(data[job.label_holder].table), answers)
-
-
 def assert_equal_to_pooled(parts, job, data, pooled, twin):
     """Same trees, same questions, same scores, to the last bit."""
-    owners = [name for name in job.parties for _ in data[name].table.columns]
-    _, questions = divide(twin, owners, job.label_holder, protocol="", run_id="")
-    mine = parts[job.label_holder]
-    assert len(mine.ensemble.trees) == len(twin.trees)
-    assert np.array_equal(mine.ensemble.base_scores, twin.base_scores)
-    assert mine.handles == {name: questions[name].n_handles for name in job.feature_holders}
-    for ours, theirs in zip(mine.ensemble.trees, twin.trees, strict=True):
-        for name in ("left", "right", "value", "gain", "cover"):
-            assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
-    for name in job.feature_holders:
-        ours = parts[name].questions
-        listed = {(*map(int, row[:3]), row[3].tobytes()) for row in zip(*ours, strict=True)}
-        assert listed == {(*map(int, row[:3]), row[3].tobytes()) for row in zip(*questions[name], strict=True)}
-    _, codes = joined_codes(pooled)
-    assert np.array_equal(raw_scores(parts, job, data), twin.raw_scores_binned(codes))
+    assert difference_from_pooled(parts, job, data, twin, joined_codes(pooled)[1]) is None
 
 
 # --- without masks ---------------------------------------------------------------------------------------------------
@@ -189,39 +129,13 @@ def test_poisson_equals_the_pooled_engine():
     assert_equal_to_pooled(play(job, data)[0], job, data, pooled, twin)
 
 
-class FirstOrderRows(Rows):
-    """Rows whose hessians are all 1."""
-
-    def gradients(self):
-        """Write the gradients, then a one into every hessian."""
-        super().gradients()
-        ones = np.int64(self.quantiser.hessian_scale)
-        self.gradients_packed[:] = ((self.gradients_packed >> 32) << 32) + ones
-
-
 def test_first_order_equals_its_twin():
     """score="first_order" is the pooled engine with every hessian set to 1; hessians are not sent."""
     pooled, data = make_data()
     job = make_job(data, score="first_order", min_samples_leaf=3, min_child_weight=20.0)
-    mapper, codes = joined_codes(pooled)
-    loss, ones = Loss("logistic"), Loss("squared")
-    quantiser = Quantiser(
-        Quantiser.for_job(loss, N_ROWS, n_rows=N_ROWS).gradient_scale,
-        Quantiser.for_job(ones, N_ROWS, n_rows=N_ROWS).hessian_scale,
-    )
-    bases = loss.base_scores(pooled.labels)
-    rows = FirstOrderRows.from_codes(
-        mapper, codes, pooled.labels, None, loss=loss, base_scores=bases, quantiser=quantiser
-    )
-    edges = [feature.edges for feature in mapper.features]
-    grower = TreeGrower(rows, job.boosting.growth_rules(), ones, quantiser, edges, weighted=False)
-    twin = Ensemble(mapper, "logistic", bases)
-    for number in range(job.boosting.n_iterations):
-        rows.gradients()
-        rows.start_tree()
-        twin.append(grower.grow(number))
+    twin = first_order_twin(job.boosting, *joined_codes(pooled), pooled.labels)
     seen = []
-    parts, _ = play(job, data, watch=lambda _, m: seen.append(m) if isinstance(m, MaskedGradients) else None)
+    parts, _ = play(job, data, watch=lambda _to, _by, m: seen.append(m) if isinstance(m, MaskedGradients) else None)
     assert_equal_to_pooled(parts, job, data, pooled, twin)
     assert all(m.hessians.size == 0 for m in seen)
 
@@ -334,7 +248,7 @@ def messages_of(job, data, **how):
     """All noise vectors and masked gradients, in order, per receiver."""
     seen = []
     kinds = (NoiseVectors, MaskedGradients, NextVectors)
-    parts, _ = play(job, data, watch=lambda name, m: seen.append((name, m)) if isinstance(m, kinds) else None, **how)
+    parts, _ = play(job, data, watch=lambda name, _, m: seen.append((name, m)) if isinstance(m, kinds) else None, **how)
     return parts, seen
 
 
@@ -408,7 +322,7 @@ def test_noisy_models_learn():
     pooled, data = make_data(n_rows=3000)
     for score in ("xgboost", "first_order"):
         job = make_job(data, sigma1=2.0, sigma2=0.1, C=1.0, score=score, n_iterations=6)
-        scores = raw_scores(play(job, data)[0], job, data)[:, 0]
+        scores = joint_scores(play(job, data)[0], job, data)[:, 0]
         positive, negative = scores[pooled.labels == 1], scores[pooled.labels == 0]
         assert np.mean(positive[:, None] > negative[None, :]) > 0.7
 
@@ -474,24 +388,7 @@ def test_over_grpc_it_is_the_same():
     _, data = make_data()
     job = make_job(data, n_iterations=2, **NOISY)
     expected, _ = play(job, data)
-    identities = make_identities(job.parties)
-    endpoints = connect_star("anna", job.feature_holders, identities=identities)
-    trust = trust_in(identities.values())
-    results, threads = {}, []
-    for name, endpoint in endpoints.items():
-        party = Party(endpoint, identities[name], trust, deadline=30.0)
-        party.rng = SecureRandom.from_seed(bytes([3]) * 32)
-        threads.append(
-            threading.Thread(
-                target=lambda name=name, party=party: results.update({name: PROTOCOL.play(party, job, data[name])})
-            )
-        )
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for endpoint in endpoints.values():
-        endpoint.close()
+    results = vertical.play_over_grpc(PROTOCOL, job, data)
     assert {name: part.to_dict() for name, part in results.items()} == {
         name: part.to_dict() for name, part in expected.items()
     }

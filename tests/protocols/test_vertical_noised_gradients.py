@@ -2,28 +2,22 @@
 
 import json
 import math
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.layout import pack, with_spare_column
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.rows import Rows
-from hedgerow.engine.table import Column, Table
+from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.ledger import reconcile
-from hedgerow.party import Party, root_cause
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.protocol import PartyData, Request, find
+from hedgerow.protocols.protocol import Request, find
 from hedgerow.protocols.rehearsal import in_memory, role
 from hedgerow.protocols.vertical.joint_growth import JointRows, choose_winners, packed_columns
 from hedgerow.protocols.vertical.noised_gradients import noise as noise_module
@@ -31,9 +25,11 @@ from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, fit, plain_quantiser
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
-from hedgerow.protocols.vertical.parts import divide, part_from_dict
+from hedgerow.protocols.vertical.parts import part_from_dict
+from hedgerow.testing import vertical
 from hedgerow.testing.horizontal import make_pooled
-from hedgerow.testing.parties import connect_star, make_identities, trust_in
+from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from hedgerow.testing.vertical import table_of
 from hedgerow.transport.memory import MemoryNetwork
 
 PROTOCOL = find("vertical.noised_gradients")
@@ -41,25 +37,10 @@ NAMES = ("anna", "ben", "carla", "dora")
 N_ROWS = 700
 
 
-def table_of(columns):
-    """A table with these columns."""
-    return Table(tuple(columns), len(columns[0].values), tuple(c.name for c in columns), has_names=True)
-
-
-def split_columns(pooled, names, holder):
-    """The columns of pooled rows in blocks, one for each party; the labels to one of them."""
-    cuts = np.linspace(0, len(pooled.columns), len(names) + 1).astype(int)
-    shared = {}
-    for k, name in enumerate(names):
-        mine = (pooled.labels, pooled.classes) if name == holder else (None, None)
-        shared[name] = PartyData(table_of(pooled.columns[cuts[k] : cuts[k + 1]]), *mine)
-    return shared
-
-
 def make_data(n_parties=3, holder="anna", task="classification", n_rows=N_ROWS, seed=1):
     """Pooled rows (numbers, levels, gaps) and what each party has of them."""
     pooled = make_pooled(np.random.default_rng(seed), n_rows, task=task, n_numeric=5)
-    return pooled, split_columns(pooled, NAMES[:n_parties], holder)
+    return pooled, deal_columns(pooled, NAMES[:n_parties], holder)
 
 
 def make_job(data, holder="anna", **changes):
@@ -73,31 +54,9 @@ def make_job(data, holder="anna", **changes):
     return NoisedGradientsJob(tuple(data), holder, "a test", boosting=boosting, **options)
 
 
-def play(job, data, *, seed=3, watch=None):
-    """All parties in memory: their parts, and the parties with their ledgers. `watch` gets each message received."""
-    names = PROTOCOL.parties(job)
-    network = MemoryNetwork(names)
-    parties = in_memory(network, names)
-    for name, party in parties.items():
-        party.rng = SecureRandom.from_seed(bytes([seed]) * 32)
-        if watch is not None:
-            party.recv = watching(name, party.recv, watch)
-    outcomes = network.run({name: role(PROTOCOL, parties[name], job, data.get(name)) for name in names})
-    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
-    if errors:
-        raise root_cause(errors)[1]
-    return {name: outcome.value for name, outcome in outcomes.items()}, parties
-
-
-def watching(name, recv, watch):
-    """A `recv` that passes every message to `watch` too."""
-
-    def received(sender, kind, **how):
-        message = recv(sender, kind, **how)
-        watch(name, message)
-        return message
-
-    return received
+def play(job, data, **how):
+    """All parties in memory: their parts, and the parties with their ledgers."""
+    return vertical.play(PROTOCOL, job, data, **how)
 
 
 def joined_codes(pooled, max_bins=40):
@@ -106,31 +65,9 @@ def joined_codes(pooled, max_bins=40):
     return mapper, mapper.transform(pooled.table)
 
 
-def raw_scores(parts, job, data):
-    """Predictions of all parties together."""
-    holder = parts[job.label_holder]
-    answers = {name: parts[name].answers(parts[name].codes(data[name].table)) for name in job.feature_holders}
-    return holder.raw_scores(holder.codes(data[job.label_holder].table), answers)
-
-
 def assert_equal_to_pooled(parts, job, data, pooled, twin):
     """Same trees, same questions, same scores, to the last bit."""
-    owners = [name for name in job.parties for _ in data[name].table.columns]
-    expected, questions = divide(twin, owners, job.label_holder, protocol="", run_id="")
-    mine = parts[job.label_holder]
-    assert len(mine.ensemble.trees) == len(twin.trees)
-    assert np.array_equal(mine.ensemble.base_scores, twin.base_scores)
-    assert mine.handles == {name: questions[name].n_handles for name in job.feature_holders}
-    for ours, theirs in zip(mine.ensemble.trees, twin.trees, strict=True):
-        for name in ("left", "right", "value", "gain", "cover"):
-            assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
-    for name in job.feature_holders:
-        ours = parts[name].questions
-        listed = {(*map(int, row[:3]), row[3].tobytes()) for row in zip(*ours, strict=True)}
-        assert listed == {(*map(int, row[:3]), row[3].tobytes()) for row in zip(*questions[name], strict=True)}
-    assert expected.n_own == mine.n_own
-    _, codes = joined_codes(pooled)
-    assert np.array_equal(raw_scores(parts, job, data), twin.raw_scores_binned(codes))
+    assert difference_from_pooled(parts, job, data, twin, joined_codes(pooled)[1]) is None
 
 
 # --- without noise ---------------------------------------------------------------------------------------------------
@@ -179,40 +116,31 @@ def test_poisson_equals_the_pooled_engine():
     assert_equal_to_pooled(play(job, data)[0], job, data, pooled, twin)
 
 
-class FirstOrderRows(Rows):
-    """Rows whose hessians are all 1."""
-
-    def gradients(self):
-        """Write the gradients, then a one into every hessian."""
-        super().gradients()
-        ones = np.int64(self.quantiser.hessian_scale)
-        self.gradients_packed[:] = ((self.gradients_packed >> 32) << 32) + ones
-
-
 @pytest.mark.parametrize("per", ["tree", "message"])
 def test_first_order_equals_its_twin(per):
     """score="first_order" is the pooled engine with every hessian set to 1, in scores, leaves and limits."""
     pooled, data = make_data()
     job = make_job(data, score="first_order", per=per, min_samples_leaf=3, min_child_weight=20.0)
-    mapper, codes = joined_codes(pooled)
-    loss, ones = Loss("logistic"), Loss("squared")
-    quantiser = Quantiser(
-        Quantiser.for_job(loss, N_ROWS, n_rows=N_ROWS).gradient_scale,
-        Quantiser.for_job(ones, N_ROWS, n_rows=N_ROWS).hessian_scale,
-    )
-    bases = loss.base_scores(pooled.labels)
-    rows = FirstOrderRows.from_codes(
-        mapper, codes, pooled.labels, None, loss=loss, base_scores=bases, quantiser=quantiser
-    )
-    edges = [feature.edges for feature in mapper.features]
-    grower = TreeGrower(rows, job.boosting.growth_rules(), ones, quantiser, edges, weighted=False)
-    twin = Ensemble(mapper, "logistic", bases)
-    for number in range(job.boosting.n_iterations):
-        rows.gradients()
-        rows.start_tree()
-        twin.append(grower.grow(number))
+    twin = first_order_twin(job.boosting, *joined_codes(pooled), pooled.labels)
     assert_equal_to_pooled(play(job, data)[0], job, data, pooled, twin)
     assert twin.trees[0].cover[0] == N_ROWS
+
+
+def test_a_difference_from_the_pooled_engine_is_found():
+    """A twin that learns at another rate, or has a tree more, is not the same."""
+    pooled, data = make_data(2)
+    job = make_job(data, n_iterations=1)
+    mapper, codes = joined_codes(pooled)
+    parts, _ = play(job, data)
+    for changes, where in (
+        ({}, None),
+        ({"learning_rate": 0.2}, "value of tree 0"),
+        ({"n_iterations": 2}, "number"),
+        ({"base_score": 0.5}, "own columns or base scores"),
+    ):
+        twin = train(replace(job.boosting, **changes), mapper, codes, pooled.labels).ensemble
+        found = difference_from_pooled(parts, job, data, twin, codes)
+        assert (found is None) if where is None else found.startswith(where)
 
 
 def test_the_earlier_party_wins_a_tie():
@@ -287,7 +215,7 @@ def first_release(data, job, **how):
     """What each feature holder receives first, of gradients."""
     seen = {}
 
-    def watch(name, message):
+    def watch(name, _, message):
         if isinstance(message, NoisyGradients):
             seen.setdefault(name, message.gradients.astype(np.int64))
 
@@ -358,7 +286,7 @@ def test_noisy_models_learn(per, score, noise_aware):
     pooled, data = make_data(n_rows=3000)
     job = make_job(data, per=per, score=score, noise_aware=noise_aware, epsilon=15.0)
     parts, _ = play(job, data)
-    scores = raw_scores(parts, job, data)[:, 0]
+    scores = joint_scores(parts, job, data)[:, 0]
     positive, negative = scores[pooled.labels == 1], scores[pooled.labels == 0]
     assert np.mean(positive[:, None] > negative[None, :]) > 0.7
     # The scores that feature holders keep are those of the model: a later tree would have gone astray otherwise.
@@ -371,7 +299,7 @@ def test_regression_with_noise_learns():
     job = make_job(data, task="regression", epsilon=15.0, label_range=(-2.0, 2.0), n_iterations=10)
     parts, _ = play(job, data)
     target = np.clip(pooled.labels, -2.0, 2.0)
-    assert np.corrcoef(raw_scores(parts, job, data)[:, 0], target)[0, 1] > 0.5
+    assert np.corrcoef(joint_scores(parts, job, data)[:, 0], target)[0, 1] > 0.5
     assert parts["anna"].ensemble.base_scores[0] == pytest.approx(target.mean(), abs=0.05)
 
 
@@ -381,7 +309,7 @@ def test_counts_with_noise_learn():
     job = make_job(data, task="regression", loss="poisson", epsilon=20.0, label_range=(0.0, 6.0), n_iterations=10)
     parts, _ = play(job, data)
     target = np.clip(pooled.labels, 0.0, 6.0)
-    means = np.exp(raw_scores(parts, job, data)[:, 0])
+    means = np.exp(joint_scores(parts, job, data)[:, 0])
     assert np.corrcoef(means, target)[0, 1] > 0.3
     assert means.mean() == pytest.approx(target.mean(), rel=0.2)
 
@@ -405,7 +333,7 @@ def test_per_message_is_stamped_and_claims_no_total():
     _, data = make_data()
     job = make_job(data, per="message", epsilon=1.0, n_iterations=2)
     seen = []
-    parts, parties = play(job, data, watch=lambda _, m: seen.append(m) if isinstance(m, NoisyLevel) else None)
+    parts, parties = play(job, data, watch=lambda _to, _by, m: seen.append(m) if isinstance(m, NoisyLevel) else None)
     vectors = [m.gradients for m in seen]
     assert len(vectors) == 2 * 2 * 3  # parties, trees, levels
     assert len({v.tobytes() for v in vectors}) == len(vectors)
@@ -443,7 +371,7 @@ def test_first_order_sends_no_hessians_per_message():
     _, data = make_data(2)
     seen = []
     job = make_job(data, per="message", score="first_order", epsilon=3.0, n_iterations=1)
-    play(job, data, watch=lambda _, m: seen.append(m) if isinstance(m, NoisyLevel) else None)
+    play(job, data, watch=lambda _to, _by, m: seen.append(m) if isinstance(m, NoisyLevel) else None)
     assert [len(m.hessians) for m in seen] == [0, 0, 0]
 
 
@@ -603,24 +531,7 @@ def test_over_grpc_it_is_the_same(changes):
     _, data = make_data()
     job = make_job(data, n_iterations=2, **changes)
     expected, _ = play(job, data)
-    identities = make_identities(job.parties)
-    endpoints = connect_star("anna", job.feature_holders, identities=identities)
-    trust = trust_in(identities.values())
-    results, threads = {}, []
-    for name, endpoint in endpoints.items():
-        party = Party(endpoint, identities[name], trust, deadline=30.0)
-        party.rng = SecureRandom.from_seed(bytes([3]) * 32)
-        threads.append(
-            threading.Thread(
-                target=lambda name=name, party=party: results.update({name: PROTOCOL.play(party, job, data[name])})
-            )
-        )
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for endpoint in endpoints.values():
-        endpoint.close()
+    results = vertical.play_over_grpc(PROTOCOL, job, data)
     assert {name: part.to_dict() for name, part in results.items()} == {
         name: part.to_dict() for name, part in expected.items()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from hedgerow.party import Party, root_cause
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.protocols.rehearsal import in_memory, role
 from hedgerow.protocols.vertical.job import VerticalJob
+from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.transport.frames import Message
 from hedgerow.transport.memory import MemoryNetwork, Outcome
 
@@ -23,6 +25,8 @@ NAMES = ("anna", "ben", "carla", "dora", "emil", "fred", "gina", "hugo")
 Job = TypeVar("Job", bound=VerticalJob)
 Watch = Callable[[str, str, Message], None]
 """Receiver, sender and message."""
+Spoil = Callable[[Message], Message]
+"""What a party receives instead of a message."""
 
 
 def table_of(columns: Sequence[Column]) -> Table:
@@ -104,8 +108,9 @@ def outcomes_of(
     seed: int = 3,
     steady: str | None = None,
     watch: Watch | None = None,
+    spoil: Spoil | None = None,
 ) -> tuple[dict[str, Outcome[Any]], dict[str, Party]]:
-    """How each party ended, and the parties with their ledgers. `watch` gets each message that is received.
+    """How each party ended, and the parties with their ledgers. `watch` gets each message, and `spoil` may change it.
 
     With another `seed` all draw other random bytes, but for the party that is `steady`.
     """
@@ -113,18 +118,46 @@ def outcomes_of(
     network = MemoryNetwork(names)
     parties = in_memory(network, names)
     for number, (name, party) in enumerate(parties.items()):
-        party.rng = SecureRandom.from_seed(bytes([0 if name == steady else seed, number]) * 16)
-        if watch is not None:
-            party.recv = _watching(name, party.recv, watch)  # type: ignore[method-assign] # to see what it receives
+        party.rng = _random(number, 0 if name == steady else seed)
+        if watch is not None or spoil is not None:
+            watched = _watching(name, party.recv, watch, spoil)
+            party.recv = watched  # type: ignore[method-assign] # to see and change what it receives
     return network.run({name: role(protocol, parties[name], job, data.get(name)) for name in names}), parties
 
 
-def _watching(name: str, recv: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
-    """A `recv` that passes every message to `watch` too."""
+def play_over_grpc(protocol: Protocol, job: Any, data: Mapping[str, PartyData], *, seed: int = 3) -> dict[str, Any]:
+    """The same over gRPC on loopback, each party in a thread, with the first one listening: their results."""
+    names = protocol.parties(job)
+    identities = make_identities(names)
+    trust = trust_in(identities.values())
+    endpoints = connect_star(names[0], names[1:], identities=identities)
+
+    def run(number: int, name: str) -> Any:
+        party = Party(endpoints[name], identities[name], trust, deadline=30.0)
+        party.rng = _random(number, seed)
+        return protocol.play(party, job, data.get(name))
+
+    try:
+        with ThreadPoolExecutor(len(names)) as threads:
+            running = {name: threads.submit(run, number, name) for number, name in enumerate(names)}
+            return {name: future.result(60.0) for name, future in running.items()}
+    finally:
+        for endpoint in endpoints.values():
+            endpoint.close()
+
+
+def _random(number: int, seed: int) -> SecureRandom:
+    """The random bytes of the party with this number."""
+    return SecureRandom.from_seed(bytes([seed, number]) * 16)
+
+
+def _watching(name: str, recv: Callable[..., Any], watch: Watch | None, spoil: Spoil | None) -> Callable[..., Any]:
+    """A `recv` that passes every message to `watch` too, and returns what `spoil` makes of it."""
 
     def received(sender: str, kind: type[Message], **how: Any) -> Any:
         message = recv(sender, kind, **how)
-        watch(name, sender, message)
-        return message
+        if watch is not None:
+            watch(name, sender, message)
+        return message if spoil is None else spoil(message)
 
     return received

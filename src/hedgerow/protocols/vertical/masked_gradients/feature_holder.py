@@ -18,12 +18,10 @@ from hedgerow.party import Party
 from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.joint_forest import LEAF, OTHERS, YOURS, Asked, checked_roles, unpacked
 from hedgerow.protocols.vertical.masked_gradients.candidates import Candidates, best_of_level
 from hedgerow.protocols.vertical.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.vertical.masked_gradients.messages import (
-    LEAF,
-    OTHERS,
-    YOURS,
     BestScores,
     MaskedGradients,
     NextVectors,
@@ -43,8 +41,6 @@ from hedgerow.protocols.vertical.masked_gradients.vectors import (
     take_codes,
     write_sides,
 )
-from hedgerow.protocols.vertical.noised_gradients.feature_holder import Asked
-from hedgerow.protocols.vertical.noised_gradients.label_holder import unpacked
 from hedgerow.protocols.vertical.parts import OwnerPart
 
 CACHED_BYTES = 4 << 20
@@ -128,11 +124,7 @@ class _Grower:
         take_codes(self._codes, level.order, self._codes_here)
         splits = self._best()
         me.send(to, BestScores(np.where(splits.feature >= 0, splits.gain, -1.0)))
-        roles = me.recv(to, Winners).roles
-        if roles.shape != splits.feature.shape or (splits.feature[roles == YOURS] < 0).any():
-            raise ProtocolError(
-                f"{to} gave roles to {roles.shape} nodes, of {splits.feature.shape} that could have some"
-            )
+        roles = checked_roles(to, me.recv(to, Winners).roles, splits)
         mine, splitting = roles == YOURS, roles != LEAF
         sides = np.zeros(self._codes.shape[1], np.uint8)
         if mine.any():

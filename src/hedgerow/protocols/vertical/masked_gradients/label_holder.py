@@ -9,21 +9,19 @@ import numpy as np
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.masked import MaskedNoise, added_up
 from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
-from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, choose_winners, packed_columns, theirs
+from hedgerow.protocols.vertical.joint_forest import JointForest
+from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, packed_columns
+from hedgerow.protocols.vertical.labels import finite_labels
 from hedgerow.protocols.vertical.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.vertical.masked_gradients.messages import (
-    LEAF,
-    OTHERS,
-    YOURS,
     BestScores,
     MaskedGradients,
     NextVectors,
@@ -42,9 +40,8 @@ from hedgerow.protocols.vertical.masked_gradients.vectors import (
     side_by_side,
 )
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER
-from hedgerow.protocols.vertical.noised_gradients.label_holder import unpacked
 from hedgerow.protocols.vertical.noised_gradients.noise import first_order_loss
-from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features
+from hedgerow.protocols.vertical.parts import LabelHolderPart
 
 
 def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> LabelHolderPart:
@@ -57,44 +54,23 @@ def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> 
     mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
     begin_as_label_holder(me, job, data)
     forest = _Forest(me, job, data, mapper, loss, labels, noise)
-    for done in range(params.n_iterations):
-        me.report(done, params.n_iterations)
-        forest.grow()
-    me.report(params.n_iterations, params.n_iterations)
-    handles = forest.n_handles
-    ensemble = Ensemble(
-        composite_features(mapper.features, handles),
-        loss.name,
-        [forest.base_score],
-        trees=forest.trees(len(mapper.features)),
-        classes=data.classes,
-        meta=forest.meta(),
-    )
-    return LabelHolderPart(me.name, job.NAME, job.run_id, ensemble, handles)
+    forest.grow()
+    return forest.part(job, data, mapper.features, loss, forest.base_score, forest.meta())
 
 
 def _labels(party: str, job: MaskedGradientsJob, data: PartyData) -> tuple[Floats, Loss]:
     """Labels, and the loss."""
-    if data.labels is None:
-        raise InvalidInput(f"{party}: the label holder needs labels")
-    labels = np.ascontiguousarray(data.labels, np.float64)
-    if labels.shape != (data.table.n_rows,):
-        raise InvalidInput(f"{party}: {len(labels)} labels for {data.table.n_rows} rows")
-    if not np.isfinite(labels).all():
-        raise InvalidInput(f"{party}: label of row {int(np.argmin(np.isfinite(labels)))} is not a finite number")
-    classes = data.classes
-    if (classes is None) != (job.task == "regression"):
-        raise InvalidInput(f"{party}: the labels are not those of a {job.task}")
-    if classes is not None and len(classes) > 2:
-        raise InvalidInput(f"{party}: {job.NAME} is for two classes, but the labels have {len(classes)}")
+    labels = finite_labels(party, job, data)
     given, observed = job.boosting.label_range, (float(labels.min()), float(labels.max()))
-    if classes is None and given is not None and (observed[0] < given[0] or observed[1] > given[1]):
+    if data.classes is None and given is not None and (observed[0] < given[0] or observed[1] > given[1]):
         raise InvalidInput(f"{party}: some labels lie outside the declared label_range {given}")
-    return labels, job.for_labels(None if classes is None else 2, observed).loss_for(labels)
+    return labels, job.for_labels(None if data.classes is None else 2, observed).loss_for(labels)
 
 
-class _Forest:
-    """Grows trees together with the feature holders, and remembers whose each split is."""
+class _Forest(JointForest):
+    """Trees by gradients that feature holders get behind noise of their own."""
+
+    WINNERS, WHICH_WAY, PARTITION = Winners, WhichWay, Partition
 
     def __init__(
         self,
@@ -106,10 +82,8 @@ class _Forest:
         labels: Floats,
         noise: MaskedNoise,
     ) -> None:
-        self._me, self._job, self._noise, self._labels = me, job, noise, labels
+        self._job, self._noise, self._labels = job, noise, labels
         self._two_classes = data.classes is not None
-        self._n_threads = data.n_threads
-        self._place = job.parties.index(me.name)
         n_rows = data.table.n_rows
         counted_as = first_order_loss(loss) if job.score == FIRST_ORDER else loss
         bits = job.boosting.gradient_bits
@@ -122,22 +96,19 @@ class _Forest:
         self.base_score = float(loss.base_scores(labels)[0]) if given is None else float(given)
         codes = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
         base = np.array([self.base_score])
-        self._rows = JointRows(codes, labels, None, loss, base, self._quantiser, n_threads=data.n_threads)
+        rows = JointRows(codes, labels, None, loss, base, self._quantiser, n_threads=data.n_threads)
         rules = job.boosting.growth_rules()
-        self._grower = JointGrower(self._rows, rules, counted_as, self._quantiser, mapper.features)
+        grower = JointGrower(rows, rules, counted_as, self._quantiser, mapper.features)
+        super().__init__(me, job, rows, grower, tells_leaves=False)
         self._level = LevelRows(n_rows)
         # A generator for each feature holder: what one gets must not depend on how another's candidates are grouped.
         self._guests = {
             party: _Guest(me, job, party, noise, self._quantiser, data.n_threads) for party in job.feature_holders
         }
         me.send_all(job.feature_holders, Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
-        self._trees: list[Tree] = []
-        self._foreign = ForeignSplits(job.parties, job.label_holder)
         self._recovery: dict[str, Any] | None = None
-        self._rounds = 0
 
-    def grow(self) -> None:
-        """One tree."""
+    def _begin_tree(self) -> None:
         rows = self._rows
         rows.gradients()
         packed = rows.gradients_packed[0]
@@ -146,33 +117,18 @@ class _Forest:
         rows.start_tree()
         self._grower.begin()
         self._level.restart()
-        self._foreign.begin_tree()
-        while self._grow_level():
-            pass
-        self._trees.append(self._grower.finish())
 
-    def _grow_level(self) -> bool:
-        me, job, grower, rows = self._me, self._job, self._grower, self._rows
-        splits = grower.best()
+    def _own_best(self) -> LevelSplits:
+        splits = self._grower.best()  # while the feature holders make their noise
         self._mask_for_all()
-        own = np.where(splits.feature >= 0, splits.gain, -1.0)
-        gains = np.array([own if party == me.name else self._scores_of(party, len(own)) for party in job.parties])
-        winner = choose_winners(gains, grower.room, job.boosting.min_gain)
-        for place, party in enumerate(job.parties):
-            if party != me.name:
-                roles = np.where(winner < 0, LEAF, np.where(winner == place, YOURS, OTHERS)).astype(np.uint8)
-                me.send(party, Winners(roles))
-        splits.gain[:] = gains.max(axis=0)
-        splits.feature[winner != self._place] = -1
-        rows.sides[:] = 0
-        rows.write_sides(splits.feature, splits.goes_left)
-        self._ask_winners(winner)
-        splitting = winner >= 0
-        theirs(splits, splitting & (winner != self._place), rows.spare_feature)
-        if not grower.is_last(int(splitting.sum())):
-            self._tell_sides(winner)
-            self._level.descend(splitting, rows.sides)
-        return grower.divide(splits)
+        return splits
+
+    def _gains_of(self, party: str) -> Floats:
+        return self._me.recv(party, BestScores).scores
+
+    def _tell_sides(self, winner: Ints) -> None:
+        super()._tell_sides(winner)
+        self._level.descend(winner >= 0, self._rows.sides)
 
     def _mask_for_all(self) -> None:
         """Every feature holder's candidates, a message of each in turn."""
@@ -194,7 +150,7 @@ class _Forest:
             rounds += 1
             if self._recovery is None:
                 self._try_recovery()
-        self._rounds += rounds + 2
+        self.rounds += rounds
 
     def _try_recovery(self) -> None:
         """What the receiver of the run's first message can do with it, measured on the labels. It holds no label."""
@@ -205,45 +161,6 @@ class _Forest:
                 self._recovery = {**found, "by": guest.party, "tree": 1}
                 guest.first_message = None
                 return
-
-    def _scores_of(self, party: str, n_nodes: int) -> Floats:
-        scores = self._me.recv(party, BestScores).scores
-        if scores.shape != (n_nodes,) or np.isnan(scores).any():
-            raise ProtocolError(f"{party} sent scores of shape {scores.shape} for {n_nodes} nodes, or no numbers")
-        return scores
-
-    def _ask_winners(self, winner: Ints) -> None:
-        """Which way the rows go in nodes that others won, and what they call those splits."""
-        rows = self._rows
-        handles = np.zeros(len(winner), np.int64)
-        for place, party in enumerate(self._job.parties):
-            nodes = np.flatnonzero(winner == place)
-            if party == self._me.name or not len(nodes):
-                continue
-            answer = self._me.recv(party, WhichWay)
-            if answer.handles.shape != (len(nodes),) or (answer.handles < 0).any():
-                raise ProtocolError(f"{party} won {len(nodes)} nodes, but sent {answer.handles.shape} handles")
-            handles[nodes] = answer.handles
-            np.bitwise_or(rows.sides, unpacked(party, answer.sides, rows.n_rows), out=rows.sides)
-        foreign = (winner >= 0) & (winner != self._place)
-        self._foreign.add_level(winner[foreign], handles[foreign])
-
-    def _tell_sides(self, winner: Ints) -> None:
-        """Everybody's bits to those who need them: not to the winner of all nodes."""
-        message: Partition | None = None
-        for place, party in enumerate(self._job.parties):
-            if party != self._me.name and ((winner >= 0) & (winner != place)).any():
-                message = message or Partition(np.packbits(self._rows.sides))
-                self._me.send(party, message)
-
-    @property
-    def n_handles(self) -> dict[str, int]:
-        """Questions of each feature holder."""
-        return self._foreign.n_handles
-
-    def trees(self, n_own: int) -> list[Tree]:
-        """All trees over own columns and handles."""
-        return self._foreign.in_trees(self._trees, n_own)
 
     def meta(self) -> dict[str, Any]:
         """What the model says about its training."""
@@ -261,7 +178,7 @@ class _Forest:
             "candidates_masked": messages,
             "theorems_would_add_up_to": theorems,
             "label_recovery": self._recovery,
-            "rounds": {"setup": 1, "training": self._rounds},
+            "rounds": {"setup": 1, "training": self.rounds},
         }
 
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from hedgerow.ledger import Exact, Public, Result
 from hedgerow.transport.frames import Float32s, Float64s, Int32s, Int64s, Message, UInt8s
 
-LEAF, OTHERS, YOURS = 0, 1, 2
-"""What becomes of a node, in `Winners`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scales(Message, name="vertical.masked_gradients.scales", version=1):
@@ -64,7 +61,7 @@ class Winners(Message, name="vertical.masked_gradients.winners", version=1):
     """Label holder to feature holder: what becomes of each node. Whose it is otherwise is not said."""
 
     discloses = Result("which nodes split, and which of them by the receiver's columns")
-    roles: UInt8s  # [nodes] LEAF, OTHERS or YOURS
+    roles: UInt8s  # [nodes] LEAF, OTHERS or YOURS, see joint_forest.py
 
 
 @dataclass(frozen=True, slots=True)

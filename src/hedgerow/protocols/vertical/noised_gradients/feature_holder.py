@@ -7,21 +7,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hedgerow.engine.dtypes import MAX_BINS, Ints
+from hedgerow.engine.dtypes import Ints
 from hedgerow.engine.losses import Loss
-from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.joint_forest import LEAF, OTHERS, YOURS, Asked, checked_roles, unpacked
 from hedgerow.protocols.vertical.joint_growth import theirs
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
-from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp, unpacked
+from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
 from hedgerow.protocols.vertical.noised_gradients.messages import (
-    LEAF,
-    OTHERS,
-    YOURS,
     BestGains,
     NoisyGradients,
     NoisyLevel,
@@ -32,7 +29,7 @@ from hedgerow.protocols.vertical.noised_gradients.messages import (
 )
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
 from hedgerow.protocols.vertical.noised_gradients.training import Columns, Trainer
-from hedgerow.protocols.vertical.parts import OwnerPart, Questions
+from hedgerow.protocols.vertical.parts import OwnerPart
 
 OnScores = Callable[[Ints], None]
 
@@ -68,9 +65,7 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -
     grower, rows, to = sink.trainer.grower, sink.trainer.rows, job.label_holder
     splits = grower.best()
     me.send(to, BestGains(np.where(splits.feature >= 0, splits.gain, -1.0)))
-    roles = me.recv(to, Winners).roles
-    if roles.shape != splits.feature.shape or (splits.feature[roles == YOURS] < 0).any():
-        raise ProtocolError(f"{to} gave roles to {roles.shape} nodes, of {splits.feature.shape} that could have some")
+    roles = checked_roles(to, me.recv(to, Winners).roles, splits)
     mine, splitting = roles == YOURS, roles != LEAF
     rows.sides[:] = 0
     if mine.any():
@@ -83,36 +78,6 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -
     theirs(splits, splitting, rows.spare_feature)
     splits.gain[:] = np.inf  # the label holder has compared gains already, with the others' too
     return grower.divide(splits)
-
-
-class Asked:
-    """The splits that this party won, in the order in which they were first used; equal ones have one handle."""
-
-    def __init__(self) -> None:
-        self._handles: dict[tuple[int, int, bool, bytes], int] = {}
-
-    def handles(self, splits: LevelSplits, nodes: Ints) -> np.ndarray:
-        """The handles of some nodes' splits."""
-        found = []
-        for node in nodes.tolist():
-            last_bin = int(splits.bin[node])
-            levels = np.packbits(splits.goes_left[node]).tobytes() if last_bin < 0 else bytes(MAX_BINS // 8)
-            question = (int(splits.feature[node]), last_bin, bool(splits.missing_left[node]), levels)
-            found.append(self._handles.setdefault(question, len(self._handles)))
-        return np.array(found, np.int32)
-
-    def questions(self) -> Questions:
-        """All of them, by handle."""
-        if not self._handles:
-            return Questions.none()
-        column, last_bin, missing_left, levels = zip(*self._handles, strict=True)
-        bits = np.frombuffer(b"".join(levels), np.uint8).reshape(len(levels), -1)
-        return Questions(
-            np.array(column, np.int32),
-            np.array(last_bin, np.int32),
-            np.array(missing_left, np.bool_),
-            np.unpackbits(bits, axis=1).astype(np.bool_),
-        )
 
 
 # --- where gradients come from ---------------------------------------------------------------------------------------

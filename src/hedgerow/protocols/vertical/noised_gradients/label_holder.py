@@ -7,20 +7,17 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.losses import Loss
+from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.events import Event, Repeated
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
-from hedgerow.protocols.vertical.joint_growth import choose_winners, theirs
+from hedgerow.protocols.vertical.joint_forest import JointForest
+from hedgerow.protocols.vertical.labels import finite_labels
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import (
-    LEAF,
-    OTHERS,
-    YOURS,
     BestGains,
     NoisyGradients,
     NoisyLevel,
@@ -31,7 +28,7 @@ from hedgerow.protocols.vertical.noised_gradients.messages import (
 )
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
 from hedgerow.protocols.vertical.noised_gradients.training import Columns, Trainer
-from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features
+from hedgerow.protocols.vertical.parts import LabelHolderPart
 
 
 def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:
@@ -46,25 +43,13 @@ def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> 
     else:
         source = _EveryTree(me, job, columns, loss, labels) if job.has_noise else _Exact(me, job, columns, loss, labels)
     forest = _Forest(me, job, source)
-    for done in range(job.boosting.n_iterations):
-        me.report(done, job.boosting.n_iterations)
-        forest.grow()
-    me.report(job.boosting.n_iterations, job.boosting.n_iterations)
+    forest.grow()
     meta = {
         "privacy": spent(job, source.events) if job.has_noise else None,
         "stamp": stamp(job),
         "rounds": {"setup": 1, "training": forest.rounds},
     }
-    handles = forest.n_handles
-    ensemble = Ensemble(
-        composite_features(columns.features, handles),
-        loss.name,
-        [source.base_score],
-        trees=forest.trees(len(columns.features)),
-        classes=data.classes,
-        meta=meta,
-    )
-    return LabelHolderPart(me.name, job.NAME, job.run_id, ensemble, handles)
+    return forest.part(job, data, columns.features, loss, source.base_score, meta)
 
 
 def stamp(job: NoisedGradientsJob) -> str | None:
@@ -76,25 +61,14 @@ def stamp(job: NoisedGradientsJob) -> str | None:
 
 def _labels(party: str, job: NoisedGradientsJob, data: PartyData) -> tuple[Floats, Loss]:
     """Labels within their range, and the loss."""
-    if data.labels is None:
-        raise InvalidInput(f"{party}: the label holder needs labels")
-    labels = np.ascontiguousarray(data.labels, np.float64)
-    if labels.shape != (data.table.n_rows,):
-        raise InvalidInput(f"{party}: {len(labels)} labels for {data.table.n_rows} rows")
-    if not np.isfinite(labels).all():
-        raise InvalidInput(f"{party}: label of row {int(np.argmin(np.isfinite(labels)))} is not a finite number")
-    classes = data.classes
-    if (classes is None) != (job.task == "regression"):
-        raise InvalidInput(f"{party}: the labels are not those of a {job.task}")
-    if classes is not None and len(classes) > 2:
-        raise InvalidInput(f"{party}: {job.NAME} is for two classes, but the labels have {len(classes)}")
+    labels = finite_labels(party, job, data)
     given = job.boosting.label_range
     observed = (float(labels.min()), float(labels.max()))
-    if classes is None and given is not None:
+    if data.classes is None and given is not None:
         if not job.has_noise and (observed[0] < given[0] or observed[1] > given[1]):
             raise InvalidInput(f"{party}: some labels lie outside the declared label_range {given}")
         labels = np.clip(labels, *given)
-    params = job.for_labels(None if classes is None else 2, observed)
+    params = job.for_labels(None if data.classes is None else 2, observed)
     return labels, params.loss_for(labels)
 
 
@@ -201,90 +175,22 @@ class _EveryLevel(_Source):
 # --- trees -----------------------------------------------------------------------------------------------------------
 
 
-class _Forest:
-    """Grows trees together with the feature holders, and remembers whose each split is."""
+class _Forest(JointForest):
+    """Trees by gradients that everybody has."""
+
+    WINNERS, WHICH_WAY, PARTITION = Winners, WhichWay, Partition
 
     def __init__(self, me: Party, job: NoisedGradientsJob, source: _Source) -> None:
-        self._me, self._job, self._source = me, job, source
-        self._place = job.parties.index(me.name)
-        self._trees: list[Tree] = []
-        self._foreign = ForeignSplits(job.parties, job.label_holder)
-        self.rounds = 0
+        trainer = source.trainer
+        super().__init__(me, job, trainer.rows, trainer.grower, tells_leaves=job.per != MESSAGE)
+        self._source = source
 
-    def grow(self) -> None:
-        """One tree."""
+    def _begin_tree(self) -> None:
         self._source.begin_tree()
-        self._foreign.begin_tree()
-        while self._grow_level():
-            pass
-        self._trees.append(self._source.trainer.grower.finish())
 
-    def _grow_level(self) -> bool:
-        me, job, grower, rows = self._me, self._job, self._source.trainer.grower, self._source.trainer.rows
+    def _own_best(self) -> LevelSplits:
         self._source.begin_level()
-        splits = grower.best()
-        own = np.where(splits.feature >= 0, splits.gain, -1.0)
-        gains = np.array([own if party == me.name else self._gains_of(party, len(own)) for party in job.parties])
-        winner = choose_winners(gains, grower.room, job.boosting.min_gain)
-        for place, party in enumerate(job.parties):
-            if party != me.name:
-                roles = np.where(winner < 0, LEAF, np.where(winner == place, YOURS, OTHERS)).astype(np.uint8)
-                me.send(party, Winners(roles))
-        splits.gain[:] = gains.max(axis=0)
-        splits.feature[winner != self._place] = -1
-        rows.sides[:] = 0
-        rows.write_sides(splits.feature, splits.goes_left)
-        self._ask_winners(winner)
-        theirs(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
-        self._tell_sides(winner)
-        self.rounds += 2
-        return grower.divide(splits)
+        return self._grower.best()
 
-    def _gains_of(self, party: str, n_nodes: int) -> Floats:
-        gains = self._me.recv(party, BestGains).gains
-        if gains.shape != (n_nodes,) or np.isnan(gains).any():
-            raise ProtocolError(f"{party} sent gains of shape {gains.shape} for {n_nodes} nodes, or no numbers")
-        return gains
-
-    def _ask_winners(self, winner: Ints) -> None:
-        """Which way the rows go in nodes that others won, and what they call those splits."""
-        rows = self._source.trainer.rows
-        handles = np.zeros(len(winner), np.int64)
-        for place, party in enumerate(self._job.parties):
-            nodes = np.flatnonzero(winner == place)
-            if party == self._me.name or not len(nodes):
-                continue
-            answer = self._me.recv(party, WhichWay)
-            if answer.handles.shape != (len(nodes),) or (answer.handles < 0).any():
-                raise ProtocolError(f"{party} won {len(nodes)} nodes, but sent {answer.handles.shape} handles")
-            handles[nodes] = answer.handles
-            np.bitwise_or(rows.sides, unpacked(party, answer.sides, rows.n_rows), out=rows.sides)
-        foreign = (winner >= 0) & (winner != self._place)
-        self._foreign.add_level(winner[foreign], handles[foreign])
-
-    def _tell_sides(self, winner: Ints) -> None:
-        """Everybody's bits to those who need them: not to the winner of all nodes, and at times not for leaves."""
-        splitting, grower = winner >= 0, self._source.trainer.grower
-        if self._job.per == MESSAGE and grower.is_last(int(splitting.sum())):
-            return
-        message: Partition | None = None
-        for place, party in enumerate(self._job.parties):
-            if party != self._me.name and (splitting & (winner != place)).any():
-                message = message or Partition(np.packbits(self._source.trainer.rows.sides))
-                self._me.send(party, message)
-
-    @property
-    def n_handles(self) -> dict[str, int]:
-        """Questions of each feature holder."""
-        return self._foreign.n_handles
-
-    def trees(self, n_own: int) -> list[Tree]:
-        """All trees over own columns and handles."""
-        return self._foreign.in_trees(self._trees, n_own)
-
-
-def unpacked(party: str, sides: np.ndarray, n_rows: int) -> np.ndarray:
-    """One byte per row from one bit per row."""
-    if sides.shape != (-(-n_rows // 8),):
-        raise ProtocolError(f"{party} sent sides of shape {sides.shape} for {n_rows} rows")
-    return np.unpackbits(sides, count=n_rows)
+    def _gains_of(self, party: str) -> Floats:
+        return self._me.recv(party, BestGains).gains

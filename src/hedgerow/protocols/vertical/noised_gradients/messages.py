@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from hedgerow.ledger import Exact, Randomised, Result
 from hedgerow.transport.frames import Float64s, Int32s, Message, UInt8s
 
-LEAF, OTHERS, YOURS = 0, 1, 2
-"""What becomes of a node, in `Winners`."""
-
 
 @dataclass(frozen=True, slots=True)
 class StartWithoutNoise(Message, name="vertical.noised_gradients.start_without_noise", version=1):
@@ -51,7 +48,7 @@ class Winners(Message, name="vertical.noised_gradients.winners", version=1):
     """Label holder to feature holder: what becomes of each node. Whose it is otherwise is not said."""
 
     discloses = Result("which nodes split, and which of them by the receiver's columns")
-    roles: UInt8s  # [nodes] LEAF, OTHERS or YOURS
+    roles: UInt8s  # [nodes] LEAF, OTHERS or YOURS, see joint_forest.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,84 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from hedgerow.engine.table import Column, Table
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
-from hedgerow.protocols.rehearsal import rehearse
+from hedgerow.protocols.protocol import PartyData, Statement
+from hedgerow.protocols.vertical.joint_protocol import JointProtocol
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder
 from hedgerow.protocols.vertical.noised_gradients.statement import statement
-from hedgerow.protocols.vertical.parts import Part, part_from_dict
+from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
 
 
-class NoisedGradients(Protocol):
+class NoisedGradients(JointProtocol):
     """XGBoost-LDP and FedXGBoost-LDP, with a guarantee that holds."""
 
     name = NoisedGradientsJob.NAME
-    partition = "columns"
+    JOB = NoisedGradientsJob
     options = frozenset({"epsilon", "delta", "score", "per", "noise_aware"})
-    shares = ("hedgerow.protocols.vertical.agreement",)
 
-    def job(self, request: Request) -> NoisedGradientsJob:
-        """The job, with everything checked that can be checked without data."""
-        options = {
-            name: value.item() if isinstance(value, np.generic) else value for name, value in request.options.items()
-        }
-        return NoisedGradientsJob(**NoisedGradientsJob.common_fields(request), **options)
+    def hold_labels(self, me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:
+        """The label holder's role."""
+        return label_holder(me, job, data)
 
-    def job_from_dict(self, data: Mapping[str, Any]) -> NoisedGradientsJob:
-        """A job that was written down with its `to_dict`."""
-        return NoisedGradientsJob.from_dict(data)
-
-    def parties(self, job: NoisedGradientsJob) -> tuple[str, ...]:
-        """The label holder, who listens, then the feature holders."""
-        return (job.label_holder, *job.feature_holders)
-
-    def play(self, me: Party, job: NoisedGradientsJob, data: PartyData | None) -> Part:
-        """One party's role."""
-        return label_holder(me, job, data) if me.name == job.label_holder else feature_holder(me, job, data)
-
-    def result_from_dict(self, data: Mapping[str, Any]) -> Part:
-        """A party's part of the model."""
-        return part_from_dict(data)
-
-    def rehearse(self, job: NoisedGradientsJob) -> None:
-        """The same job with two trees, on a few made-up rows of two parties."""
-        small = replace(
-            job, parties=("a", "b"), label_holder="a", boosting=replace(job.boosting, n_iterations=2, max_depth=3)
-        )
-        rehearse(self, small, {name: _made_up_rows(job, name == "a") for name in ("a", "b")})
+    def hold_features(self, me: Party, job: NoisedGradientsJob, data: PartyData | None) -> OwnerPart:
+        """A feature holder's role."""
+        return feature_holder(me, job, data)
 
     def statement(self, job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         """What holds, and what does not."""
         return statement(job, meta)
-
-
-def _made_up_rows(job: NoisedGradientsJob, has_labels: bool) -> PartyData:
-    n_rows = 400
-    rng = np.random.default_rng(7)
-    signal = rng.normal(size=n_rows)
-    few = rng.integers(0, 3, n_rows).astype(np.int32)
-    gaps = np.where(rng.random(n_rows) < 0.1, np.nan, signal)
-    columns = (
-        Column("wide", gaps + rng.normal(scale=0.1 + has_labels, size=n_rows)),
-        Column("narrow", rng.normal(size=n_rows).astype(np.float32)),
-        Column("level", few, ("a", "b", "c")),
-    )
-    table = Table(columns, n_rows, tuple(column.name for column in columns), has_names=True)
-    if not has_labels:
-        return PartyData(table)
-    places = (signal > 0).astype(np.float64)
-    if job.task == "classification":
-        return PartyData(table, places, (0, 1))
-    low, high = job.boosting.label_range or (0.0, 1.0)
-    return PartyData(table, low + (high - low) * places)
 
 
 PROTOCOL = NoisedGradients()
