@@ -13,7 +13,7 @@ SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical bench-shares experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
+.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
 	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-central      time per tree of central.dpboost beside LightGBM (minutes)"
 	@echo "make bench-vertical     time, rounds and bytes of the vertical protocols beside XGBoost (4 minutes)"
 	@echo "make bench-shares       time, rounds, bytes and memory of vertical.secret_shared (10 minutes)"
+	@echo "make bench-masked-xgboost   time and memory of masked gradients, private histograms beside shares (10 minutes)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
@@ -83,6 +84,9 @@ bench-vertical: $(READY)
 
 bench-shares: $(READY)
 	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/secret_shared.py $(ARGS)
+
+bench-masked-xgboost: $(READY)
+	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/masked_xgboost.py $(ARGS)
 
 # Plots and one peer are needed by nobody else, so they are installed only here.
 $(VENV)/.experiments: $(READY)

@@ -34,41 +34,39 @@ import argparse
 import dataclasses
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from shares import kernel_rates
 from side_by_side import (
+    GIB,
     LEARNING_RATE,
     THREADS,
     Contender,
     Fitted,
     MeasuredRow,
     Workload,
+    check_files,
     chosen_sections,
     fit_pooled,
-    machine,
     make_parser,
     measure_in_turn,
     measured_on,
-    merged,
+    peak_in_own_process,
     peak_memory,
+    print_peak,
+    run_sections,
     show_row,
     synthetic,
     table,
-    write_json,
-    write_markdown,
 )
 
 PROTOCOL = "vertical.secret_shared"
 POOLED_ENGINE, MEMORY, GRPC = "pooled engine", "memory", "grpc"
-GIB = 1 << 30
 ROUNDS_AT_MOST, TRAFFIC_AT_MOST = 26, 1.2
 
 
@@ -145,8 +143,10 @@ def columns(X: np.ndarray, n_parties: int) -> dict[str, np.ndarray]:
     return dict(zip(names, np.array_split(X, n_parties, axis=1), strict=True))
 
 
-def federated(n_parties: int, transport: str, trees: int | None = None) -> Contender:
-    """A contender with so many parties; `trees` instead of the workload's."""
+def federated(
+    n_parties: int, transport: str, trees: int | None = None, *, protocol: str = PROTOCOL, **options: Any
+) -> Contender:
+    """A contender with so many parties; `trees` instead of the workload's. Others on shares can stand in its place."""
 
     def fit(workload: Workload) -> Fitted:
         from hedgerow.federation import Federation
@@ -156,7 +156,7 @@ def federated(n_parties: int, transport: str, trees: int | None = None) -> Conte
         news: list[float] = []
         busy = time.process_time()
         run = federation.fit(
-            PROTOCOL,
+            protocol,
             n_estimators=trees or workload.trees,
             max_depth=workload.depth,
             max_bins=workload.bins + 1,
@@ -164,13 +164,14 @@ def federated(n_parties: int, transport: str, trees: int | None = None) -> Conte
             n_jobs=THREADS if transport == MEMORY else None,
             transport=transport,
             on_progress=lambda *_: news.append(time.perf_counter()),
+            **options,
         )
         totals = [meter["total"]["bytes_sent"] for meter in run.traffic.values()]
         about = {
             "set-up": run.seconds - (news[-1] - news[0]),
             "processor": time.process_time() - busy if transport == MEMORY else None,
             "rounds": run.rounds["training"],
-            "levels": run.meta["levels"],
+            "levels": run.meta.get("levels"),
             "bytes": sum(totals),
             "traffic": sent(run.traffic, run.job),
         }
@@ -234,9 +235,7 @@ def measure_memory(name: str, title: str, transports: tuple[str, ...], workload:
     """Peaks: all roles in one process that does nothing else, and the sum over processes."""
     case = CASES[name]
     say(name, "memory, all roles in one process")
-    command = [sys.executable, __file__, "--peak-of", name]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - this file
-    before, peak = (int(word) for word in answer.stdout.split()[-2:])
+    before, peak = peak_in_own_process(__file__, "--peak-of", name)
     values = {"all roles in one process": peak / GIB}
     extra: dict[str, Any] = {"before the training": before / GIB}
     if GRPC in transports:
@@ -249,22 +248,13 @@ def measure_memory(name: str, title: str, transports: tuple[str, ...], workload:
     return Row(name, title, values, bars, extra, "GiB at the peak")
 
 
-def print_peak(name: str) -> None:
-    """For a process of its own: bytes that were there before the training, and the peak while it went on."""
+def print_own_peak(name: str) -> None:
+    """For a process of its own."""
     case = CASES[name]
     workload = case.workload(name)
+    small = dataclasses.replace(workload.small(), depth=case.depth)
     fit = federated(case.n_parties, MEMORY, 2)
-    fit(dataclasses.replace(workload.small(), depth=case.depth))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
-    before = resident("VmRSS")
-    fit(workload)
-    print(before, resident("VmHWM"))
-
-
-def resident(which: str) -> int:
-    """Bytes of this process, by the kernel's own name for the count. Linux only."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(which))
-    return int(line.split()[1]) * 1024
+    print_peak(lambda: fit(small), lambda: fit(workload))
 
 
 def measure_traffic(_: int, *, quick: bool) -> list[Row]:
@@ -490,28 +480,15 @@ def main() -> None:
     parser.add_argument("--peak-of", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak_of:
-        print_peak(arguments.peak_of)
+        print_own_peak(arguments.peak_of)
         return
     arguments.sections = [*arguments.sections, *arguments.only]
     named = bool(arguments.sections)
     wanted = chosen_sections(parser, arguments, list(SECTIONS))
-    if arguments.quick and (arguments.json or arguments.markdown):
-        parser.error("--quick is for a look; its figures are not written to files")
-    if arguments.markdown and not arguments.json:
-        parser.error("--markdown is written from all results, so it needs --json too")
+    check_files(parser, arguments)
     if arguments.quick and not named:
         wanted = [name for name in wanted if name not in LARGE]
-    about = machine() | {"load before the run": round(os.getloadavg()[0], 1)}
-    rows: list[Row] = []
-    for name in wanted:
-        rows += SECTIONS[name](1 if arguments.quick else arguments.repetitions, quick=arguments.quick)
-        if arguments.json:  # after every section, so that nothing is lost if a later one fails
-            write_json(arguments.json, merged(arguments.json, rows, Row, SECTIONS), about)
-    if arguments.json:
-        rows = merged(arguments.json, [], Row, SECTIONS)
-    print("", *bars(rows), sep="\n")
-    if arguments.markdown:
-        write_markdown(arguments.markdown, markdown(rows, about))
+    run_sections(arguments, wanted, SECTIONS, Row, bars, markdown)
 
 
 if __name__ == "__main__":

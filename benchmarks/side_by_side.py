@@ -1,7 +1,7 @@
 """What the benchmarks of protocols share: contenders on pooled rows, measuring in turn, and writing what came out.
 
-Used by horizontal.py, vertical.py and secret_shared.py, which bring their federations, sections and tables. Nothing is
-run from here.
+Used by horizontal.py, vertical.py, secret_shared.py and masked_xgboost.py, which bring their federations, sections and
+tables. Nothing is run from here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 
 LEARNING_RATE, THREADS = 0.3, 2
+GIB = 1 << 30
 ROUND_TRIP, BANDWIDTH = 0.1, 20e6
 XGBOOST, LINK_ALONE = "xgboost", "link alone"
 HOW_TO_READ = "## How to read this"
@@ -248,6 +251,29 @@ def peak_memory() -> Iterator[dict[str, int]]:
         watcher.join()
 
 
+def peak_in_own_process(script: str, *arguments: str) -> tuple[int, int]:
+    """Bytes before the training and at its peak, as `print_peak` says them in a process that does nothing else."""
+    command = [sys.executable, script, *arguments]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - one of our benchmarks
+    before, peak = (int(word) for word in answer.stdout.split()[-2:])
+    return before, peak
+
+
+def print_peak(warm_up: Callable[[], object], work: Callable[[], object]) -> None:
+    """For a process of its own: bytes that were there after `warm_up`, and the peak during `work`. Linux only."""
+    warm_up()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
+    before = _resident("VmRSS")
+    work()
+    print(before, _resident("VmHWM"))
+
+
+def _resident(which: str) -> int:
+    """Bytes of this process, by the kernel's own name for the count."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(which))
+    return int(line.split()[1]) * 1024
+
+
 def _read(path: Path) -> str:
     """A file of /proc; nothing if its process is gone."""
     try:
@@ -385,3 +411,33 @@ def chosen_sections(
     if unknown:
         parser.error(f"no section is called {', '.join(unknown)}; there are {', '.join(sections)}")
     return [name for name in sections if name in (arguments.sections or sections)]
+
+
+def check_files(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Refuse to write what is not worth it."""
+    if arguments.quick and (arguments.json or arguments.markdown):
+        parser.error("--quick is for a look; its figures are not written to files")
+    if arguments.markdown and not arguments.json:
+        parser.error("--markdown is written from all results, so it needs --json too")
+
+
+def run_sections(
+    arguments: argparse.Namespace,
+    wanted: Iterable[str],
+    sections: Mapping[str, Callable[..., list[AnyRow]]],
+    kind: type[AnyRow],
+    bars: Callable[[list[AnyRow]], list[str]],
+    markdown: Callable[[list[AnyRow], dict[str, Any]], str],
+) -> None:
+    """Measure, print the table of `bars`, and write the files that were asked for."""
+    about = machine() | {"load before the run": round(os.getloadavg()[0], 1)}
+    rows: list[AnyRow] = []
+    for name in wanted:
+        rows += sections[name](1 if arguments.quick else arguments.repetitions, quick=arguments.quick)
+        if arguments.json:  # after every section, so that nothing is lost if a later one fails
+            write_json(arguments.json, merged(arguments.json, rows, kind, sections), about)
+    if arguments.json:
+        rows = merged(arguments.json, [], kind, sections)
+    print("", *bars(rows), sep="\n")
+    if arguments.markdown:
+        write_markdown(arguments.markdown, markdown(rows, about))
