@@ -19,11 +19,14 @@ LDP, FED_LDP, FEDERBOOST = "XGBoost-LDP", "FedXGBoost-LDP", "FederBoost"
 VECTOR, RECORD = "Masked, vector", "Masked, record"
 NOISED, SHALLOW, CENTRAL = "noised_gradients", "noised_gradients, depth 3", "central.gaussian"
 WINNER, HISTOGRAM = "private_histograms, winner", "private_histograms, histogram"
+SMOOTH = "private_histograms, smooth_then_trees"
+MANY_TREES, BUCKETS = "noised_gradients, 100 trees", "bucket_rr"
 SHARED, XGBOOST = "secret_shared", "XGBoost"
 LABELS, SETS = "attack on labels", "attack on active sets"
 
 TREES, DEPTH, ROWS = 20, 6, 20_000
 """The paper has 60 trees and all rows."""
+ALL_ROWS = 10**9
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The datasets: rows to train and to test, half of the columns for each party, and public bounds.
 
 Levels are numbered in the order of the public schema and taken for numbers by every method alike. Missing values stay
-missing. Bounds, which two of the methods need, are the 1st and the 99th percentile of the whole file in two digits, and
-count as public: in real use they must come from somebody who knows the field and not the file.
+missing. Bounds, which some of the methods need, are those of the whole file and count as public: in real use they must
+come from somebody who knows the field and not the file.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from experiments.central_dp import datasets as central
 from experiments.federboost import datasets as federboost
-from hedgerow.schema import Schema
+from hedgerow.schema import NumericColumn, Schema
 
 DATASETS = ("give_me_some_credit", "adult", "higgs_11k", "bank_marketing", "default_credit_card", "nomao")
 """In the order of the paper: Credit 1, Adult, Higgs, Bank, Credit 2, Nomao."""
@@ -74,11 +75,15 @@ def split(name: str, index: int, n_rows: int, most_foreign: int | None = None) -
 
 @lru_cache(maxsize=2)
 def public_schema(name: str) -> Schema:
-    """Bounds of all columns."""
-    data = federboost.load(name)
+    """Bounds of all columns, as the experiments of central privacy have them; levels are whole numbers."""
     bounds: dict[str, Any] = {}
-    for column, values in zip(data.columns, data.X.T, strict=True):
-        low, high = (float(f"{end:.2g}") for end in np.nanquantile(values, (0.01, 0.99)))
-        bounds[column] = (low, high if high > low else low + 1.0)
-    gaps = [column for column, values in zip(data.columns, data.X.T, strict=True) if np.isnan(values).any()]
-    return Schema.from_public(bounds=bounds, may_be_missing=gaps, classes=(0, 1))
+    whole, gaps = [], []
+    for column in central.load(name).schema.columns:
+        if isinstance(column, NumericColumn):
+            bounds[column.name] = (column.low, column.high)
+            whole += [column.name] if column.integer else []
+        else:
+            bounds[column.name] = (0, max(len(column.levels) - 1, 1))
+            whole.append(column.name)
+        gaps += [column.name] if column.may_be_missing else []
+    return Schema.from_public(bounds=bounds, integers=whole, may_be_missing=gaps, classes=(0, 1))

@@ -1,8 +1,8 @@
 """The methods: each does what a cell says and returns what was measured.
 
-All have the same bins and the same learning rate. The published ones and the pooled engine grow trees of the same size;
-`private_histograms` grows shallow ones, because its budget is divided among all levels, and `central.gaussian` follows
-its own rule.
+The published ones and the pooled engine have the same bins and learning rate and grow trees of the same size. Where
+epsilon is that of all that is released, each method has the trees that it is best with as far as we know: those of its
+defaults, and for `noised_gradients` also few and shallow ones. `central.gaussian` follows its own rule.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from numpy.typing import NDArray
 
 from experiments.masked_xgboost.cells import (
     ALONE,
+    BUCKETS,
     CENTRAL,
     FED_LDP,
     FEDERBOOST,
     HISTOGRAM,
     LABELS,
     LDP,
+    MANY_TREES,
     NOISED,
     POOLED,
     RECORD,
     SETS,
     SHALLOW,
     SHARED,
+    SMOOTH,
     VECTOR,
     WINNER,
     XGBOOST,
@@ -52,9 +55,12 @@ DELTA_AP = 1e-3
 """Of one message, as in the paper."""
 DELTA = 1e-5
 """Of all that is released."""
-OWN_DEPTH = 3
-"""Of private_histograms, wherever accuracy is measured, and of one variant of noised_gradients."""
+SHALLOW_DEPTH = 3
 HISTOGRAMS = "vertical.private_histograms"
+MANY = {"n_estimators": 100, "learning_rate": 0.1}
+"""Trees of the estimators' defaults."""
+FEWEST_ROWS = 5_000
+"""Below so many, in quick runs, all methods have the trees that the cell says."""
 
 
 def histograms_are_there() -> bool:
@@ -153,11 +159,19 @@ def _masked(reading: str) -> Callable[[Cell], dict[str, Any]]:
     }  # fmt: skip
 
 
-def _histograms(reveal: str) -> Callable[[Cell], dict[str, Any]]:
+def _histograms(**how: str) -> Callable[[Cell], dict[str, Any]]:
+    """With its own defaults for trees, but where time is measured."""
+    own = {"n_estimators": None, "max_depth": None, "learning_rate": None, "max_bins": None}
     return lambda cell: {
-        "epsilon": cell.epsilon, "delta": DELTA, "reveal": reveal, "schema": public_schema(cell.dataset),
-        "max_depth": cell.depth if cell.timed else min(cell.depth, OWN_DEPTH),
+        "epsilon": cell.epsilon, "delta": DELTA, "schema": public_schema(cell.dataset),
+        **how, **({} if cell.timed or cell.rows < FEWEST_ROWS else own),
     }  # fmt: skip
+
+
+def _buckets(cell: Cell) -> dict[str, Any]:
+    """Every value of the feature holder's columns is randomised: they have an equal share of epsilon each."""
+    n_columns = len(split(cell.dataset, cell.index, cell.rows).columns[FEATURE_HOLDER])
+    return {"epsilon": (cell.epsilon or math.inf) / n_columns, "edges": "quantile", **MANY, "max_bins": None}
 
 
 PROTOCOLS: dict[str, tuple[str, Callable[[Cell], dict[str, Any]]]] = {
@@ -172,10 +186,13 @@ PROTOCOLS: dict[str, tuple[str, Callable[[Cell], dict[str, Any]]]] = {
     NOISED: ("vertical.noised_gradients", lambda cell: {"epsilon": cell.epsilon, "delta": DELTA}),
     SHALLOW: (
         "vertical.noised_gradients",
-        lambda cell: {"epsilon": cell.epsilon, "delta": DELTA, "max_depth": min(cell.depth, OWN_DEPTH)},
+        lambda cell: {"epsilon": cell.epsilon, "delta": DELTA, "max_depth": min(cell.depth, SHALLOW_DEPTH)},
     ),
-    WINNER: (HISTOGRAMS, _histograms("winner")),
-    HISTOGRAM: (HISTOGRAMS, _histograms("histogram")),
+    MANY_TREES: ("vertical.noised_gradients", lambda cell: {"epsilon": cell.epsilon, "delta": DELTA, **MANY}),
+    BUCKETS: ("vertical.bucket_rr", _buckets),
+    WINNER: (HISTOGRAMS, _histograms(reveal="winner")),
+    HISTOGRAM: (HISTOGRAMS, _histograms(reveal="histogram")),
+    SMOOTH: (HISTOGRAMS, _histograms(policy="smooth_then_trees")),
     SHARED: ("vertical.secret_shared", lambda _: {}),
 }
 """Protocols and their parameters, beside those of the trees; one that is None takes a parameter away."""

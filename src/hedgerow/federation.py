@@ -26,7 +26,7 @@ from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.labels import encode_classes, read_classes, read_targets
-from hedgerow.parameters import UnknownParameter, check_values, seed_from
+from hedgerow.parameters import ALIASES, UnknownParameter, check_values, seed_from
 from hedgerow.party import DEADLINE
 from hedgerow.protocols import protocol as protocols
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
@@ -230,8 +230,10 @@ class Federation:
     def _estimator(self, params: dict[str, Any], protocol: Protocol) -> BoostedTreesClassifier | BoostedTreesRegressor:
         """An estimator with these parameters: it knows their names, aliases and ranges, and will hold the model."""
         kind = BoostedTreesClassifier if self.task == "classification" else BoostedTreesRegressor
+        given = {ALIASES.get(name, name) for name in params}
+        own = {name: value for name, value in protocol.defaults.items() if name not in given}
         try:
-            estimator = kind(**params)
+            estimator = kind(**own, **params)
         except UnknownParameter as problem:
             raise UnknownParameter(f"{problem}; {protocol.name} adds {', '.join(sorted(protocol.options))}") from None
         check_values(estimator.get_params(deep=False))

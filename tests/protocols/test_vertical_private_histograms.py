@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from hedgerow import Federation
-from hedgerow.crypto import limbs, widths
+from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.tournament import secret_handles
+from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.table import Column
 from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.ledger import reconcile
@@ -26,16 +27,17 @@ from hedgerow.protocols.vertical.on_shares import full_tree, masked_columns
 from hedgerow.protocols.vertical.on_shares.sizes import Sizes
 from hedgerow.protocols.vertical.private_histograms import columns as columns_module
 from hedgerow.protocols.vertical.private_histograms import holder, messages
-from hedgerow.protocols.vertical.private_histograms.choosing import FollowUp
-from hedgerow.protocols.vertical.private_histograms.columns import public_columns, public_edges
+from hedgerow.protocols.vertical.private_histograms import plan as plan_module
+from hedgerow.protocols.vertical.private_histograms.choosing import Columns, FollowUp
+from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.plan import LARGEST_SCORE, SCORE_BITS, Plan
+from hedgerow.protocols.vertical.private_histograms.plan import AT_ONCE, LARGEST_SCORE, SCORE_BITS, Plan
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
-from hedgerow.protocols.vertical.private_histograms.spending import Spending
+from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise, Spending
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart
-from hedgerow.schema import CategoricalColumn, NumericColumn, Schema
+from hedgerow.schema import CategoricalColumn, Schema
 from hedgerow.testing.naive_private_histograms import Binned, LeafRule, NaiveTrees, Split, watched
 from hedgerow.testing.transcripts import Vanishing
 from hedgerow.testing.transcripts import play as play_recorded
@@ -43,6 +45,7 @@ from hedgerow.testing.vertical import make_data, table_of
 from hedgerow.testing.vertical import make_job as job_for
 from hedgerow.testing.vertical import play as played
 from hedgerow.transport.frames import peek
+from hedgerow.transport.transcripts import Recording
 
 INF = math.inf
 UNIT = 2.0**-SCORE_BITS
@@ -81,10 +84,13 @@ def splits_of(parts, job, tree):
     """The splits of a tree, level by level, from what each party knows of it; just one knows each."""
     trees = [parts[name].trees[tree] for name in job.holders]
     found = []
-    for node in range((1 << job.depth) - 1):
-        (place,) = [place for place, each in enumerate(trees) if each.column[node] >= 0]
-        own = trees[place]
-        found.append(Split(place, int(own.column[node]), int(own.bin[node]), bool(own.missing_left[node])))
+    for level in range(job.depth):
+        nodes = slice((1 << level) - 1, (2 << level) - 1)
+        (place,) = [place for place, each in enumerate(trees) if (each.column[nodes] >= 0).any()]
+        (split,) = set(
+            zip(*(getattr(trees[place], of)[nodes] for of in ("column", "bin", "missing_left")), strict=True)
+        )
+        found.append(Split(place, int(split[0]), int(split[1]), bool(split[2])))
     assert all(each.is_leaf[(1 << job.depth) - 1 :].all() for each in trees)
     return found
 
@@ -94,25 +100,22 @@ def values_of(parts, job, tree):
     return np.sum([parts[name].leaves[tree] for name in job.holders], axis=0, dtype=np.uint64).view(np.int64)
 
 
-def twin_of(job, data):
-    """The slow twin."""
+def bins_of(parts, job, data):
+    """Everybody's columns in the bins that the model has."""
     binned = []
     for name in job.holders:
-        own = public_columns(name, job, data[name])
-        binned.append(Binned(own.codes, own.n_bins, own.gaps))
-    return NaiveTrees(binned, int(job.boosting.l2), job.depth)
+        features = parts[name].features
+        codes = BinMapper(features).transform(data[name].table, 1)
+        gaps = [job.described(name, feature.name).may_be_missing for feature in features]
+        binned.append(Binned(codes, [feature.n_value_bins for feature in features], gaps))
+    return binned
 
 
-def noises_of(seen, plan, tree):
-    """The noise of each level of a tree, [nodes, splits]."""
-    if not seen.choice_noise:
-        return None
-    per_level = [plan.n_blocks(level) for level in range(plan.depth)]
-    start, found = tree * sum(per_level), []
-    for n_blocks in per_level:
-        found.append(np.concatenate(seen.choice_noise[start : start + n_blocks]))
-        start += n_blocks
-    return found
+def plan_of(job, data, binned):
+    """The plan that follows from these bins."""
+    n_rows = data[job.label_holder].table.n_rows
+    sizes = Sizes(n_rows, tuple(tuple(own.n_bins) for own in binned), tuple(tuple(own.gaps) for own in binned))
+    return Plan.of(job, sizes)
 
 
 def run(job, data, **how):
@@ -120,13 +123,12 @@ def run(job, data, **how):
     with watched(len(data)) as seen:
         parts, parties = played(PROTOCOL, job, data, **how)
     n_rows, labels, depth = data[job.label_holder].table.n_rows, data[job.label_holder].labels, job.depth
-    own = [public_columns(name, job, data[name]) for name in job.holders]
-    sizes = Sizes(n_rows, tuple(tuple(each.n_bins) for each in own), tuple(tuple(each.gaps) for each in own))
-    plan, twin = Plan.of(job, sizes), twin_of(job, data)
+    binned = bins_of(parts, job, data)
+    plan, twin = plan_of(job, data, binned), NaiveTrees(binned, depth)
     spending, unit = plan.spending, 2.0**-plan.gradient_bits
     assert_released(seen, spending)
-    released = iter(seen.released)
-    _, positives = next(released)
+    released = iter(zip(seen.released, seen.sums, strict=True))
+    (_, positives), _ = next(released)
     if not spending.is_noisy:
         assert positives[0] == labels.sum()
     least = max(0.5 / n_rows, 1e-4)
@@ -143,28 +145,31 @@ def run(job, data, **how):
         SCORE_BITS,
     )
     scores = np.full(n_rows, first)
+    draws = None
     for tree in range(plan.n_trees):
         gradients = seen.gradients[tree]
         exact = 1.0 / (1.0 + np.exp(-scores * UNIT)) - labels
         assert np.abs(gradients * unit - exact).max() <= plan.sigmoid.error
         assert np.abs(gradients).max() <= plan.largest_gradient
-        is_choice = job.reveal == "winner"
-        grown = twin.grow(gradients, noises_of(seen, plan, tree) if is_choice else None)
         found = splits_of(parts, job, tree)
-        if is_choice or not spending.is_noisy:
-            assert found == grown.splits
+        if job.reveal == "winner":
+            noises = seen.choice_noise[tree * depth : (tree + 1) * depth]
+            assert found == twin.grow(gradients, noises).splits
         level_rows = [np.ones(n_rows, np.bool_)]
-        for level in range(depth):
+        for level, split in enumerate(found):
             assert_level(seen, tree * depth + level, twin, gradients, level_rows)
-            if not is_choice:
-                name, noisy = next(released)
-                assert (name, noisy.shape) == ("noisy histogram", (1 << level, 2, plan.n_released_bins))
-            here = found[(1 << level) - 1 : (2 << level) - 1]
-            lefts = [twin.goes_left(split) for split in here]
-            level_rows = [
-                side for rows, left in zip(level_rows, lefts, strict=True) for side in (rows & left, rows & ~left)
-            ]
-        name, noisy = next(released)
+            if job.reveal == "histogram":
+                if tree == level == 0:
+                    every = range(sum(len(own.n_bins) for own in binned))
+                    noisy = assert_histogram(next(released), twin, gradients, level_rows, every)
+                    draws = Columns(FollowUp(plan, 0.1).importance(noisy[0]), job.boosting.seed)
+                if level == 0:
+                    drawn = draws.draw(depth)
+                noisy = assert_histogram(next(released), twin, gradients, level_rows, drawn[level])
+                sigma = spending.histogram_sigma
+                assert split == best_of(twin, noisy, drawn[level].tolist(), sigma)
+            level_rows = twin.divided(level_rows, split)
+        (name, noisy), _ = next(released)
         assert name == "noisy leaf"
         values = [rule.value(int(gradient), int(count)) for gradient, count in noisy]
         assert values_of(parts, job, tree).tolist() == values
@@ -176,16 +181,55 @@ def run(job, data, **how):
 
 def assert_released(seen, spending):
     """Sums plus just the noise that the dealer drew, with the planned scales."""
+    scales = []
     for (name, sums), (again, noisy), (sigma, noise) in zip(seen.sums, seen.released, seen.gaussian, strict=True):
         assert name == again
-        assert np.array_equal(sums + noise, noisy)
-        planned = {
-            "noisy start": spending.start_sigma,
-            "noisy histogram": spending.histogram_sigma,
-            "noisy leaf": spending.leaf_sigma,
-        }
-        assert sigma == planned[name]
+        assert np.array_equal(sums + noise[..., : sums.shape[-1]], noisy)
+        scales.append((name, sigma))
         assert noise.any() == spending.is_noisy or noise.size < 10
+    planned = {
+        "noisy start": {spending.start_sigma},
+        "noisy histogram": {spending.survey_sigma, spending.histogram_sigma},
+        "noisy leaf": {spending.leaf_sigma},
+    }
+    assert all(sigma in planned[name] for name, sigma in scales)
+    surveys = [sigma for name, sigma in scales if name == "noisy histogram"][:1]
+    assert surveys in ([], [spending.survey_sigma])
+
+
+def assert_histogram(released, twin, gradients, level_rows, columns):
+    """The sums of these columns' bins at all nodes; what was made of them by noise, [nodes, bins]."""
+    (name, noisy), (_, sums) = released
+    assert name == "noisy histogram"
+    exact = [
+        np.concatenate([twin.column_sums(gradients, rows, int(column)) for column in columns]) for rows in level_rows
+    ]
+    assert np.array_equal(np.atleast_2d(sums), exact)
+    return np.atleast_2d(noisy)
+
+
+def best_of(twin, noisy, columns, sigma):
+    """The split that noisy histograms speak for, the slow way."""
+    found, start = {}, 0
+    of_column = {}
+    for split in twin.splits():
+        number = sum(len(party.n_bins) for party in twin.parties[: split.place]) + split.column
+        of_column.setdefault(number, []).append(split)
+    for column in columns:
+        party, own = twin.parties[of_column[column][0].place], of_column[column][0].column
+        n_codes = party.n_bins[own] + party.gaps[own]
+        for split in of_column[column]:
+            left = np.arange(n_codes) <= split.bin
+            left[-1] |= split.missing_left
+            found[split] = sum(
+                max(abs(int(sums[start : start + n_codes][side].sum())) - sigma * math.sqrt(side.sum()), 0.0)
+                for sums in noisy
+                for side in (left, ~left)
+            )
+        start += n_codes
+    largest = max(found.values())
+    near = [split for split, utility in found.items() if utility >= largest - 1e-6 * (1 + abs(largest))]
+    return near[0]
 
 
 def assert_level(seen, number, twin, gradients, level_rows):
@@ -193,7 +237,7 @@ def assert_level(seen, number, twin, gradients, level_rows):
     vectors, sums = seen.rows[number], seen.histograms[number]
     for node, rows in enumerate(level_rows):
         assert np.array_equal(vectors[node], [gradients * rows, rows])
-        assert np.array_equal(sums[node], twin.histogram(gradients, rows)[:, :-1])
+        assert np.array_equal(sums[node], twin.histogram(gradients, rows))
 
 
 # --- the law ---------------------------------------------------------------------------------------------------------
@@ -215,13 +259,14 @@ def test_deep_trees_small_messages_and_one_column(reveal, monkeypatch):
     """Levels of more nodes than a block, rows in several messages, leaves without rows, a party with one column."""
     for module in (full_tree, masked_columns):
         monkeypatch.setattr(module, "MESSAGE_BYTES", 999)
+    monkeypatch.setattr(plan_module, "AT_ONCE", 500)
     data = make_data(2, 45, 4, missing=0.2)
     data["ben"] = PartyData(table_of(data["ben"].table.columns[:1]))
     job = make_job(data, reveal=reveal, epsilon=8.0, max_depth=5, n_iterations=1, max_bins=5)
     _, _, seen, plan = run(job, data)
     if reveal == "winner":
         assert plan.n_blocks(4) == 2
-        assert len(seen.choice_noise) == 6
+        assert len(seen.choice_noise) == 5
 
 
 @pytest.mark.parametrize("labels", [0.0, 1.0])
@@ -239,8 +284,8 @@ def test_labels_of_one_kind(labels):
 
 
 def test_the_same_model_without_noise():
-    """Trees of both kinds of release are the same where the same gradients come out; the scores are close anyway."""
-    data = make_data(3, 150, 6, missing=0.1)
+    """Where histograms of all columns are released, trees are those of the winners; gradients are the same, too."""
+    data = make_data(2, 150, 2, missing=0.1)
     one, other = (played(PROTOCOL, make_job(data, reveal=reveal), data)[0] for reveal in ("winner", "histogram"))
     job = make_job(data)
     assert splits_of(one, job, 0) == splits_of(other, job, 0)
@@ -270,19 +315,23 @@ def test_ledger_accountant_and_statement_agree(reveal):
     job = make_job(data, reveal=reveal, epsilon=2.0)
     parts, parties, _, plan = run(job, data)
     tree = [plan.spending.level_event(level) for level in range(3)] + [plan.spending.leaf_event()]
-    planned = [plan.spending.start_event(), *tree, *tree]
+    first = tree if reveal == "winner" else [plan.spending.survey_event(), *tree]
+    planned = [plan.spending.start_event(), *first, *tree]
+    edges = EdgeNoise(job, 2).event()  # two columns each, of many cells
     for party in ("anna", "ben", "carla"):
         for peer in {"anna", "ben", "carla"} - {party}:
             for direction in ("disclosed", "learned"):
                 lines = parties[party].ledger.lines(direction, peer)
                 if direction == "disclosed":
                     noted = [events.from_dict(line.event) for line in lines if line.event is not None]
-                    assert noted == planned
+                    assert noted == [edges, *planned]
                 noisy = [line for line in lines if line.protection.startswith("with noise inside")]
                 assert len(noisy) == len(planned)
+                own = [line for line in lines if line.protection.startswith("randomised by its owner")]
+                assert len(own) == 1
         privacy = parts[party].meta["privacy"]
         accountant = plan.spending.accountant()
-        accountant.compose_all(planned)
+        accountant.compose_all([edges] * 3 + planned)
         assert privacy["epsilon"] == pytest.approx(accountant.epsilon(DELTA))
         assert privacy["epsilon"] <= 2.0
     words = PROTOCOL.statement(job, parts["anna"].meta)
@@ -347,33 +396,42 @@ def test_winners_are_drawn_by_the_exponential_mechanism():
     dealing._me = type("Somebody", (), {"rng": np.random.default_rng(5)})
     n, beta = 20_000, float(choice.beta)
     utilities = np.array([0.0, 0.4, 1.0, 2.0]) * beta
-    units = np.round(utilities * 4.0**plan.gradient_bits).astype(np.int64)
+    units = np.round(utilities * 2.0**plan.gradient_bits).astype(np.int64)
     winners = np.argmax(dealing.choice_noise((n, 4)) + units, axis=1)
     expected = np.exp(utilities / beta)
     expected *= n / expected.sum()
     assert ((np.bincount(winners, minlength=4) - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-5, 3)
     assert dealing.choice_noise((50, 40)).min() >= 0
     assert dealing.choice_noise((50, 40)).max() <= plan.most_noise
-    assert choice.epsilon(2 * plan.spending.largest_gradient**2) <= 4 * float(plan.spending.largest_gradient**2) / (
-        0.99 * beta
-    )
+    largest = plan.spending.largest_gradient
+    assert choice.epsilon(largest) <= 2 * float(largest) / (0.99 * beta)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_row_moves_all_utilities_within_an_interval(data):
-    """The change of G^2 / n by a row more is from -3 g*^2 to g*^2, and by another label within -+ 2 g*."""
+    """The sum of |G_L| + |G_R| over nodes moves by a row more, or by another label, by no more than g*, either way."""
     largest = data.draw(st.fractions(1, 2, max_denominator=50))
-    rows = data.draw(st.integers(0, 30))
-    lam = data.draw(st.integers(1, 3))
+    n_rows, n_splits = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 4))
     unit = st.fractions(-1, 1, max_denominator=20)
-    total, own = data.draw(unit) * rows * largest, data.draw(unit) * largest
-    n = rows + lam
-    moved = (total + own) ** 2 / Fraction(n + 1) - total**2 / Fraction(n)
-    assert -3 * largest**2 <= moved <= largest**2
-    label = data.draw(st.sampled_from([-1, 1]))
-    if rows and abs(total + label) <= rows * largest:
-        assert abs((total + label) ** 2 - total**2) / Fraction(n) <= 2 * largest
+    gradients = [data.draw(unit) * largest for _ in range(n_rows)]
+    nodes = [data.draw(st.integers(0, 2)) for _ in range(n_rows)]
+    sides = [[data.draw(st.integers(0, 1)) for _ in range(n_rows)] for _ in range(n_splits)]
+
+    def utilities(of):
+        found = []
+        for side in sides:
+            sums = {}
+            for gradient, node, where in zip(of, nodes, side, strict=True):
+                sums[node, where] = sums.get((node, where), 0) + gradient
+            found.append(sum(abs(total) for total in sums.values()))
+        return found
+
+    before = utilities(gradients)
+    without = utilities([Fraction(0), *gradients[1:]])
+    other = utilities([gradients[0] - 1 if gradients[0] > 0 else gradients[0] + 1, *gradients[1:]])
+    assert max(abs(a - b) for a, b in zip(before, without, strict=True)) <= largest
+    assert max(abs(a - b) for a, b in zip(before, other, strict=True)) <= 1 <= largest
 
 
 def test_sensitivities_are_those_of_the_largest_gradient():
@@ -381,14 +439,83 @@ def test_sensitivities_are_those_of_the_largest_gradient():
     plan = plan_for(500, (4, 4, 5), epsilon=1.0, reveal="histogram")
     spending, bits = plan.spending, plan.gradient_bits
     assert spending.largest_gradient >= 1 + Fraction(plan.sigmoid.error)
-    row = math.hypot(float(spending.largest_gradient), 0.5) * 2**bits
-    assert spending.leaf_event().sensitivity >= row
-    assert spending.histogram_event(1).sensitivity >= row * math.sqrt(7)
-    assert spending.histogram_event(1).coordinates == 4 * plan.n_released_bins == 4 * (2 * (3 + 3 + 4) + 1)
+    gradient = float(spending.largest_gradient) * 2**bits
+    row = math.hypot(gradient, 0.5 * 2**bits)
+    assert row <= spending.leaf_event().sensitivity < 1.001 * row
     assert spending.leaf_event().coordinates == 16
-    assert spending.histogram_event(1).sensitivity < 1.001 * row * math.sqrt(7)
+    wide = gradient * math.sqrt(COLUMNS_PER_LEVEL)
+    assert wide <= spending.histogram_event(1).sensitivity < 1.001 * wide
+    assert spending.histogram_event(1).coordinates == 2 * (5 + 5)
+    everything = gradient * math.sqrt(6)
+    assert everything <= spending.survey_event().sensitivity < 1.001 * everything
+    assert spending.survey_event().coordinates == 26
     choice = plan_for(500, (4, 4, 5), epsilon=1.0).spending.choice_event()
-    assert choice.sensitivity >= 2 * float(spending.largest_gradient**2)
+    assert choice.sensitivity >= float(spending.largest_gradient)
+
+
+# --- edges -----------------------------------------------------------------------------------------------------------
+
+
+def cells_for(values, **about):
+    """The cells of one column of a party."""
+    column = Column("x", np.asarray(values, float))
+    data = {"anna": PartyData(table_of([column]), np.zeros(len(values)), (0, 1)), "ben": PartyData(table_of([column]))}
+    schema = Schema.from_public(**{"bounds": {"x": (0.0, 100.0)}, "classes": [0, 1], **about})
+    return public_cells("anna", make_job(data, schema=schema), data["anna"])
+
+
+@pytest.mark.parametrize("max_bins", [2, 5, 16, 64, 255])
+def test_bins_follow_from_counts(max_bins):
+    """Of about equally many rows, never more than asked for; all rows of a cell are in the same bin."""
+    rng = np.random.default_rng(3)
+    cells = cells_for(np.clip(rng.exponential(8.0, 4000), 0, 100))
+    own = binned_columns("anna", cells, noisy_counts(cells, 0.0, None), 0.0, max_bins)
+    assert 2 <= own.n_bins[0] <= max_bins
+    rows = np.bincount(own.codes[0], minlength=own.n_bins[0])
+    assert rows.max() < 2.5 * 4000 / own.n_bins[0] + np.bincount(cells.codes[0]).max()
+    assert len({(a, b) for a, b in zip(cells.codes[0], own.codes[0], strict=True)}) == len(set(cells.codes[0]))
+    again = BinMapper(own.features).transform(table_of([Column("x", np.array([0.0, 99.9, 1e9]))]), 1)
+    assert again[0].tolist() == [0, own.n_bins[0] - 1, own.n_bins[0] - 1]
+
+
+def test_counts_have_noise_and_may_drown_in_it():
+    """Noise of the planned scale on every cell; where nothing is left of the counts, cells are put together evenly."""
+    cells = cells_for(np.random.default_rng(3).uniform(0, 100, 4000))
+    random = SecureRandom.from_seed(b"e" * 32)
+    exact, noisy = noisy_counts(cells, 0.0, random)[0], noisy_counts(cells, 50.0, random)[0]
+    assert exact.sum() == 4000
+    assert 1e-4 < chi2.cdf(((noisy - exact) ** 2 / 50.0**2).sum(), len(exact)) < 1 - 1e-4
+    drowned = binned_columns("anna", cells, {0: np.zeros_like(exact)}, 1e6, 64)
+    assert drowned.n_bins == [8]
+    assert binned_columns("anna", cells, {0: noisy}, 50.0, 64).n_bins[0] > 2
+
+
+def test_columns_of_few_values_are_not_counted():
+    """They have a bin for each value, and cost nothing; missing ones have a code of their own."""
+    few = cells_for([0, 1, 1, np.nan], bounds={"x": (0, 1)}, integers=["x"], may_be_missing=["x"])
+    assert few.counted == []
+    own = binned_columns("anna", few, {}, 5.0, 64)
+    assert (own.n_bins, own.codes.tolist()) == ([2], [[0, 1, 1, 2]])
+    job = make_job(make_data(2, 20), epsilon=1.0)
+    assert EdgeNoise(job, 0).event() is None
+    one, four = (EdgeNoise(job, n).event() for n in (1, 4))
+    assert four.sigma == pytest.approx(2 * one.sigma)
+    assert four.sensitivity == pytest.approx(2 * one.sensitivity)
+    assert isinstance(EdgeNoise(replace(job, epsilon=INF), 4).event(), events.NonPrivate)
+
+
+def test_others_hear_how_many_bins_there_are_and_no_more():
+    """Edges are in no message: other values in cells of the same counts make the very same messages, but for masks."""
+    data = make_data(2, 60, 4)
+    job = make_job(data, n_iterations=1, max_depth=1)
+    moved = {**data, "ben": PartyData(table_of([Column(c.name, -c.values) for c in data["ben"].table.columns]))}
+    told = []
+    for each in (data, moved):
+        done = play_recorded(PROTOCOL, job, each, around={"anna": Recording})
+        passed = done.recording("anna").passed
+        frames = [p.frame for p in passed if (p.direction, p.peer) == ("received", "ben")]
+        told.append([(peek(frame)[0], len(frame)) for frame in frames])
+    assert told[0] == told[1]
 
 
 # --- widths ----------------------------------------------------------------------------------------------------------
@@ -396,20 +523,14 @@ def test_sensitivities_are_those_of_the_largest_gradient():
 
 @pytest.mark.parametrize("epsilon", [0.02, 1.0, INF])
 def test_comparisons_fit_their_ring_with_noise(epsilon):
-    """Every P_1 Q_2 - P_2 Q_1 with the largest noise has room; a bound that knows of stopping only would be too low."""
+    """Utilities with the largest noise are below 2**31; sizes of sums add up to no more than all rows'."""
     plan = plan_for(100, epsilon=epsilon, n_iterations=20)
-    lam, noise, n, g = plan.lambda_int, plan.most_noise, plan.n_rows, plan.largest_gradient
-    found = []
-    for a in range(n + 1):
-        Q = (a + lam) * (n - a + lam)
-        found.append(((a * g) ** 2 * (n - a + lam) + ((n - a) * g) ** 2 * (a + lam) + noise * Q, Q))
-    largest = max(P for P, _ in found) * max(Q for _, Q in found)
-    assert largest < 1 << (plan.comparison_bits - 1) <= 8 * largest
-    assert plan.wide.limbs * 32 >= plan.comparison_bits
-    if epsilon == 0.02:
-        assert widths.needed_bits(n, g, 1, lam, noise) < largest.bit_length() + 1
-    x = limbs.from_int64(np.array([-5, 7]), plan.wide.limbs)
-    assert limbs.to_ints(x).tolist() == [-5, 7]
+    assert plan.largest_utility == 100 * plan.largest_gradient + plan.most_noise < 1 << 31
+    assert (plan.most_noise > 0) == (epsilon != INF)
+    wide = plan_for(2**19, (200, 200), epsilon=1.0)
+    assert wide.block_nodes(2) == 4
+    assert 2 * wide.block_nodes(9) * wide.n_candidates <= AT_ONCE
+    assert wide.n_blocks(9) * wide.block_nodes(9) == 512
 
 
 def test_sums_fit_their_ring():
@@ -482,6 +603,7 @@ def test_a_label_holder_that_lies_about_leaf_values_is_found_out():
         ({"epsilon": math.nan}, "epsilon must be above 0, got nan"),
         ({"delta": 0.0}, "delta must be between 0 and 1, got 0.0"),
         ({"delta": 2.0}, "delta must be between 0 and 1, got 2.0"),
+        ({"policy": "forest"}, "policy must be 'grown_trees' or 'smooth_then_trees', got 'forest'"),
         ({"reveal": "all"}, "reveal must be 'winner' or 'histogram', got 'all'"),
         ({"split_share": 1.0}, "split_share must be between 0 and 1, got 1.0"),
         ({"schema": None}, "needs a schema with public bounds"),
@@ -548,26 +670,11 @@ def test_parties_may_have_columns_of_the_same_name():
     }
     bounds = {"x": (0.0, 8.0), "ben.x": (-100.0, 100.0)}
     job = make_job(data, schema=Schema.from_public(bounds=bounds, classes=[0, 1]), max_bins=4)
-    edges = {name: public_columns(name, job, data[name]).features[0].edges for name in data}
-    assert edges["anna"].tolist() == [2.0, 4.0, 6.0]
-    assert edges["ben"].tolist() == [-50.0, 0.0, 50.0]
-
-
-def test_edges_follow_from_bounds():
-    """Never more than asked for, within the bounds, and nearer to each other near zero."""
-    for low, high, integer in ((-3.0, 3.0, False), (18.0, 90.0, True), (0.0, 1e5, False), (-9.0, -1.0, False)):
-        column = NumericColumn("x", low, high, integer, False)
-        for bins in (2, 3, 8, 33, 255):
-            edges = public_edges(column, bins)
-            assert 1 <= len(edges) < bins
-            assert (np.diff(edges) > 0).all()
-            assert low < edges[0] <= edges[-1] <= high
-            assert not integer or (edges == np.floor(edges)).all()
-    assert public_edges(NumericColumn("x", 0.0, 1.0, True, False), 8).tolist() == [1.0]
-    assert public_edges(NumericColumn("x", 0.0, 1.0, False, True), 1).tolist() == []  # present or missing
-    skewed = public_edges(NumericColumn("x", 0.0, 1e5, False, False), 33)
-    assert skewed[0] < 1.0
-    assert len(skewed) == 32
+    for name, (low, high) in (("anna", (0.0, 8.0)), ("ben", (-100.0, 100.0))):
+        cells = public_cells(name, job, data[name])
+        assert low < cells.edges[0][0] < cells.edges[0][-1] <= high
+        assert len(cells.edges[0]) > 200
+        assert cells.edges[0][-1] > 0.95 * high
 
 
 @pytest.mark.parametrize("leaver", ["ben", "dealer"])

@@ -9,17 +9,13 @@ from typing import Any
 from experiments.central_dp.show import Line, Panel, plot, table
 from experiments.masked_xgboost.cells import (
     ALONE,
-    CENTRAL,
     FED_LDP,
     FEDERBOOST,
-    HISTOGRAM,
     LDP,
     NOISED,
     POOLED,
     RECORD,
-    SHALLOW,
     VECTOR,
-    WINNER,
     Cell,
     Result,
 )
@@ -39,7 +35,6 @@ from experiments.masked_xgboost.tables.common import (
 FLAT = (POOLED, ALONE, FEDERBOOST)
 """Do not depend on epsilon."""
 PUBLISHED = (LDP, FED_LDP, VECTOR, RECORD)
-TOTAL = (NOISED, SHALLOW, CENTRAL, WINNER, HISTOGRAM)
 SHOWN_CURVES = (0.5, 8.0)
 NOISE_ALONE = 1e-3
 """An eps_ap with so much noise that no sum shows through: what splits at random give, with exact leaves."""
@@ -54,27 +49,23 @@ def cells(*, quick: bool) -> list[Cell]:
         for index in range(1 if quick else N_SPLITS):
             plan += [Cell(dataset, method, None, index, **size) for method in FLAT]
             plan += [
-                Cell(dataset, method, epsilon, index, **size) for method in (*PUBLISHED, *TOTAL) for epsilon in epsilons
+                Cell(dataset, method, epsilon, index, **size) for method in (*PUBLISHED, NOISED) for epsilon in epsilons
             ]
             plan += [Cell(dataset, method, NOISE_ALONE, index, **size) for method in (LDP, VECTOR, RECORD)]
     return plan
 
 
 def report(results: Results, folder: Path, link: str) -> str:
-    """Pictures of both kinds of accounting, tables, who won the splits, and the course of training."""
+    """A picture, tables, who won the splits, and the course of training."""
     found = results["figure4"]
     there = [dataset for dataset in DATASETS if chosen(found, dataset=dataset)]
     plot([_panel(found, dataset, PUBLISHED, FLAT) for dataset in there], folder / "figure4.png")
-    plot([_panel(found, dataset, TOTAL, (POOLED, ALONE)) for dataset in there], folder / "figure4_total.png")
     parts = [
         "**Epsilon of one message**, as the paper's proofs have it: eps_ap of the methods as published, delta_ap 0.001",
         f"![AUC over eps_ap]({link}/figure4.png)",
         _table(found, there, PUBLISHED, FLAT),
         f"**Noise alone**: the same with eps_ap {NOISE_ALONE:g}. AUC, and share of splits that the feature holder wins",
         _noise_alone(found, there),
-        "**Epsilon of all that is released**, delta 1e-5",
-        f"![AUC over epsilon]({link}/figure4_total.png)",
-        _table(found, there, TOTAL, (POOLED, ALONE)),
         "**Share of splits that the feature holder wins**; without noise it would be about a half",
         _foreign(found, there),
         "**Course of training** (Figures 5 and 11), first split of the rows, AUC after each tree",

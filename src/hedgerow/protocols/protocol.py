@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,6 +69,7 @@ class Protocol(ABC):
     partition: ClassVar[str]  # "rows" or "columns"
     options: ClassVar[frozenset[str]]  # parameters of its own, beside those of trees
     shares: ClassVar[tuple[str, ...]] = ()  # modules whose messages it sends too, in common with other protocols
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # of trees, where they are not the estimators'
 
     def variant(self, options: dict[str, Any]) -> Protocol:
         """The protocol that these options of this one stand for; takes out what has been decided by that."""

@@ -1,7 +1,7 @@
 """The slow, obvious twin of protocols/vertical/private_histograms, and a look at what its parties have shares of.
 
-`NaiveTrees` grows a full tree from gradients of all rows as whole numbers: every split of every node is tried, gains
-are fractions, noise is added to them if there is any. `watched` adds up the shares of all parties in a real run, and
+`NaiveTrees` grows a tree from gradients of all rows as whole numbers: every split of every level is tried, and noise is
+added to utilities if there is any. `watched` adds up the shares of all parties in a real run, and
 writes down the noise that the dealer drew: with both, all that is released must be equal to the last digit.
 """
 
@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -44,11 +43,10 @@ class Split(NamedTuple):
 
 @dataclass
 class NaiveTree:
-    """A full tree: nodes level by level, and its leaves."""
+    """A full tree: one split for each level, and its leaves."""
 
     splits: list[Split] = field(default_factory=list)
     leaf_rows: list[Bools] = field(default_factory=list)
-    histograms: list[list[Ints]] = field(default_factory=list)  # [level][node]: G and n of all released bins
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,6 @@ class NaiveTrees:
     """Everybody's columns, and public numbers."""
 
     parties: Sequence[Binned]
-    lambda_int: int
     depth: int
 
     def splits(self) -> list[Split]:
@@ -77,42 +74,45 @@ class NaiveTrees:
             left = left | (codes == party.n_bins[split.column])
         return np.asarray(left)
 
-    def gain(self, gradients: Ints, rows: Bools, split: Split) -> Fraction:
-        """G_L^2 / (n_L + lambda) + G_R^2 / (n_R + lambda), in squared units of gradients."""
+    def utility(self, gradients: Ints, level: Sequence[Bools], split: Split) -> int:
+        """The sum over nodes of |G_L| + |G_R|, in units of gradients."""
         left = self.goes_left(split)
-        sides = (rows & left, rows & ~left)
-        return sum(
-            (Fraction(int(gradients[side].sum()) ** 2, int(side.sum()) + self.lambda_int) for side in sides),
-            Fraction(0),
-        )
+        return sum(abs(int(gradients[side].sum())) for rows in level for side in (rows & left, rows & ~left))
 
     def histogram(self, gradients: Ints, rows: Bools) -> Ints:
-        """G and n of the released bins of a node: all but a column's last, or all if it has gaps; then of the node."""
+        """G of the bins of a node that have shares: all but a column's last, or all if it has gaps."""
         cells = [
             rows & (party.codes[column] == b)
             for party in self.parties
             for column, (bins, gaps) in enumerate(zip(party.n_bins, party.gaps, strict=True))
             for b in range(bins if gaps else bins - 1)
         ]
-        return np.array([[gradients[cell].sum(), cell.sum()] for cell in [*cells, rows]]).T
+        return np.array([gradients[cell].sum() for cell in cells])
+
+    def column_sums(self, gradients: Ints, rows: Bools, number: int) -> Ints:
+        """G of all bins of one of all columns, the missing ones last."""
+        columns = [(party, column) for party in self.parties for column in range(len(party.n_bins))]
+        party, column = columns[number]
+        n_codes = party.n_bins[column] + party.gaps[column]
+        return np.array([gradients[rows & (party.codes[column] == b)].sum() for b in range(n_codes)])
 
     def grow(self, gradients: Ints, noises: Sequence[Ints] | None = None) -> NaiveTree:
-        """A full tree; `noises` are added to the gains of each level [nodes, splits]."""
+        """A full tree; `noises` are added to the utilities of each level [splits]."""
         tree, level, splits = NaiveTree(), [np.ones(len(gradients), np.bool_)], self.splits()
         for depth in range(self.depth):
-            tree.histograms.append([self.histogram(gradients, rows) for rows in level])
-            below = []
-            for node, rows in enumerate(level):
-                gains = [self.gain(gradients, rows, split) for split in splits]
-                if noises is not None:
-                    gains = [gain + int(noise) for gain, noise in zip(gains, noises[depth][node], strict=True)]
-                best = splits[gains.index(max(gains))]
-                tree.splits.append(best)
-                left = self.goes_left(best)
-                below += [rows & left, rows & ~left]
-            level = below
+            utilities = [self.utility(gradients, level, split) for split in splits]
+            if noises is not None:
+                utilities = [u + int(noise) for u, noise in zip(utilities, noises[depth], strict=True)]
+            best = splits[utilities.index(max(utilities))]
+            tree.splits.append(best)
+            level = self.divided(level, best)
         tree.leaf_rows = level
         return tree
+
+    def divided(self, level: Sequence[Bools], split: Split) -> list[Bools]:
+        """The rows of all children, left and right in turn."""
+        left = self.goes_left(split)
+        return [side for rows in level for side in (rows & left, rows & ~left)]
 
 
 class LeafRule(NamedTuple):
@@ -140,11 +140,11 @@ class Watched:
     """Shares of all parties added up, in the order of the run, and the dealer's noise."""
 
     gradients: list[Array] = field(default_factory=list)  # of each tree
-    histograms: list[Array] = field(default_factory=list)  # of each level of each tree [nodes, 2, bins]
+    histograms: list[Array] = field(default_factory=list)  # of gradients, of each level of each tree [nodes, bins]
     rows: list[Array] = field(default_factory=list)  # the vectors of all nodes of these [nodes, 2, rows]
     sums: list[tuple[str, Array]] = field(default_factory=list)  # what noise was added to
     released: list[tuple[str, Ints]] = field(default_factory=list)
-    choice_noise: list[Ints] = field(default_factory=list)  # of each block of nodes
+    choice_noise: list[Ints] = field(default_factory=list)  # of each level of each tree
     gaussian: list[tuple[float, Ints]] = field(default_factory=list)  # sigma, and what was drawn
 
 

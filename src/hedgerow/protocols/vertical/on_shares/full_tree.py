@@ -1,18 +1,18 @@
-"""A tree all of whose nodes split, grown on shared rows: nobody knows which rows a node has.
+"""A tree with one split for all nodes of a level, grown on shared rows: nobody knows which rows a node has.
 
 Every node v has two shared vectors over all rows, y_v = (g_v, s_v): gradients of its rows and 0 elsewhere, and 1 for
-its rows and 0 elsewhere. With dealt masks B_v of y_v, A of the bins X (E = X - A was sent once), a_v of sides:
+its rows and 0 elsewhere. With dealt masks B_v of y_v, A of the bins X (E = X - A was sent once), a of sides:
 
     open      F_v = y_v - B_v                          the root and left children; right ones are differences of opened
-    sums      X y_v = X (F_v + [B_v]_o)                at the owner o of X, who knows its own share of B_v
+    sums      X g_v = X (F_v + [B_v]_o)                at the owner o of X, who knows its own share of B_v
                       + E [B_v]_m + A (B_v - [B_v]_o)  at all others m; the last product is dealt;
-                                                       right children are differences of shares
-    sides     t_v, 1 for rows that go left             known to the owner of v's split, who shares it by seeds
-    open      e_v = t_v - a_v
+                                                       right children are differences of shares; only of gradients
+    sides     t, 1 for rows that go left               known to the owner of the level's split, who shares it by seeds
+    open      e = t - a
     left      t y = a B + e B + F a + e F              [a B] dealt; right: y - t y
 
 Masks of right children are B_parent - B_left, at the dealer and at everybody: F_right = F_parent - F_left is open then,
-and nothing new about y is shown by it. Each a_v covers one t_v.
+and nothing new about y is shown by it. Each a covers one t, whatever the number of nodes.
 
 B and A B of a whole tree are dealt before it is begun, and E [B] is computed at once for all of its nodes: E, which is
 by far the largest thing, is read once for each tree.
@@ -51,7 +51,7 @@ def _all_new_nodes(depth: int) -> int:
 
 
 def _with_right(parents: Array, new: Array, level: int) -> Array:
-    """Left and right children in turn, [nodes, 2, ...], from their parents' and the left ones'; the root as it is."""
+    """Left and right children in turn, [nodes, ...], from their parents' and the left ones'; the root as it is."""
     if level == 0:
         return new
     both = np.empty((2 * len(new), *new.shape[1:]), new.dtype)
@@ -73,10 +73,11 @@ class TreeDealing:
         kind, shape = matrices.kind, (n_vectors, matrices.n_rows)
         own = [step.mask(shape, kind, (place,)) for place in range(len(matrices.bins))]
         total = np.sum(own, axis=0, dtype=kind.dtype)
-        products = np.empty((n_vectors, matrices.n_bins), kind.dtype)
+        products = np.empty((n_vectors // VECTORS, matrices.n_bins), kind.dtype)
         for place, mine in enumerate(own):
             bins = matrices.of(place)
-            products[:, bins] = rows_times(self._masks[bins], total - mine, kind, n_threads=self._n_threads)
+            others = total[::VECTORS] - mine[::VECTORS]  # of gradients
+            products[:, bins] = rows_times(self._masks[bins], others, kind, n_threads=self._n_threads)
         step.share(products, kind)
         self._new = total.reshape(-1, VECTORS, matrices.n_rows)
 
@@ -84,12 +85,12 @@ class TreeDealing:
         """For `FullTree.divide`, one level after the other."""
         kind = self._matrices.kind
         self._b = _with_right(self._b, self._new[_new_nodes(level)], level)
-        a = step.mask((n_nodes(level), self._matrices.n_rows), kind)
-        step.share(np.asarray(a[:, None] * self._b), kind)
+        a = step.mask(self._matrices.n_rows, kind)
+        step.share(np.asarray(a * self._b), kind)
 
 
 class FullTree:
-    """One party's side of one tree after the other. Arrays are [nodes, 2, rows] or [nodes, 2, bins]."""
+    """One party's side of one tree after the other. Arrays are [nodes, 2, rows] or [nodes, bins]."""
 
     def __init__(
         self,
@@ -118,17 +119,18 @@ class FullTree:
         """All rows at the root, with these shares of gradients."""
         matrices, n_vectors = self._matrices, VECTORS * _all_new_nodes(self._depth)
         masks = step.mask((n_vectors, matrices.n_rows), self._kind, (self._place,)).words
-        made = step.share((n_vectors, matrices.n_bins), self._kind).words
-        mine = matrices.of(self._place)
+        made = step.share((n_vectors // VECTORS, matrices.n_bins), self._kind).words
+        mine, of_gradients = matrices.of(self._place), np.ascontiguousarray(masks[::VECTORS])
         for others in (slice(0, mine.start), slice(mine.stop, matrices.n_bins)):
             hidden = self._hidden[others]
-            made[:, others] += rows_times(hidden, masks, self._kind, n_threads=self._n_threads)
+            made[:, others] += rows_times(hidden, of_gradients, self._kind, n_threads=self._n_threads)
         self._masks = masks.reshape(-1, VECTORS, matrices.n_rows)
-        self._made = made.reshape(-1, VECTORS, matrices.n_bins)  # all but what the owners of columns add
+        self._made = made  # all but what the owners of columns add
         ones = np.full_like(gradients, 1 if self.is_first else 0)
         self.y = np.stack([gradients, ones])[None]
         self._level = 0
-        self._shown = self._b = self._histograms = self.y[:0]  # of the newest level, once `sums` was called
+        self._shown = self._b = self.y[:0]  # of the newest level, once `sums` was called
+        self._histograms = made[:0]
 
     @property
     def totals(self) -> Array:
@@ -136,24 +138,23 @@ class FullTree:
         return np.asarray(self.y.sum(axis=2, dtype=self.y.dtype))
 
     def sums(self) -> Array:
-        """Shares of the histograms of all nodes of the newest level."""
+        """Shares of the histograms of gradients of all nodes of the newest level: [nodes, bins]."""
         level, new = self._level, _new_nodes(self._level)
         y = self.y if level == 0 else self.y[::2]
         b, made = self._masks[new], self._made[new]
-        shown = self._opened((y - b).reshape(-1, self._matrices.n_rows))
-        own = self._columns.histograms(shown + b.reshape(shown.shape), self._n_threads)
-        made[:, :, self._matrices.of(self._place)] += own.reshape(*made.shape[:2], -1)
+        shown = self._opened((y - b).reshape(-1, self._matrices.n_rows)).reshape(y.shape)
+        made[:, self._matrices.of(self._place)] += self._columns.histograms(shown[:, 0] + b[:, 0], self._n_threads)
         self._b = _with_right(self._b, b, level)
-        self._shown = _with_right(self._shown, shown.reshape(y.shape), level)
+        self._shown = _with_right(self._shown, shown, level)
         self._histograms = _with_right(self._histograms, made, level)
         return self._histograms
 
     def divide(self, step: HandStep, sides: Array) -> None:
-        """Children of all nodes, from shares of which rows go left [nodes, rows]; `sums` was called before."""
+        """Children of all nodes, from shares of which rows go left [rows]; `sums` was called before."""
         kind, nodes = self._kind, n_nodes(self._level)
-        a = step.mask((nodes, self._matrices.n_rows), kind).words
+        a = step.mask(self._matrices.n_rows, kind).words
         dealt = step.share((nodes, VECTORS, self._matrices.n_rows), kind).words
-        e = self._opened(sides - a)
+        e = self._opened((sides - a)[None])[0]
         children = np.empty((2 * nodes, *dealt.shape[1:]), dealt.dtype)
         _divide(dealt, e, a, self._b, self._shown, self.y, self.is_first, children)
         self.y = children
@@ -174,7 +175,7 @@ class FullTree:
 def _divide(
     dealt: Array, e: Array, a: Array, b: Array, shown: Array, y: Array, is_first: bool, children: Array
 ) -> None:
-    """Left and right children in turn. In: `dealt` = [a B], `b`, `shown`, `y` [nodes, 2, rows]; `e`, `a` [nodes, rows].
+    """Left and right children in turn. In: `dealt` = [a B], `b`, `shown`, `y` [nodes, 2, rows]; `e`, `a` [rows].
 
     Out: `children` [2 nodes, 2, rows], t y = a B + e B + F a, and e F at the first party, then y - t y.
     """
@@ -185,6 +186,6 @@ def _divide(
                 B = b[node, vector, i]
                 if is_first:
                     B += F
-                left = dealt[node, vector, i] + e[node, i] * B + F * a[node, i]
+                left = dealt[node, vector, i] + e[i] * B + F * a[i]
                 children[2 * node, vector, i] = left
                 children[2 * node + 1, vector, i] = y[node, vector, i] - left

@@ -7,25 +7,29 @@ Roles. The label holder has labels and columns. Feature holders have columns of 
 it deals masks and noise, hears seeds and sizes, and must not work together with anybody.
 
     1  feature holder -> label holder   ReadyToTrain, and GoAhead back: all tables fit together
-       everybody but the dealer         ColumnSizes, SharingSeed, MaskedBins (as in vertical.mp_fedxgb)
+       everybody but the dealer         CountedColumns, ColumnSizes: how many bins there are, which follow from counts
+                                        with noise of the owner; then SharingSeed, MaskedBins (as in vertical.mp_fedxgb)
        everybody -> dealer              Seed; the label holder also AllColumns
     2  dealer -> everybody              Dealt            corrections and shares of noise, uniform by themselves
     3  everybody but the dealer         StartShare       the noisy number of positive rows
        label holder -> feature holder   Chosen           the first score, which follows from it
     4  everybody but the dealer         MaskedWords      gradients from shared scores; masked rows of nodes; with
-                                                         reveal="winner" a tournament of gains with noise
-    5  everybody but the dealer         WinnerShare      reveal="winner": the handle of each node's noisy winner
-       everybody but the dealer         HistogramShare   reveal="histogram": noisy sums of all bins, whence splits
+                                                         reveal="winner" a tournament of utilities with noise
+    5  everybody but the dealer         WinnerShare      reveal="winner": the handle of the level's noisy winner
+       everybody but the dealer         HistogramShare   reveal="histogram": noisy sums of the bins of two columns, and
+                                                         before the first tree of all of them, whence columns and splits
     6  everybody but the dealer         LeafShare        noisy sums of the leaves; Chosen: their values
        label holder -> dealer           LevelDone        it may go on
 
-Steps 4 and 5 are repeated for every level of every tree, all nodes of a level together; all nodes split. The owner of a
-split shares which rows go left, and nobody sees it. Scores of rows are shared: they are sums of leaf values that all
-know, times shares of which leaf a row is in. So gradients depend on rows through what was released only.
+Steps 4 and 5 are repeated for every level of every tree. All nodes of a level have the same split, that for which the
+sum over nodes of |G_L| + |G_R| is largest: one row moves it by no more than its own gradient. The owner of the split
+shares which rows go left, and nobody sees it. Scores of rows are shared: they are sums of leaf values that all know,
+times shares of which leaf a row is in. So gradients depend on rows through what was released only.
 
 What each ends up knowing. Everybody but the dealer: the numbers of rows and columns and of their bins, whose split each
-node is, leaf values and the first score (with reveal="histogram" all noisy sums), all of it with noise. Feature holders
-and label holder: in addition which of their own splits won where. Dealer: sizes, and the noise of what it never sees.
+level is, leaf values and the first score (with reveal="histogram" all splits and noisy sums), all of it with noise.
+Feature holders and label holder: in addition which of their own splits won where. Dealer: sizes, and the noise of what
+it never sees.
 
 Honest but curious parties. Any of them but the dealer may put together what they saw. The dealer must not work together
 with anybody: it knows the noise. Which rows there are is known to all who matched them, and is not protected.

@@ -1,4 +1,4 @@
-"""What follows from released numbers: the first score, splits by noisy histograms, leaf values. Post-processing."""
+"""What follows from released numbers: the first score, columns and splits by noisy histograms, leaf values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.vertical.private_histograms.plan import LARGEST_SCORE, SCORE_BITS, Plan
+from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL
 
 LARGEST_STEP = 4.0
 """Of a leaf before the learning rate, in log odds."""
@@ -60,20 +61,47 @@ class FollowUp:
             )
         self._reached += largest
 
-    def best(self, noisy: Ints) -> Ints:
-        """The split of each node whose noisy gain, less what noise alone would give, is largest."""
-        plan, spending = self._plan, self._plan.spending
-        sums = noisy.astype(np.float64)
-        sums[:, 0] *= self._unit
-        sums[:, 1] /= spending.count_unit
-        noise = spending.histogram_sigma * self._unit
-        cuts, totals = plan.cuts, sums[:, :, -1:]
-        left = cuts.left(sums[:, :, :-1]) + totals * cuts.missing_left
-        spread = noise * np.sqrt(np.abs(cuts.upper - cuts.lower) + cuts.missing_left)
-        gains = self._gain(left, spread) + self._gain(totals - left, np.hypot(spread, noise * ~cuts.missing_left))
-        return np.asarray(np.argmax(gains, axis=1))
+    def importance(self, survey: Ints) -> Floats:
+        """Of each of all columns: the utility of its best split at the first root, less what noise alone would give."""
+        every = list(range(len(self._plan.codes)))
+        utilities = self._utilities(survey[None], every, self._plan.spending.survey_sigma)
+        found = np.zeros(len(every))
+        np.maximum.at(found, self._plan.column_of_cut, utilities)
+        return found
 
-    def _gain(self, sums: Floats, noise: Floats) -> Floats:
-        gradient, count = sums[:, 0], np.maximum(sums[:, 1], 0.0)
-        gains: Floats = (gradient**2 - noise**2) / (count + self._plan.lambda_int + noise)
-        return gains
+    def best(self, noisy: Ints, columns: list[int]) -> int:
+        """The split of a level with the largest noisy utility, less what noise alone would give."""
+        return int(np.argmax(self._utilities(noisy, columns, self._plan.spending.histogram_sigma)))
+
+    def _utilities(self, noisy: Ints, columns: list[int], sigma: float) -> Floats:
+        """Of all possible splits, -1 for those of other columns, from noisy histograms [nodes, bins of the columns]."""
+        plan = self._plan
+        found = np.full(plan.n_candidates, -1.0)
+        ends = np.cumsum([plan.codes[column] for column in columns])[:-1]
+        for column, sums in zip(columns, np.split(noisy * self._unit, ends, axis=1), strict=True):
+            own = np.flatnonzero(plan.column_of_cut == column)
+            last, missing_left = plan.cuts.bin[own], plan.cuts.missing_left[own]
+            left = np.cumsum(sums, axis=1)[:, last] + sums[:, -1:] * missing_left
+            n_left = last + 1 + missing_left
+            sides = ((left, n_left), (sums.sum(axis=1, keepdims=True) - left, sums.shape[1] - n_left))
+            found[own] = sum(
+                np.maximum(np.abs(side) - sigma * self._unit * np.sqrt(n), 0.0).sum(axis=0) for side, n in sides
+            )
+        return found
+
+
+class Columns:
+    """Which columns' histograms are released: the more a column mattered at first, the likelier; public randomness."""
+
+    def __init__(self, importance: Floats, seed: int) -> None:
+        chances = importance + max(float(importance.mean()), 1e-9)
+        self._chances, self._rng = chances / chances.sum(), np.random.default_rng(seed)
+
+    def draw(self, depth: int) -> Ints:
+        """For each level of a tree, in ascending order: [depth, columns]."""
+        n = len(self._chances)
+        drawn = [
+            np.sort(self._rng.choice(n, min(COLUMNS_PER_LEVEL, n), replace=False, p=self._chances))
+            for _ in range(depth)
+        ]
+        return np.array(drawn, np.int64)

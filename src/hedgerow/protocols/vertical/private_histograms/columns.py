@@ -1,27 +1,61 @@
-"""Bins that are public: made of the bounds in the schema, without looking at a row."""
+"""A party's own columns in bins that follow from noisy counts over public cells.
+
+    schema -> cells of each column        public: bounds alone (`private_boosting.grid`)
+    rows   -> counts of cells             at the party
+           -> counts with noise           discrete Gaussian noise that the party draws, once
+           -> bins of about n / max_bins  neighbouring cells put together (`private_boosting.tables.merged`)
+
+Bins are all that leaves these counts, and others hear only how many there are. A column of few cells, such as one of
+zeros and ones, has a bin for each, and is not counted.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
+from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.memory import check_memory, memory_available
+from hedgerow.protocols.private_boosting.grid import grid_edges
+from hedgerow.protocols.private_boosting.tables import merged
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.schema import NumericColumn
 
-CLOSER = 4.0
-"""How much nearer to zero each of the edges near it is than the one before."""
+FEW_CELLS = 16
+"""A column with so many cells or fewer keeps them all."""
+
+EVEN_BINS = 8
+"""Of a column whose counts drown in noise: cells are put together evenly."""
+
+NOISES_PER_BIN = 4.0
+"""A bin has so many times the noise of a cell in rows, or more, as far as noisy counts tell."""
 
 BYTES_PER_LEAF = 40
 """For each row: shares of two numbers of each leaf and its parent, masks, what was opened, and what is on the way."""
 
 
-def public_columns(party: str, job: PrivateHistogramsJob, data: PartyData) -> OneHotColumns:
-    """A party's columns in public bins; values beyond the bounds count as the nearest bound."""
+class Cells(NamedTuple):
+    """A party's columns in public cells."""
+
+    names: tuple[str, ...]
+    edges: tuple[Floats, ...]  # of each column's cells
+    codes: Bytes  # [columns, rows]: the cell of each value; one more for missing ones
+    gaps: tuple[bool, ...]  # which columns may have missing values
+
+    @property
+    def counted(self) -> list[int]:
+        """The columns whose cells are counted."""
+        return [number for number, edges in enumerate(self.edges) if len(edges) + 1 > FEW_CELLS]
+
+
+def public_cells(party: str, job: PrivateHistogramsJob, data: PartyData) -> Cells:
+    """A party's columns in public cells; values beyond the bounds count as the nearest bound."""
     table, trees = data.table, job.boosting
     described = [job.described(party, column.name) for column in table.columns]
     for column, entry in zip(table.columns, described, strict=True):
@@ -34,12 +68,54 @@ def public_columns(party: str, job: PrivateHistogramsJob, data: PartyData) -> On
             )
     check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
     _check_tree_memory(party, table.n_rows, job.depth)
-    features = tuple(
-        FeatureBins(column.name, edges=public_edges(entry, job.max_bins - entry.may_be_missing))
-        for column, entry in zip(table.columns, described, strict=True)
-    )
+    names = tuple(column.name for column in table.columns)
+    edges = tuple(grid_edges(entry) for entry in described)
+    features = tuple(FeatureBins(name, edges=own) for name, own in zip(names, edges, strict=True))
     codes = BinMapper(features).transform(table, data.n_threads)
-    return OneHotColumns(party, features, codes, [entry.may_be_missing for entry in described])
+    return Cells(names, edges, codes, tuple(entry.may_be_missing for entry in described))
+
+
+def noisy_counts(cells: Cells, sigma: float, random: SecureRandom) -> dict[int, Ints]:
+    """Rows in each cell of values of each counted column, with noise of this scale; 0 for none."""
+    found = {}
+    for number in cells.counted:
+        n_cells = len(cells.edges[number]) + 1
+        exact = np.bincount(cells.codes[number], minlength=n_cells)[:n_cells].astype(np.int64)
+        found[number] = exact + sample(sigma, n_cells, random) if sigma else exact
+    return found
+
+
+def binned_columns(party: str, cells: Cells, counts: dict[int, Ints], sigma: float, max_bins: int) -> OneHotColumns:
+    """The columns in bins that follow from noisy counts."""
+    n_rows = cells.codes.shape[1]
+    features, codes = [], cells.codes.copy()
+    for number, (name, edges, gap) in enumerate(zip(cells.names, cells.edges, cells.gaps, strict=True)):
+        most = max_bins - gap
+        if number in counts:
+            of_cell = _merged_cells(counts[number].astype(np.float64), n_rows / most, sigma, most)
+        else:
+            of_cell = _even_cells(len(edges) + 1, most)
+        features.append(FeatureBins(name, edges=edges[np.flatnonzero(np.diff(of_cell))]))
+        codes[number] = np.append(of_cell, of_cell[-1] + 1).astype(np.uint8)[cells.codes[number]]
+    return OneHotColumns(party, features, codes, cells.gaps)
+
+
+def _merged_cells(counts: Floats, rows: float, sigma: float, most: int) -> Ints:
+    """The bin of each cell: bins of about so many rows, and no more bins than `most`."""
+    target = max(rows, NOISES_PER_BIN * sigma, 1.0)
+    while True:
+        bins = merged(counts, n_ordered=len(counts), target=target)
+        if bins.n_bins <= most:
+            break
+        target *= 1.25
+    if bins.n_bins == 1:
+        return _even_cells(len(counts), min(EVEN_BINS, most))
+    return bins.of_cell[: len(counts)].astype(np.int64)
+
+
+def _even_cells(n_cells: int, most: int) -> Ints:
+    """The bin of each cell: all of them if there are few, else equally many cells in each."""
+    return np.arange(n_cells) * min(n_cells, most) // n_cells
 
 
 def _check_tree_memory(party: str, n_rows: int, depth: int) -> None:
@@ -50,27 +126,3 @@ def _check_tree_memory(party: str, n_rows: int, depth: int) -> None:
             f"{party}: max_depth={depth} with {n_rows:,} rows needs about {needed / 2**30:.1f} GiB, but only "
             f"{available / 2**30:.1f} GiB are available here; less depth takes less"
         )
-
-
-def public_edges(column: NumericColumn, most_bins: int) -> Floats:
-    """Edges of at most so many bins, from the bounds alone; values beyond an edge or on it are in the next bin.
-
-    A whole-number column with few values has a bin for each. If there are too many, three quarters of the edges are
-    evenly spaced, and the others lie nearer and nearer to zero, or to the bound that is nearer to zero: quantities like
-    incomes crowd there.
-    """
-    low, high, n_edges = column.low, column.high, most_bins - 1
-    if column.integer and high - low <= n_edges:
-        return np.arange(low + 1.0, high + 0.5)
-    n_near = n_edges // 4
-    even = np.linspace(low, high, n_edges - n_near + 2)[1:-1]
-    width = (high - low) / (n_edges - n_near + 1)
-    if low < 0.0 < high:
-        steps = width * CLOSER ** -np.arange(1.0, n_near // 2 + 1)
-        near = np.concatenate([-steps, steps])
-    else:
-        steps = width * CLOSER ** -np.arange(1.0, n_near + 1)
-        near = low + steps if abs(low) <= abs(high) else high - steps
-    edges = np.concatenate([even, near])
-    edges = np.unique(np.floor(edges) + 1.0 if column.integer else edges)
-    return np.asarray(edges[(edges > low) & (edges <= high)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hedgerow.crypto.absolute import deal_absolute
 from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.dealt_noise import Ints, deal_noise, deal_noise_products
-from hedgerow.crypto.lifting import deal_gains
-from hedgerow.crypto.shares import SUM32, SUM64
+from hedgerow.crypto.dealt_noise import Ints, deal_noise
+from hedgerow.crypto.shares import SUM64
 from hedgerow.crypto.sigmoid import deal_sigmoid
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.party import Party
@@ -27,6 +27,8 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     SIDES,
     START,
     SUMS,
+    SURVEY,
+    WINNER_OF_LEVEL,
     Plan,
 )
 
@@ -72,41 +74,42 @@ class Dealing:
             self._tree.deal_tree(step)
             self._out.send(SUMS, step)
         elif stage <= plan.depth:
-            self._deal_level(label, stage - 1)
+            self._deal_level(tree, label, stage - 1)
         else:
             self._noise(LEAVES, label, (1 << plan.depth, 2), plan.spending.leaf_sigma)
 
-    def _deal_level(self, label: Label, level: int) -> None:
-        plan = self._plan
+    def _deal_level(self, tree: int, label: Label, level: int) -> None:
+        plan, spending = self._plan, self._plan.spending
         if plan.reveal == WINNER:
-            for block in range(plan.n_blocks(level)):
-                self._deal_tournament(plan.lane(block), label, level)
+            self._deal_winner(label, level)
         else:
-            shape = (1 << level, 2, plan.n_released_bins)
-            self._noise(HISTOGRAMS, label, shape, plan.spending.histogram_sigma)
+            if plan.has_survey(tree, level):
+                self._noise(SURVEY, label, (spending.released.n_bins,), spending.survey_sigma)
+            self._noise(HISTOGRAMS, label, (1 << level, spending.released.most_bins), spending.histogram_sigma)
         step = self._out.step(SIDES, label)
         self._tree.deal_sides(step, level)
         self._out.send(SIDES, step)
 
-    def _deal_tournament(self, lane: str, label: Label, level: int) -> None:
-        plan, tournament = self._plan, self._plan.tournament(level)
-        step = self._out.step(lane, label)
-        deal_gains(step, tournament.n_nodes * plan.n_candidates, SUM32, plan.wide)
-        self._out.send(lane, step)
-        step = self._out.step(lane, label._replace(step=1))
-        deal_noise_products(step, (tournament.n_nodes, plan.n_candidates), plan.wide, self.choice_noise)
-        self._out.send(lane, step)
-        for place, played in enumerate(tournament.levels(), start=2):
-            step = self._out.step(lane, label._replace(step=place))
-            deal_level(step, played, tournament)
-            self._out.send(lane, step)
+    def _deal_winner(self, label: Label, level: int) -> None:
+        plan = self._plan
+        for block in range(plan.n_blocks(level)):
+            step = self._out.step(plan.lane(block), label)
+            deal_absolute(step, plan.block_sums(level), plan.tournament.circuit)
+            self._out.send(plan.lane(block), step)
+        step = self._out.step(WINNER_OF_LEVEL, label)
+        deal_noise(step, plan.n_candidates, SUM64, self.choice_noise)
+        self._out.send(WINNER_OF_LEVEL, step)
+        for place, played in enumerate(plan.tournament.levels(), start=1):
+            step = self._out.step(WINNER_OF_LEVEL, label._replace(step=place))
+            deal_level(step, played, plan.tournament)
+            self._out.send(WINNER_OF_LEVEL, step)
 
     def choice_noise(self, shape: tuple[int, ...]) -> Ints:
         """Gumbel noise, from 0 up: what is the same for all candidates makes no difference."""
         choice = self._plan.spending.choice
         if choice is None:
             return np.zeros(shape, np.int64)
-        return (choice.draw(shape, self._me.rng) - choice.lowest) << self._plan.spending.shift
+        return choice.draw(shape, self._me.rng) - choice.lowest
 
     def _noise(self, lane: str, label: Label, shape: tuple[int, ...], sigma: float) -> None:
         step = self._out.step(lane, label)

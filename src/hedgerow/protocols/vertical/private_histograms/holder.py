@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hedgerow.crypto.absolute import absolute
 from hedgerow.crypto.dealing import HandStep, Label
-from hedgerow.crypto.dealt_noise import noise_times, take_noise
-from hedgerow.crypto.lifting import gains
+from hedgerow.crypto.dealt_noise import take_noise
 from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Share
 from hedgerow.crypto.sigmoid import sigmoid
@@ -28,11 +28,12 @@ from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone, Maske
 from hedgerow.protocols.vertical.on_shares.sharing import Sharing
 from hedgerow.protocols.vertical.on_shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.vertical.on_shares.supply import Supply
-from hedgerow.protocols.vertical.private_histograms.choosing import FollowUp
-from hedgerow.protocols.vertical.private_histograms.columns import public_columns
+from hedgerow.protocols.vertical.private_histograms.choosing import Columns, FollowUp
+from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import (
     Chosen,
+    CountedColumns,
     HistogramShare,
     LeafShare,
     StartShare,
@@ -47,8 +48,11 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     SIDES,
     START,
     SUMS,
+    SURVEY,
+    WINNER_OF_LEVEL,
     Plan,
 )
+from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.protocols.vertical.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
 
@@ -60,15 +64,19 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Shar
     """A party with data, from its table to its part of the model."""
     data = check_table(me.name, data)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
-    columns = public_columns(me.name, job, data)
+    cells = public_cells(me.name, job, data)
     if labels is None:
         begin_as_feature_holder(me, job, data)
     else:
         begin_as_label_holder(me, job, data)
+    noise = EdgeNoise(job, len(cells.counted))
+    counts = noisy_counts(cells, noise.sigma, me.rng)
+    columns = binned_columns(me.name, cells, counts, noise.sigma, job.max_bins)
+    edges = _all_edges(me, job, noise)
     sizes = agreed_sizes(me, job, columns)
     plan = Plan.of(job, sizes)
     tell_dealer(me, job, sizes)
-    growing = Growing(me, job, plan, columns, n_threads=data.n_threads)
+    growing = Growing(me, job, plan, columns, edges, n_threads=data.n_threads)
     growing.start(labels)
     for tree in range(plan.n_trees):
         if labels is not None:
@@ -79,11 +87,33 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Shar
     return growing.part(data.classes if labels is not None else None)
 
 
+def _all_edges(me: Party, job: PrivateHistogramsJob, mine: EdgeNoise) -> list[Event]:
+    """What everybody's edges cost: this party's own are told to all others before the numbers of its bins."""
+    events = []
+    for party in job.holders:
+        if party == me.name:
+            event = mine.event()
+            for other in job.holders:
+                if other != me.name:
+                    me.send(other, CountedColumns(mine.n_counted), event=None if event is None else event.to_dict())
+        else:
+            event = EdgeNoise(job, me.recv(party, CountedColumns).n_counted).event()
+        events += [] if event is None else [event]
+    return events
+
+
 class Growing:
     """Grows trees of which all know the noisy splits and leaves, and nobody the rows."""
 
     def __init__(
-        self, me: Party, job: PrivateHistogramsJob, plan: Plan, columns: OneHotColumns, *, n_threads: int
+        self,
+        me: Party,
+        job: PrivateHistogramsJob,
+        plan: Plan,
+        columns: OneHotColumns,
+        edges: Sequence[Event],
+        *,
+        n_threads: int,
     ) -> None:
         self._me, self._job, self._plan, self._columns = me, job, plan, columns
         self._place = job.holders.index(me.name)
@@ -96,16 +126,23 @@ class Growing:
         self._tree = FullTree(self._mesh, hidden, columns, plan.matrices, plan.depth, self._place, n_threads=n_threads)
         self._follow_up = FollowUp(plan, job.boosting.learning_rate)
         self._accountant = plan.spending.accountant()
+        for event in edges:
+            self._spend(event)
+        self._draws: Columns | None = None  # the label holder's, once there was a survey
         self._trees: list[PartialTree] = []
         self._values: list[Ints] = []
 
     # --- what is opened ----------------------------------------------------------------------------------------------
 
-    def released(self, name: str, sums: Array, step: HandStep, event: Event) -> Ints:
-        """Sums with noise, which all get to know; shares modulo 2**32 of numbers below 2**30, noise modulo 2**32."""
-        noise = take_noise(step, sums.shape, SUM64).words.astype(np.uint32)  # a share modulo 2**64 is one modulo 2**32
+    def released(self, name: str, sums: Array, step: HandStep, event: Event, n_dealt: int | None = None) -> Ints:
+        """Sums with noise, which all get to know; shares modulo 2**32 of numbers below 2**30, noise modulo 2**32.
+
+        If noise was dealt for more numbers than there are (along the last axis), what is left of it is not used.
+        """
+        shape = (*sums.shape[:-1], n_dealt or sums.shape[-1])
+        noise = take_noise(step, shape, SUM64).words.astype(np.uint32)  # a share modulo 2**64 is one modulo 2**32
         self._spend(event)
-        words = self._talk(opened(Masked(name, sums + noise, SUM32)), event)
+        words = self._talk(opened(Masked(name, sums + noise[..., : sums.shape[-1]], SUM32)), event)
         return np.asarray(words.view(np.int32).astype(np.int64))
 
     def _spend(self, event: Event) -> None:
@@ -152,13 +189,12 @@ class Growing:
         gradients = self.gradients()
         self._tree.begin(self._supply.step(SUMS), gradients)
         self._end()
-        levels: list[Ints] = []
+        levels: list[int] = []
         for level in range(plan.depth):
             self._begin(tree, level + 1)
             histograms = self._tree.sums()
-            cuts = self._winners(level, histograms) if plan.reveal == WINNER else self._best(level, histograms)
-            levels.append(cuts)
-            self._tree.divide(self._supply.step(SIDES), self._shared_sides(tree, level, cuts))
+            levels.append(self._winner(level, histograms) if plan.reveal == WINNER else self._best(level, histograms))
+            self._tree.divide(self._supply.step(SIDES), self._shared_sides(tree, level, levels[-1]))
             self._end()
         self._begin(tree, plan.depth + 1)
         self._settle()
@@ -166,7 +202,7 @@ class Growing:
         self._trees.append(self._partial(levels))
 
     def _begin(self, tree: int, stage: int) -> None:
-        self._supply.begin(tree + 1, stage, self._plan.n_parcels(stage))
+        self._supply.begin(tree + 1, stage, self._plan.n_parcels(tree, stage))
 
     def _end(self) -> None:
         self._supply.finish()
@@ -183,84 +219,106 @@ class Growing:
 
     # --- splits ------------------------------------------------------------------------------------------------------
 
-    def _sums(self, histograms: Array) -> list[Array]:
-        """G_L, n_L, G_R, n_R of all possible splits: [nodes, splits] each."""
-        cuts = self._plan.cuts
-        node = self._tree.totals[:, :, None]
-        left = cuts.left(histograms) + node * cuts.missing_left
-        right = node - left
-        return [left[:, 0], left[:, 1], right[:, 0], right[:, 1]]
-
-    def _winners(self, level: int, histograms: Array) -> Ints:
-        """The possible split that won each node, as far as this party knows it; others' are -1 - their owner."""
-        plan, n_nodes = self._plan, len(histograms)
+    def _winner(self, level: int, histograms: Array) -> int:
+        """The possible split that won a level, if it is this party's own; else -1 - its owner."""
+        plan = self._plan
         own = plan.owner_of_cut == self._place
-        mine = secret_handles(self._me.rng, n_nodes, int(plan.first_cut[self._place]), int(own.sum()))
-        handles = np.zeros((n_nodes, plan.n_candidates), np.uint32)
-        handles[:, own] = mine
-        sums = self._sums(histograms)
+        mine = secret_handles(self._me.rng, 1, int(plan.first_cut[self._place]), int(own.sum()))[0]
+        handles = np.zeros((1, plan.n_candidates), np.uint32)
+        handles[0, own] = mine
+        utilities = self._utilities(level, histograms)
+        event = plan.spending.choice_event()
+        self._spend(event)
+        won = int(self._talk(self._contest(utilities, handles), event)[0])
+        if won >= plan.n_candidates:
+            raise ProtocolError("a winner's handle is nobody's: some party sent words that are no shares of it")
+        owner = int(plan.owner_of_cut[won])
+        if owner != self._place:
+            return -1 - owner
+        return int(plan.first_cut[owner]) + int(np.argmax(mine == won))
+
+    def _utilities(self, level: int, histograms: Array) -> Array:
+        """Shares of the sum over all nodes of |G_L| + |G_R|, for each possible split: signs stay hidden."""
+        plan, cuts = self._plan, self._plan.cuts
+        node = self._tree.totals[:, :1]
+        left = cuts.left(histograms) + node * cuts.missing_left
+        sides = np.stack([left, node - left], axis=1)  # [nodes, 2, splits]
         per_block = plan.block_nodes(level)
         conversations = []
         for block in range(plan.n_blocks(level)):
-            nodes = slice(block * per_block, (block + 1) * per_block)
-            four = [Share(np.ascontiguousarray(words[nodes]), SUM32) for words in sums]
-            conversations.append(Conversation(self._contest(plan.lane(block), level, four, handles[nodes])))
-        event = plan.spending.choice_event()
-        self._spend(event)
-        won = np.concatenate(self._mesh.talk(conversations, event.to_dict())).astype(np.int64)
-        if (won >= plan.n_candidates).any():
-            raise ProtocolError("a winner's handle is nobody's: some party sent words that are no shares of it")
-        owner = plan.owner_of_cut[won]
-        cuts = -1 - owner
-        for node in np.flatnonzero(owner == self._place).tolist():
-            cuts[node] = plan.first_cut[self._place] + int(np.argmax(mine[node] == won[node]))
-        return np.asarray(cuts)
+            own = np.ascontiguousarray(sides[block * per_block : (block + 1) * per_block]).reshape(-1)
+            step = self._supply.step(plan.lane(block))
+            talk = absolute(step, Share(own, SUM32), plan.tournament.circuit, is_first=self._is_first)
+            conversations.append(Conversation(talk))
+        sizes = [share.words.reshape(-1, plan.n_candidates) for share in self._mesh.talk(conversations)]
+        return np.asarray(np.concatenate(sizes).sum(axis=0, dtype=np.uint32))
 
-    def _contest(self, lane: str, level: int, sums: list[Share], handles: Array) -> Talk[Array]:
-        """The handle of each node's winner, by gains with noise that nobody knows."""
+    def _contest(self, utilities: Array, handles: Array) -> Talk[Array]:
+        """The handle of the winner, by utilities with noise that nobody knows."""
         plan, first = self._plan, self._is_first
-        four = (sums[0], sums[1], sums[2], sums[3])
-        P, Q = yield from gains(self._supply.step(lane), four, plan.lambda_int, plan.wide, is_first=first)
-        noise = yield from noise_times(self._supply.step(lane, 1), Q)
+        noise = take_noise(self._supply.step(WINNER_OF_LEVEL), plan.n_candidates, SUM64).words.astype(np.uint32)
+        whole = plan.tournament.kind
+        one = np.full((1, plan.n_candidates, 1), first, np.uint32)  # whole numbers are fractions over 1
         winner = yield from tournament(
-            lambda place: self._supply.step(lane, place + 2),
-            P + noise,
-            Q,
+            lambda place: self._supply.step(WINNER_OF_LEVEL, place + 1),
+            Share((utilities + noise).reshape(1, -1, 1), whole),
+            Share(one, whole),
             Share(handles, SUM32),
-            plan.tournament(level),
+            plan.tournament,
             is_first=first,
         )
         return (yield from opened(Masked(_WINNER, winner.words, SUM32)))
 
-    def _best(self, level: int, histograms: Array) -> Ints:
-        """The split of each node that noisy histograms speak for, which everybody knows."""
-        plan = self._plan
-        scaled = np.concatenate([histograms, self._tree.totals[:, :, None]], axis=2)
-        scaled[:, 1] *= np.uint32(plan.spending.count_unit)
-        event = plan.spending.histogram_event(level)
-        noisy = self.released(_HISTOGRAM, scaled, self._supply.step(HISTOGRAMS), event)
-        cuts = self._told(lambda: self._follow_up.best(noisy), len(noisy))
-        if not ((cuts >= 0) & (cuts < plan.n_candidates)).all():
+    def _best(self, level: int, histograms: Array) -> int:
+        """The split of a level that noisy histograms of a few columns speak for, which everybody knows."""
+        plan, spending = self._plan, self._plan.spending
+        if level == 0:
+            if plan.has_survey(len(self._trees), level):
+                self._take_survey(histograms)
+            n_drawn = plan.depth * min(COLUMNS_PER_LEVEL, len(plan.codes))
+            drawn = self._told(lambda: self._drawn().draw(plan.depth).reshape(-1), n_drawn)
+            if not ((drawn >= 0) & (drawn < len(plan.codes))).all():
+                raise ProtocolError(f"{self._job.label_holder} chose a column that there is not")
+            self._columns_of_level = drawn.reshape(plan.depth, -1).tolist()
+        columns = self._columns_of_level[level]
+        event = spending.histogram_event(level)
+        sums, step = self._bins_of(columns, histograms), self._supply.step(HISTOGRAMS)
+        noisy = self.released(_HISTOGRAM, sums, step, event, spending.released.most_bins)
+        cut = int(self._told(lambda: np.array([self._follow_up.best(noisy, columns)]), 1)[0])
+        if not 0 <= cut < plan.n_candidates:
             raise ProtocolError(f"{self._job.label_holder} chose a split that there is not")
-        return np.where(plan.owner_of_cut[cuts] == self._place, cuts, -1 - plan.owner_of_cut[cuts])
+        owner = int(plan.owner_of_cut[cut])
+        return cut if owner == self._place else -1 - owner
 
-    def _shared_sides(self, tree: int, level: int, cuts: Ints) -> Array:
-        """Shares of which rows go left at each node, shared by the owner of its split."""
+    def _take_survey(self, histograms: Array) -> None:
+        """Noisy histograms of all columns at the first root: which ones matter, to who draws columns."""
+        every = list(range(len(self._plan.codes)))
+        event = self._plan.spending.survey_event()
+        noisy = self.released(_HISTOGRAM, self._bins_of(every, histograms)[0], self._supply.step(SURVEY), event)
+        if self._is_first:
+            self._draws = Columns(self._follow_up.importance(noisy), self._job.boosting.seed)
+
+    def _drawn(self) -> Columns:
+        if self._draws is None:
+            raise ProtocolError("columns are drawn before there was a survey of them")
+        return self._draws
+
+    def _bins_of(self, columns: Sequence[int], histograms: Array) -> Array:
+        """Shares of the sums in all bins of some columns, one after the other; a column's last is what is left."""
+        node, parts = self._tree.totals[:, 0], []
+        for column in columns:
+            bins = histograms[:, self._plan.bins_of_column[column]]
+            parts += [bins, (node - bins.sum(axis=1, dtype=np.uint32))[:, None]]
+        return np.concatenate(parts, axis=1)
+
+    def _shared_sides(self, tree: int, level: int, cut: int) -> Array:
+        """Shares of which rows go left at a level, shared by the owner of its split."""
         plan, label = self._plan, Label(tree=tree + 1, level=level)
-        owner = np.where(cuts >= 0, self._place, -1 - cuts)
-        sides = np.empty((len(cuts), plan.n_rows), np.uint32)
-        for place, party in enumerate(self._job.holders):
-            theirs = owner == place
-            if not theirs.any():
-                continue
-            if place == self._place:
-                own = (cuts[theirs] - plan.first_cut[place]).tolist()
-                packed = np.stack([self._columns.goes_left(cut) for cut in own])
-                left = np.unpackbits(packed, axis=1, count=plan.n_rows).astype(np.uint32)
-                sides[theirs] = self._sharing.share(left, SUM32, label).words
-            else:
-                sides[theirs] = self._sharing.take(party, (int(theirs.sum()), plan.n_rows), SUM32, label).words
-        return sides
+        if cut >= 0:
+            packed = self._columns.goes_left(cut - int(plan.first_cut[self._place]))
+            left = np.unpackbits(packed, count=plan.n_rows).astype(np.uint32)
+            return self._sharing.share(left, SUM32, label).words
+        return self._sharing.take(self._job.holders[-1 - cut], plan.n_rows, SUM32, label).words
 
     # --- leaves ------------------------------------------------------------------------------------------------------
 
@@ -277,10 +335,10 @@ class Growing:
         for leaf, weight in enumerate(weights):  # a few vectors over all rows, without a copy of all of them
             self._scores += self._tree.y[leaf, 1] * weight
 
-    def _partial(self, levels: list[Ints]) -> PartialTree:
+    def _partial(self, levels: list[int]) -> PartialTree:
         """What this party knows of a full tree."""
         own = self._columns.cuts
-        cut = np.concatenate([*levels, np.full(1 << self._plan.depth, -1)])
+        cut = np.repeat([*levels, -1], [1 << level for level in range(self._plan.depth + 1)])
         n_inner = (1 << self._plan.depth) - 1
         column = np.where(np.arange(len(cut)) < n_inner, FOREIGN, LEAF)
         last_bin, missing_left = np.full(len(cut), -1), np.zeros(len(cut), np.bool_)

@@ -11,6 +11,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.on_shares.job import SharesJob
 from hedgerow.schema import NumericColumn, Schema
 
+GROWN, SMOOTH = "grown_trees", "smooth_then_trees"
 WINNER, HISTOGRAM = "winner", "histogram"
 DELTA = 1e-6
 LARGEST_L2 = 1 << 20
@@ -33,7 +34,8 @@ class PrivateHistogramsJob(SharesJob):
 
     epsilon: float | None = None  # of all that is released; there is no default, math.inf is without noise
     delta: float = DELTA
-    reveal: str = WINNER
+    policy: str = GROWN
+    reveal: str = WINNER  # of trees that are grown
     schema: Schema | None = None
     split_share: float = 0.5
 
@@ -51,6 +53,8 @@ class PrivateHistogramsJob(SharesJob):
             raise InvalidParameter(f"{name}: epsilon must be above 0, got {self.epsilon!r}")
         if not _is_number(self.delta) or not 0.0 < self.delta < 1.0:
             raise InvalidParameter(f"{name}: delta must be between 0 and 1, got {self.delta!r}")
+        if self.policy not in {GROWN, SMOOTH}:
+            raise InvalidParameter(f"{name}: policy must be {GROWN!r} or {SMOOTH!r}, got {self.policy!r}")
         if self.reveal not in {WINNER, HISTOGRAM}:
             raise InvalidParameter(f"{name}: reveal must be {WINNER!r} or {HISTOGRAM!r}, got {self.reveal!r}")
         if not _is_number(self.split_share) or not 0.0 < self.split_share < 1.0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hedgerow.ledger import Disclosure, Result
+from hedgerow.ledger import Disclosure, Randomised, Result
 from hedgerow.transport.frames import Int64s, Message, UInt8s
 
 
@@ -19,6 +19,14 @@ class NoisyInside(Disclosure):
 
 
 @dataclass(frozen=True, slots=True)
+class CountedColumns(Message, name="vertical.private_histograms.counted_columns", version=1):
+    """Label holder or feature holder to each other: of how many columns the bins follow from noisy counts."""
+
+    discloses = Randomised("how many bins, told next, its columns have: they follow from counts with noise of its own")
+    n_counted: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartShare(Message, name="vertical.private_histograms.start_share", version=1):
     """Label holder or feature holder to each other: shares of the noisy number of positive rows."""
 
@@ -28,17 +36,17 @@ class StartShare(Message, name="vertical.private_histograms.start_share", versio
 
 @dataclass(frozen=True, slots=True)
 class WinnerShare(Message, name="vertical.private_histograms.winner_share", version=1):
-    """Label holder or feature holder to each other: shares of the handle of each node's noisy winner."""
+    """Label holder or feature holder to each other: shares of the handle of a level's noisy winner."""
 
-    discloses = NoisyInside("whose split won each node, and its handle, which says nothing to others")
+    discloses = NoisyInside("whose split won a level, and its handle, which says nothing to others")
     words: UInt8s
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramShare(Message, name="vertical.private_histograms.histogram_share", version=1):
-    """Label holder or feature holder to each other: shares of noisy histograms of all nodes of a level."""
+    """Label holder or feature holder to each other: shares of noisy histograms of some columns at all nodes."""
 
-    discloses = NoisyInside("sums of gradients and numbers of rows in each bin of each column at each node")
+    discloses = NoisyInside("sums of gradients in each bin of some columns at each node")
     words: UInt8s
 
 
@@ -54,5 +62,5 @@ class LeafShare(Message, name="vertical.private_histograms.leaf_share", version=
 class Chosen(Message, name="vertical.private_histograms.chosen", version=1):
     """Label holder to feature holders: what follows from the noisy sums."""
 
-    discloses = Result("splits, leaf values and the first score, which follow from what all know")
+    discloses = Result("columns, splits, leaf values and the first score, which follow from what all know")
     values: Int64s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,23 +10,23 @@ from functools import cached_property
 import numpy as np
 
 from hedgerow.crypto import widths
-from hedgerow.crypto.limbs import LIMB_BITS, MAX_LIMBS
-from hedgerow.crypto.shares import SUM32, SUM64, Kind, limbs_kind
+from hedgerow.crypto.compare import Circuit
+from hedgerow.crypto.shares import SUM32, SUM64
 from hedgerow.crypto.sigmoid import BLOCK, Sigmoid
+from hedgerow.crypto.tournament import MAX_GROUP, Select
 from hedgerow.crypto.tournament import Plan as Tournament
 from hedgerow.engine.dtypes import Ints
-from hedgerow.errors import FixedPointOverflow, InvalidParameter
+from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.on_shares.cuts import Cuts
 from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices
 from hedgerow.protocols.vertical.on_shares.sizes import Sizes, check_splits
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.spending import Released, Spending
-from hedgerow.protocols.vertical.secret_shared.shape import BLOCK_NODES, MANY_CANDIDATES, thrifty_groups
+from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, Released, Spending
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 COLUMNS, START, GRADIENTS, SUMS, SIDES, LEAVES = "columns", "start", "gradients", "sums", "sides", "leaves"
-"""Lanes of what is dealt; those of tournaments are `Plan.lane`, of histograms `HISTOGRAMS`."""
-HISTOGRAMS = "histograms"
+SURVEY, HISTOGRAMS, WINNER_OF_LEVEL = "survey", "histograms", "winner"
+"""Lanes of what is dealt; those of sizes of sums are `Plan.lane`."""
 
 LARGEST_SCORE = 12
 """Scores stay within -+ this, so that the logistic function of shares is right: leaf values are cut to fit."""
@@ -34,9 +35,13 @@ SCORE_BITS = 20
 N_SINES = 12
 FINEST = 10
 COARSEST = 6
-"""Bits of gradients: a thousandth is far below all noise, and narrow numbers are compared quicker."""
+"""Bits of gradients: a thousandth is far below all noise, and sums and their noise fit words of 32 bits."""
+AT_ONCE = 1 << 16
+"""Sums whose sizes are found together: each takes some hundred bytes meanwhile."""
+MANY_CANDIDATES = 4096
+"""Beyond so many the first groups are chosen from with less that is dealt, and a round more."""
+QUICK = Circuit(6, 6)
 _ROOM = 1 << 16  # of a frame, for what is not an array
-_MOST_NOISE_BITS = 62  # what fits the dealer's numbers
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,9 @@ class Plan:
         if bits < COARSEST:
             raise InvalidParameter(f"{job.NAME}: {sizes.n_rows:,} rows are too many for sums of 32 bits")
         n_cuts = sum(len(Cuts.of(bins, gaps).bin) for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True))
-        released = Released(sum(len(bins) for bins in sizes.n_bins), n_cuts, sum(sizes.bins) + 1)
+        n_codes = _codes_of(sizes)
+        most_bins = sum(sorted(n_codes)[-COLUMNS_PER_LEVEL:])
+        released = Released(tuple(len(bins) for bins in sizes.n_bins), n_cuts, sum(n_codes), most_bins)
         spending = Spending.of(job, bits, _sigmoid(1, bits).error, released)
         lambda_int = int(job.boosting.l2)
         plan = cls(sizes, job.reveal, job.depth, job.boosting.n_iterations, lambda_int, bits, spending)
@@ -70,8 +77,7 @@ class Plan:
                 f"message of the dealer, and {MAX_FRAME_BYTES >> 20} MB can be had: use less depth or fewer rows"
             )
         widths.require_sum_bits(32, sizes.n_rows, plan.largest_gradient, spending.count_unit)
-        too_much = spending.largest_release >= 1 << 31 or plan.most_noise.bit_length() > _MOST_NOISE_BITS
-        if too_much or (job.reveal == WINNER and plan.comparison_bits > LIMB_BITS * MAX_LIMBS):
+        if spending.largest_release >= 1 << 31 or plan.largest_utility >= 1 << 31:
             raise InvalidParameter(
                 f"{job.NAME}: epsilon={job.epsilon} and delta={job.delta} for {plan.n_trees} trees of depth "
                 f"{plan.depth} ask for so much noise that it does not fit the numbers; use more epsilon or fewer trees"
@@ -94,11 +100,6 @@ class Plan:
         return Matrices(self.sizes.bins, self.n_rows, SUM32)
 
     @property
-    def n_released_bins(self) -> int:
-        """Of a noisy histogram: all bins, and the node as a whole."""
-        return self.spending.released.n_bins
-
-    @property
     def largest_gradient(self) -> int:
         """Of a row, in units of 2**-gradient_bits."""
         return math.ceil(self.spending.largest_gradient * (1 << self.gradient_bits))
@@ -114,8 +115,29 @@ class Plan:
 
     @property
     def n_candidates(self) -> int:
-        """Possible splits of a node."""
+        """Possible splits of a level."""
         return len(self.cuts.bin)
+
+    @cached_property
+    def first_column(self) -> Ints:
+        """Each holder's first column among all, in the order of holders."""
+        return np.cumsum([0, *(len(bins) for bins in self.sizes.n_bins[:-1])])
+
+    @cached_property
+    def codes(self) -> list[int]:
+        """Bins of each of all columns, missing values included."""
+        return _codes_of(self.sizes)
+
+    @cached_property
+    def bins_of_column(self) -> list[slice]:
+        """Where each of all columns has its bins among those of all; all but its last, which is what is left."""
+        ends = np.cumsum([n - 1 for n in self.codes]).tolist()
+        return [slice(end - n + 1, end) for n, end in zip(self.codes, ends, strict=True)]
+
+    @cached_property
+    def column_of_cut(self) -> Ints:
+        """The column of each possible split, among all."""
+        return np.asarray(self.cuts.column + self.first_column[self.owner_of_cut])
 
     @cached_property
     def owner_of_cut(self) -> Ints:
@@ -136,48 +158,37 @@ class Plan:
 
     @cached_property
     def most_noise(self) -> int:
-        """What noise adds to a gain at most, beginning with 0: noises are moved up by the lowest."""
+        """What noise adds to a utility at most, beginning with 0: noises are moved up by the lowest."""
         choice = self.spending.choice
-        return 0 if choice is None else (choice.highest - choice.lowest) << self.spending.shift
+        return 0 if choice is None else choice.highest - choice.lowest
 
     @property
-    def comparison_bits(self) -> int:
-        """Bits of every difference P_1 Q_2 - P_2 Q_1 of noisy gains, and one for the sign.
-
-        `widths` has the bounds of P and Q without noise: with it, P is larger by at most most_noise Q, whatever splits.
-        """
-        public = (self.n_rows, self.largest_gradient, 1, self.lambda_int, 0)
-        denominator = widths.largest_denominator(self.n_rows, 1, self.lambda_int)
-        numerator = widths.largest_numerator(*public) + self.most_noise * denominator
-        return max((numerator * denominator).bit_length() + 1, LIMB_BITS)
-
-    @cached_property
-    def wide(self) -> Kind:
-        """The ring of P and Q: wide enough for every comparison of noisy gains."""
-        n_limbs = -(-self.comparison_bits // LIMB_BITS)
-        if n_limbs > MAX_LIMBS:
-            raise FixedPointOverflow(f"comparisons of noisy gains need {self.comparison_bits} bits")
-        return limbs_kind(n_limbs)
+    def largest_utility(self) -> int:
+        """With noise; the sum over nodes of |G_L| + |G_R| is at most that of all rows' |g|."""
+        return self.n_rows * self.largest_gradient + self.most_noise
 
     @staticmethod
     def lane(block: int) -> str:
-        """The lane of a block's tournament."""
-        return f"tournament {block}"
+        """The lane of the sizes of a block's sums."""
+        return f"sizes {block}"
 
-    @staticmethod
-    def block_nodes(level: int) -> int:
-        """Nodes of a block."""
-        return min(BLOCK_NODES, 1 << level)
+    def block_nodes(self, level: int) -> int:
+        """Nodes whose sums' sizes are found together."""
+        most = max(AT_ONCE // (2 * self.n_candidates), 1)
+        return min(1 << (most.bit_length() - 1), 1 << level)
 
     def n_blocks(self, level: int) -> int:
         """Blocks of nodes of a level."""
         return (1 << level) // self.block_nodes(level)
 
-    def tournament(self, level: int) -> Tournament:
-        """Of a block of nodes."""
-        n = self.n_candidates
-        groups = thrifty_groups(min(n, MANY_CANDIDATES), self.wide.limbs)
-        return Tournament(self.block_nodes(level), n, self.wide.limbs, groups)
+    def block_sums(self, level: int) -> int:
+        """Left and right sums of all possible splits at the nodes of a block."""
+        return 2 * self.block_nodes(level) * self.n_candidates
+
+    @cached_property
+    def tournament(self) -> Tournament:
+        """Of all possible splits of a level, whose utilities are whole numbers of 32 bits."""
+        return quick_tournament(self.n_candidates)
 
     # --- what is dealt -----------------------------------------------------------------------------------------------
 
@@ -194,14 +205,38 @@ class Plan:
         """Of a tree: gradients, its levels, and its leaves."""
         return self.depth + 2
 
-    def n_parcels(self, stage: int) -> int:
+    def n_parcels(self, tree: int, stage: int) -> int:
         """Messages that the dealer sends to each party: stage 0 is gradients, then levels, then leaves."""
         if stage in {0, self.depth + 1}:
             return 1 if stage else 2
-        level = stage - 1
         if self.reveal != WINNER:
-            return 2
-        return 1 + self.n_blocks(level) * (2 + sum(1 for _ in self.tournament(level).levels()))
+            return 3 if self.has_survey(tree, stage - 1) else 2
+        return 1 + self.n_blocks(stage - 1) + 1 + sum(1 for _ in self.tournament.levels())
+
+    def has_survey(self, tree: int, level: int) -> bool:
+        """Whether histograms of all columns are released here."""
+        return self.reveal != WINNER and tree == 0 and level == 0
+
+
+def quick_tournament(n: int) -> Tournament:
+    """One of n numbers of 32 bits in the fewest rounds, and among those with the fewest bytes opened.
+
+    There is one contest in a level, not one for each node: what is dealt and opened is little, and rounds count. Digits
+    of 6 bits make comparisons of 32 bits take two rounds.
+    """
+    n_levels = 1
+    while MAX_GROUP**n_levels < n:
+        n_levels += 1
+    sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
+    select: tuple[Select, ...] = ("table",) if n <= MANY_CANDIDATES else ("lean", "table")
+    plans = [Tournament(1, n, 1, groups, select, QUICK) for groups in sizes if math.prod(groups) >= n]
+    return min(plans, key=lambda plan: (plan.opened_bytes(), plan.groups))
+
+
+def _codes_of(sizes: Sizes) -> list[int]:
+    return [
+        n + gap for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True) for n, gap in zip(bins, gaps, strict=True)
+    ]
 
 
 def _sigmoid(n_rows: int, bits: int) -> Sigmoid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from hedgerow.party import Party
@@ -15,13 +16,17 @@ from hedgerow.protocols.vertical.private_histograms.job import PrivateHistograms
 from hedgerow.protocols.vertical.private_histograms.statement import statement
 from hedgerow.schema import Schema
 
+DEFAULTS = {"max_iter": 60, "max_depth": 3, "learning_rate": 0.3, "l2_regularization": 10.0, "max_bins": 64}
+"""Small trees, each a large step: every level costs, and noise is shrunk by the ridge."""
+
 
 class PrivateHistograms(SharesProtocol):
     """Private towards both sides."""
 
     name = PrivateHistogramsJob.NAME
     JOB = PrivateHistogramsJob
-    options = frozenset({"dealer", "epsilon", "delta", "reveal", "schema", "split_share"})
+    options = frozenset({"dealer", "epsilon", "delta", "policy", "reveal", "schema", "split_share"})
+    defaults = MappingProxyType(DEFAULTS)
     shares = (
         "hedgerow.protocols.vertical.agreement",
         "hedgerow.protocols.vertical.on_shares.messages",

@@ -4,34 +4,43 @@ One row weighs in a sum with its gradient, |g| <= g* (`largest_gradient`: 1, and
 may be wrong by), and with 1 where rows are counted. Rows of a level's nodes are disjoint, so a level costs what a node
 does.
 
-    start      the number of positive rows             discrete Gaussian noise, sensitivity 1
-    winner     the best split of each node of a level  Gumbel noise, utility G_L^2 / (n_L + l2) + G_R^2 / (n_R + l2)
-    histogram  G and n of every bin of every column    discrete Gaussian noise
-    leaves     G and n of each leaf                    discrete Gaussian noise
+    edges      rows in the cells of columns          each party by itself; discrete Gaussian noise, sqrt(its columns)
+    start      the number of positive rows           discrete Gaussian noise, sensitivity 1
+    winner     the best split of all nodes of a      Gumbel noise, utility: sum over nodes of |G_L| + |G_R|
+               level
+    survey     G of every bin of all columns at      discrete Gaussian noise, g* sqrt(columns): which columns matter
+               the first root
+    histogram  G of every bin of a few columns       discrete Gaussian noise, g* sqrt(those columns)
+    leaves     G and n of each leaf                  discrete Gaussian noise
+
+There are either winners, or a survey and histograms.
 
 **Neighbours.** Two sets of rows are neighbours if one has a row whose values, label included, count for nothing in the
 other. How many rows there are is known to all parties (they have matched them), and is not protected.
 
-**Utility of a split.** A row more on one side changes it by d = (G + g)^2 / (n + 1) - G^2 / n, with |G| <= n g* and
-|g| <= g* (n with l2 in it, at least 1). As d is concave in G, it is largest for G = n g, where it is g^2 <= g*^2, and
-smallest at an end, G = -+ n g*. There (G + g)^2 is smallest for g = +- g*, since n >= 1: g*^2 (1 - 3 n) / (n + 1),
-above -3 g*^2. So all candidates move within an interval of length 4 g*^2. Half of it is the sensitivity of the choice:
-2 g*^2.
+**Utility of a split.** A row is at one node and goes to one side. There it moves |G| by at most |g| <= g*, up or down,
+whatever the split. So all candidates move within an interval of length 2 g*. Half of it is the sensitivity of the
+choice: g*. Gains, G^2 / n, would move by up to 4 g*^2 where they are compared with something far smaller: a side's
+|G| is n times its mean residual, its gain is n times the square of that.
 
 **One label.** Feature holders may know a row but for its label. If that changes from 0 to 1, a gradient changes by
-just 1 and no number of rows does. A sum moves by 1 < g*, less than by a row. The utility of a split moves by
-(G + G') / n, for sums G before and G' after, which is within -+ 2 g*: again an interval of length 4 g* <= 4 g*^2. So
-what is proved for neighbours holds, with the same noise, for another label of one row.
+just 1 and no number of rows does. A sum, or a size of a sum, moves by 1 < g*, less than by a row. So what is proved for
+neighbours holds, with the same noise, for another label of one row. (Edges do not depend on labels at all.)
 
 **Why gradients may be used.** That of a row follows from its own label, from released leaf values and its own path
 through released splits, and from what was opened under masks, which does not depend on data: from the row itself and
 what is public, never from another row.
+
+**Edges before the plan.** Noise of all else is planned when all have told their numbers of columns, edges come before.
+So edges have a share of the budget that depends on nothing but the job. Noise sqrt(k) times as large on k columns costs
+what noise on one does, or (discrete noise: the wider the better) a little less; the plan counts with the former.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hedgerow.errors import BudgetExceeded, InvalidParameter
@@ -41,10 +50,17 @@ from hedgerow.privacy.events import Composed, DiscreteGaussian, Event, NonPrivat
 from hedgerow.privacy.gumbel import GumbelNoise
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 
+EDGE_SHARE = 0.05
 START_SHARE = 0.02
-GRID_BITS = 20
+SURVEY_SHARE = 0.1
+COLUMNS_PER_LEVEL = 2
+"""Whose histograms are released."""
+
 COUNT_UNIT = Fraction(1, 2)
 """A row counts for half of a largest gradient where both are released together."""
+
+MOST_CELLS = 256
+"""Of a column."""
 
 SAFE_SIGMAS = 40
 """Noise is never so many times its scale: the chance is below 2^-1000."""
@@ -58,9 +74,10 @@ _LEAST = 2.0**-100
 class Released:
     """Sizes of what is released."""
 
-    n_columns: int  # of all holders
-    n_candidates: int  # possible splits of a node
-    n_bins: int  # of a noisy histogram, the node as a whole included
+    n_columns: tuple[int, ...]  # of each holder
+    n_candidates: int  # possible splits of a level
+    n_bins: int  # of all columns, missing values included
+    most_bins: int  # of COLUMNS_PER_LEVEL columns
 
 
 @dataclass(frozen=True)
@@ -77,9 +94,10 @@ class Spending:
     depth: int
     released: Released
     start_sigma: float = 0.0  # in rows
-    choice: GumbelNoise | None = None  # of a winner: units of 2**-(2 gradient_bits - shift)
-    shift: int = 0
-    histogram_sigma: float = 0.0  # in units of gradients, as the one after it
+    edge_sigma: float = 0.0  # in rows, of one column
+    choice: GumbelNoise | None = None  # of a winner, in units of gradients
+    survey_sigma: float = 0.0  # in units of gradients, as those after it
+    histogram_sigma: float = 0.0
     leaf_sigma: float = 0.0
 
     @classmethod
@@ -98,14 +116,9 @@ class Spending:
         )
         if not job.is_noisy:
             return spending
-        # What is spent adds up to `whole`: rho of zero-concentrated DP, or the square of mu of Gaussian DP.
-        whole = rho_for(job.noise, job.delta) if job.reveal == WINNER else mu_for(job.noise, job.delta) ** 2
-        if whole < _LEAST:
-            raise InvalidParameter(
-                f"{job.NAME}: epsilon={job.epsilon} and delta={job.delta} ask for more noise than any number holds"
-            )
+        whole = _whole(job)
         for _ in range(_TRIES):
-            planned = spending._with_noise(whole, job.split_share)
+            planned = spending._with_noise(job, whole)
             accountant = planned.accountant()
             accountant.compose(planned.planned())
             if accountant.delta(job.noise) <= job.delta:
@@ -116,26 +129,31 @@ class Spending:
             f"delta={job.delta}"
         )
 
-    def _with_noise(self, whole: float, split_share: float) -> Spending:
+    def _with_noise(self, job: PrivateHistogramsJob, whole: float) -> Spending:
         """The same with noise that costs about so much."""
         trees, levels, is_choice = self.n_trees, self.n_trees * self.depth, self.reveal == WINNER
-        sigma = sigma_for_rho if is_choice else sigma_for_mu
-        splits = split_share * (1.0 - START_SHARE) * whole
-        leaves = (1.0 - split_share) * (1.0 - START_SHARE) * whole
-        noise, shift, histogram = None, 0, 0.0
+        sigma, largest = _sigma_for(self.reveal), self._units(self.largest_gradient)
+        rest = 1.0 - EDGE_SHARE - START_SHARE - (0.0 if is_choice else SURVEY_SHARE)
+        splits, leaves = job.split_share * rest * whole, (1.0 - job.split_share) * rest * whole
+        noise, survey, histogram = None, 0.0, 0.0
         if is_choice:
-            noise, shift = _gumbel(self.largest_gradient, math.sqrt(8.0 * splits / levels), self.gradient_bits)
+            noise = _gumbel(self.largest_gradient, math.sqrt(8.0 * splits / levels), self.gradient_bits)
         else:
-            histogram = sigma(self._histogram_sensitivity, splits / levels)
-        return Spending(
-            self.is_noisy, self.epsilon, self.delta, self.reveal, self.largest_gradient, self.gradient_bits,
-            self.n_trees, self.depth, self.released, sigma(1.0, START_SHARE * whole), noise, shift, histogram,
-            sigma(self._both, leaves / trees),
-        )  # fmt: skip
+            survey = sigma(_over_columns(largest, sum(self.released.n_columns)), SURVEY_SHARE * whole)
+            histogram = sigma(_over_columns(largest, self._n_level_columns), splits / levels)
+        return replace(
+            self,
+            start_sigma=sigma(1.0, START_SHARE * whole),
+            edge_sigma=_edge_sigma(job),
+            choice=noise,
+            survey_sigma=survey,
+            histogram_sigma=histogram,
+            leaf_sigma=sigma(self._both, leaves / trees),
+        )
 
     def accountant(self) -> Accountant:
         """A new one: for choices zCDP is best, for Gaussian noise alone Gaussian DP."""
-        return ZeroConcentratedDP() if self.reveal == WINNER else GaussianDP()
+        return _accountant(self.reveal)
 
     def require(self, accountant: Accountant) -> None:
         """BudgetExceeded unless what was counted is within epsilon and delta; without noise there is nothing to ask."""
@@ -153,7 +171,7 @@ class Spending:
     @property
     def largest_release(self) -> int:
         """No released number is larger with noise, but for a chance of no account; of sums alone it is 2**30."""
-        sigma = max(self.start_sigma, self.histogram_sigma, self.leaf_sigma)
+        sigma = max(self.start_sigma, self.survey_sigma, self.histogram_sigma, self.leaf_sigma)
         return (1 << 30) + math.ceil(SAFE_SIGMAS * sigma)
 
     @property
@@ -171,17 +189,22 @@ class Spending:
         """Of all leaves of a tree."""
         return self._gaussian(self._both, self.leaf_sigma, 2 << self.depth)
 
+    def survey_event(self) -> Event:
+        """Of the histograms of all columns at the first root."""
+        n_columns = sum(self.released.n_columns)
+        sensitivity = _over_columns(self._units(self.largest_gradient), n_columns)
+        return self._gaussian(sensitivity, self.survey_sigma, self.released.n_bins)
+
     def histogram_event(self, level: int) -> Event:
         """Of all histograms of a level."""
-        coordinates = (2 << level) * self.released.n_bins
-        return self._gaussian(self._histogram_sensitivity, self.histogram_sigma, coordinates)
+        sensitivity = _over_columns(self._units(self.largest_gradient), self._n_level_columns)
+        return self._gaussian(sensitivity, self.histogram_sigma, self.released.most_bins << level)
 
     def choice_event(self) -> Event:
-        """Of the winners of all nodes of a level; a row moves the choice at one of them only."""
+        """Of the winner of a level."""
         if self.choice is None:
             return NonPrivate("no noise was asked for")
-        sensitivity = _change_of_utility(self.largest_gradient)
-        return self.choice.event(sensitivity=sensitivity, n_noises=self.released.n_candidates)
+        return self.choice.event(sensitivity=self.largest_gradient, n_noises=self.released.n_candidates)
 
     def level_event(self, level: int) -> Event:
         """Of what is released to split the nodes of a level."""
@@ -189,8 +212,10 @@ class Spending:
 
     def planned(self) -> Event:
         """All that a run releases."""
+        edges = [self._gaussian(1.0, self.edge_sigma, MOST_CELLS * n) for n in self.released.n_columns]
+        survey = [] if self.reveal == WINNER else [self.survey_event()]
         tree = Composed((*(self.level_event(level) for level in range(self.depth)), self.leaf_event()))
-        return Composed((self.start_event(), Repeated(tree, self.n_trees)))
+        return Composed((*edges, self.start_event(), *survey, Repeated(tree, self.n_trees)))
 
     def _gaussian(self, sensitivity: float, sigma: float, coordinates: int) -> Event:
         if not self.is_noisy:
@@ -204,24 +229,64 @@ class Spending:
         return math.sqrt(square) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
 
     @property
-    def _histogram_sensitivity(self) -> float:
-        """A row is in one bin of every column, and in the node as a whole."""
-        return self._both * math.sqrt(self.released.n_columns + 1) * (1.0 + 2.0**-40)
+    def _n_level_columns(self) -> int:
+        return min(COLUMNS_PER_LEVEL, sum(self.released.n_columns))
+
+    def _units(self, gradient: Fraction) -> float:
+        return float(gradient) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
 
 
-def _change_of_utility(largest: Fraction) -> Fraction:
-    return 2 * largest**2
+class EdgeNoise:
+    """Of the counts from which one party's edges follow; known from the job, before anything is sent."""
+
+    def __init__(self, job: PrivateHistogramsJob, n_counted: int) -> None:
+        wider = 1.0 + 2.0**-30  # so that rounding never makes it cost more than was planned
+        self.sigma = _over_columns(_edge_sigma(job), n_counted) * wider if job.is_noisy else 0.0
+        self.n_counted = n_counted
+
+    def event(self) -> Event | None:
+        """What they cost; None if there are none."""
+        if not self.n_counted:
+            return None
+        if not self.sigma:
+            return NonPrivate("no noise was asked for")
+        return DiscreteGaussian(_over_columns(1.0, self.n_counted), self.sigma, MOST_CELLS * self.n_counted)
 
 
-def _gumbel(largest: Fraction, epsilon: float, gradient_bits: int) -> tuple[GumbelNoise, int]:
-    """Noise in units of 2**-(2 gradient_bits - shift), of which its scale is at most 2**20: finer ones take longer."""
-    sensitivity = _change_of_utility(largest)
-    fine = GRID_BITS - math.ceil(math.log2(2.0 * float(sensitivity) / epsilon))
-    grid_bits = min(fine, 2 * gradient_bits)
+def _over_columns(each: float, n_columns: int) -> float:
+    """The length of a vector of so many numbers; rounded up."""
+    return each * math.sqrt(n_columns) * (1.0 + 2.0**-40)
+
+
+def _accountant(reveal: str) -> Accountant:
+    return ZeroConcentratedDP() if reveal == WINNER else GaussianDP()
+
+
+def _sigma_for(reveal: str) -> Callable[[float, float], float]:
+    """The noise for a sensitivity and what it may cost, in units of `_whole`."""
+    return sigma_for_rho if reveal == WINNER else sigma_for_mu
+
+
+def _whole(job: PrivateHistogramsJob) -> float:
+    """What is spent adds up to this: rho of zero-concentrated DP, or the square of mu of Gaussian DP."""
+    whole = rho_for(job.noise, job.delta) if job.reveal == WINNER else mu_for(job.noise, job.delta) ** 2
+    if whole < _LEAST:
+        raise InvalidParameter(
+            f"{job.NAME}: epsilon={job.epsilon} and delta={job.delta} ask for more noise than any number holds"
+        )
+    return whole
+
+
+def _edge_sigma(job: PrivateHistogramsJob) -> float:
+    """Of one column; the share for edges is divided between the holders evenly."""
+    return _sigma_for(job.reveal)(1.0, EDGE_SHARE / len(job.holders) * _whole(job))
+
+
+def _gumbel(largest: Fraction, epsilon: float, gradient_bits: int) -> GumbelNoise:
+    """Noise in units of gradients."""
     try:
-        noise = GumbelNoise.for_choice(sensitivity=sensitivity, epsilon=epsilon, grid_bits=grid_bits)
+        return GumbelNoise.for_choice(sensitivity=largest, epsilon=epsilon, grid_bits=gradient_bits)
     except InvalidParameter as problem:
         raise InvalidParameter(
             f"epsilon={epsilon:.3g} for each choice of a split cannot be had: {problem}"
         ) from problem
-    return noise, 2 * gradient_bits - grid_bits

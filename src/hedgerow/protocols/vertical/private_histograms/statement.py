@@ -15,7 +15,7 @@ NOT_COVERED = (
     "a party that lies",
     "a dealer that works together with a party",
     "which rows there are",
-    "numbers of columns and bins",
+    "numbers of columns",
     "bounds in the schema, if they were made from the data",
     "the choice of parameters",
     "who took part",
@@ -26,8 +26,9 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
     holder, others = job.label_holder, ", ".join(job.feature_holders)
     privacy = meta.get("privacy")
-    revealed = "the winner of each node" if job.reveal == WINNER else "histograms of all columns at each node"
+    revealed = "the winner of each level" if job.reveal == WINNER else "histograms of some columns at each level"
     noise = "all with noise inside the shares" if privacy else "all without noise"
+    counted = "with noise of their owner" if privacy else "without noise"
     closing = (
         "Nobody learned the rows of a node. Scores are opened to the label holder by vertical.closed_scoring; exact "
         "scores of rows that were trained on tell more about them than the model does."
@@ -35,6 +36,7 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
     sentences = [
         f"Trained with {job.NAME} by {holder}, which has the labels, and {others}, on shares dealt by {job.dealer}.",
         f"Opened were {revealed}, sums of leaves and the number of positive rows, {noise}.",
+        f"Bins follow from counts of rows {counted}.",
         _guarantees(job, privacy) if privacy else f"{NOT_PRIVATE}.",
         closing,
         f"All parties were taken to follow the protocol, and to be curious. Not covered: {', '.join(NOT_COVERED)}.",
