@@ -97,7 +97,10 @@ def _all_edges(me: Party, job: PrivateHistogramsJob, mine: EdgeNoise) -> list[Ev
                 if other != me.name:
                     me.send(other, CountedColumns(mine.n_counted), event=None if event is None else event.to_dict())
         else:
-            event = EdgeNoise(job, me.recv(party, CountedColumns).n_counted).event()
+            n_counted = me.recv(party, CountedColumns).n_counted
+            if n_counted < 0:
+                raise ProtocolError(f"{party} says that it counted {n_counted} columns")
+            event = EdgeNoise(job, n_counted).event()
         events += [] if event is None else [event]
     return events
 

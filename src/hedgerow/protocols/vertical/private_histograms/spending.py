@@ -242,15 +242,22 @@ class EdgeNoise:
     def __init__(self, job: PrivateHistogramsJob, n_counted: int) -> None:
         wider = 1.0 + 2.0**-30  # so that rounding never makes it cost more than was planned
         self.sigma = _over_columns(_edge_sigma(job), n_counted) * wider if job.is_noisy else 0.0
-        self.n_counted = n_counted
+        self.n_counted, self._job = n_counted, job
 
     def event(self) -> Event | None:
-        """What they cost; None if there are none."""
+        """What they cost; None if there are none. BudgetExceeded if that alone were more than was allowed."""
         if not self.n_counted:
             return None
         if not self.sigma:
             return NonPrivate("no noise was asked for")
-        return DiscreteGaussian(_over_columns(1.0, self.n_counted), self.sigma, MOST_CELLS * self.n_counted)
+        event = DiscreteGaussian(_over_columns(1.0, self.n_counted), self.sigma, MOST_CELLS * self.n_counted)
+        accountant = _accountant(self._job.reveal)
+        accountant.compose(event)
+        if not accountant.delta(self._job.noise) <= self._job.delta:
+            raise BudgetExceeded(
+                f"{self._job.NAME}: counts of rows alone would cost more than epsilon={self._job.epsilon}"
+            )
+        return event
 
 
 def _over_columns(each: float, n_columns: int) -> float:
