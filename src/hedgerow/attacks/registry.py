@@ -160,6 +160,8 @@ def _check_rows(party: str, what: str, n_rows: int, wanted: int | None) -> None:
 
 Function = Callable[[Context], list[Outcome]]
 
+_MASKED, _HISTOGRAMS = "vertical.masked_gradients", "vertical.private_histograms"
+
 
 def _bucket_bayes() -> Function:
     from hedgerow.attacks.on_runs.bucket_rr import bucket_bayes
@@ -204,9 +206,19 @@ def _singleton_cells() -> Function:
 
 
 def _unmask_least_squares() -> Function:
-    from hedgerow.attacks.on_runs.masked_gradients import unmask_least_squares
+    from hedgerow.attacks.on_runs import masked_gradients, private_histograms
 
-    return unmask_least_squares
+    of_protocol: dict[str, Function] = {
+        _MASKED: masked_gradients.unmask_least_squares,
+        _HISTOGRAMS: private_histograms.unmask_least_squares,
+    }
+    return lambda context: of_protocol[context.run.protocol](context)
+
+
+def _all_but_one() -> Function:
+    from hedgerow.attacks.on_runs.private_histograms import all_but_one
+
+    return all_but_one
 
 
 def _label_network() -> Function:
@@ -243,9 +255,10 @@ ATTACKS = (
     Attack("leaf_opened", ("vertical.mp_fedxgb",), "every party with data", _leaf_opened),
     Attack("openings", ("vertical.secret_shared",), "every party with data", _nothing_opened),
     Attack("singleton_cells", ("horizontal.secure_sum",), "coordinator", _singleton_cells),
-    Attack("unmask_least_squares", ("vertical.masked_gradients",), "feature holder", _unmask_least_squares),
-    Attack("label_network", ("vertical.masked_gradients",), "feature holder", _label_network),
-    Attack("active_set", ("vertical.masked_gradients",), "label holder", _active_set),
+    Attack("unmask_least_squares", (_MASKED, _HISTOGRAMS), "feature holder", _unmask_least_squares),
+    Attack("all_but_one", (_HISTOGRAMS,), "who knows all else", _all_but_one),
+    Attack("label_network", (_MASKED,), "feature holder", _label_network),
+    Attack("active_set", (_MASKED,), "label holder", _active_set),
 )
 
 
