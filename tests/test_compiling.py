@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from hedgerow import compiling, crypto, engine, protocols
 from hedgerow.compiling import KEPT_SECONDS, PREFIX, source_hash, state_of
@@ -31,18 +34,27 @@ def use_a_kernel(folder: Path) -> tuple[int, Path]:
     return int(hits), Path(path)
 
 
-def test_the_second_process_finds_the_kernel(tmp_path):
+@pytest.fixture(scope="module")
+def used_once(tmp_path_factory):
+    """A folder that one process has used, hits in it, and where the kernel was written."""
+    folder = tmp_path_factory.mktemp("used_once")
+    return folder, *use_a_kernel(folder)
+
+
+def test_the_second_process_finds_the_kernel(used_once):
     """The first process compiles and writes, the second reads; the folder is named after the sources."""
-    hits, first_path = use_a_kernel(tmp_path)
+    folder, hits, first_path = used_once
     assert hits == 0
     assert first_path.name == state_of(Path(engine.__file__).parent)
     assert list(first_path.glob("*.nbi"))
-    assert use_a_kernel(tmp_path) == (1, first_path)
+    assert use_a_kernel(folder) == (1, first_path)
 
 
-def test_kernels_of_another_state_are_removed(tmp_path):
+def test_kernels_of_another_state_are_removed(used_once, tmp_path):
     """Folders of earlier states go when a new one begins, unless they were just written; other things stay."""
-    _, path = use_a_kernel(tmp_path)
+    folder, _, path = used_once
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / path.relative_to(folder)
     stale, recent, other = path.with_name(f"{PREFIX}0123"), path.with_name(f"{PREFIX}4567"), path.with_name("other")
     path.rename(stale)
     recent.mkdir()

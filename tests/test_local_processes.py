@@ -23,7 +23,7 @@ from hedgerow.transport.emulate import Link
 PROTOCOL = "horizontal.secure_sum"
 OWNERS = ("ash", "elm", "oak")
 SIGNED = ("horizontal.mask_key", "horizontal.mask_keys")  # ECDSA signatures differ by some bytes in length
-N_TREES = 12
+N_TREES = 6
 SLOW = Link(round_trip=0.03, bandwidth=1e9)  # a tree takes long enough to be interrupted
 
 

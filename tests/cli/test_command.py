@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hedgerow
+from hedgerow import local_processes, running
 from hedgerow.cli import demo
 from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, whole_file
 
@@ -81,7 +83,42 @@ def test_the_exit_codes_are_documented() -> None:
     assert set(re.findall(r"\b\d+\b", EXIT_CODES_HELP)) == codes
 
 
-def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+BETWEEN_PROCESSES = {
+    "horizontal.secure_sum": 2,
+    "vertical.bucket_rr": 2,
+    "vertical.scoring": 4,
+    "vertical.noised_gradients": 1,
+    "vertical.masked_gradients": 1,
+    "vertical.secret_shared": 1,
+    "vertical.private_histograms": 1,
+    "vertical.closed_scoring": 1,
+    "vertical.mp_fedxgb": 1,
+    "vertical.aligning": 1,
+}
+"""How often the demo runs each protocol between processes."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the demo has asked for processes. It gets them for each protocol's last run; the others are in memory.
+
+    That both give the same is shown elsewhere: for these sizes in tutorials/three_owners.md, for small ones in
+    test_local_processes.py and test_vertical_model.py.
+    """
+    so_far: Counter[str] = Counter()
+    in_processes = local_processes.run_in_processes
+
+    def run(protocol: Any, *how: Any, records: Any) -> Any:
+        so_far[protocol.name] += 1
+        if so_far[protocol.name] == BETWEEN_PROCESSES[protocol.name]:
+            return in_processes(protocol, *how, records=records)
+        return running._run_in_memory(protocol, *how, records)
+
+    monkeypatch.setattr(local_processes, "run_in_processes", run)
+    return so_far
+
+
+def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In 80 columns: what ran, how good it is, every protocol between real processes, and what is not protected."""
     monkeypatch.setitem(demo.PARAMS, "max_iter", 20)
     monkeypatch.setitem(demo.VERTICAL_PARAMS, "max_iter", 20)
@@ -122,6 +159,7 @@ def test_the_demo_reads_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert published["statement"]["stamp"].startswith("accepted known leaks")
     assert published["parties"] == on_shares["parties"]
     assert told["alignment"]["common"] == 800
+    assert asked == BETWEEN_PROCESSES
 
     monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people
     shown = run("demo").stdout

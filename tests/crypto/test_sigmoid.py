@@ -6,6 +6,7 @@ import decimal
 import hashlib
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -124,9 +125,15 @@ def test_a_changed_decimal_context_changes_nothing():
     assert np.array_equal(found, Sigmoid(1).coefficients)
 
 
+@cache
+def whole_tables(angle_bits):
+    """The tables, as Python's integers."""
+    return [table.tolist() for table in _tables(angle_bits)]
+
+
 def powers(angle, plan):
     """z, z^2, ... over Python's integers, as the text says."""
-    tables = [table.tolist() for table in _tables(plan.angle_bits)]
+    tables = whole_tables(plan.angle_bits)
     high, low = divmod(angle % (1 << plan.angle_bits), len(tables[1]))
     z = [(1 << 30, 0)]
     first = times(tables[0][high], tables[1][low])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -243,6 +244,7 @@ def test_one_candidate_needs_no_rounds():
 # What others see
 
 
+@cache
 def openings(run, select, *, twice=False):
     """All that is opened for fixed fractions; with `twice`, others are compared with the same dealt masks."""
     found = []

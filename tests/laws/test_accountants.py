@@ -33,6 +33,8 @@ from hedgerow.privacy.events import (
     from_dict,
 )
 
+pytestmark = pytest.mark.usefixtures("remembered_deltas")
+
 ALL = [BasicComposition, ZeroConcentratedDP, GaussianDP, PrivacyLoss]
 NOISE = [Gaussian(1.0, 4.0), DiscreteGaussian(2.0, 30.0, coordinates=10, parties=3)]
 PURE = [Exponential(1.0, 0.3), PermuteAndFlip(2.0, 0.2), DiscreteLaplace(3.0, 7.0), Laplace(0.5, 2.5)]

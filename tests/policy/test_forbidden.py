@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 
@@ -24,10 +25,21 @@ OWN_GENERATORS = {
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "generated_jit", "cfunc", "stencil", "jitclass"}
 
 
-def full_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+@cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a tree, walked once for all rules."""
+    return tuple(ast.walk(tree))
+
+
+@cache
+def full_names(tree: ast.Module) -> tuple[tuple[int, str], ...]:
     """(line, dotted name with import aliases resolved) of every import and every use of an imported name."""
+    return tuple(_full_names(tree))
+
+
+def _full_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     aliases: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 aliases[alias.asname or alias.name.split(".")[0]] = (
@@ -38,7 +50,7 @@ def full_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 yield node.lineno, f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         first, *rest = dotted(node)
         if first in aliases:
             yield node.lineno, ".".join([aliases[first], *rest])
@@ -55,13 +67,13 @@ def dotted(node: ast.AST) -> list[str]:
 
 def calls(tree: ast.Module) -> Iterator[ast.Call]:
     """Every call in the tree."""
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return (node for node in nodes(tree) if isinstance(node, ast.Call))
 
 
 def pickles(tree: ast.Module) -> Iterator[int]:
     """Anything that can run code while it reads data: pickle and its relatives, also through numpy and pandas."""
     yield from (line for line, name in full_names(tree) if name.split(".")[0] in PICKLERS)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and node.attr in PICKLING_CALLS:
             yield node.lineno
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
@@ -93,7 +105,7 @@ def shares_random_state(tree: ast.Module) -> Iterator[int]:
 
 def relaxes_floats(tree: ast.Module) -> Iterator[int]:
     """`fastmath` in any spelling: sums could then depend on the machine."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.keyword) and node.arg == "fastmath":
             yield node.value.lineno
         if isinstance(node, ast.Constant) and node.value in {"fastmath", "NUMBA_FASTMATH"}:
@@ -106,8 +118,8 @@ def uses_numba_threads(tree: ast.Module) -> Iterator[int]:
         if name in {"numba.prange", "numba.set_num_threads", "numba.threading_layer"}:
             yield line
     for call in calls(tree):
-        named = ast.unparse(call.func).split(".")[-1] in COMPILERS
-        if named and any(keyword.arg == "parallel" for keyword in call.keywords):
+        parallel = any(keyword.arg == "parallel" for keyword in call.keywords)
+        if parallel and ast.unparse(call.func).split(".")[-1] in COMPILERS:
             yield call.lineno
 
 

@@ -16,6 +16,8 @@ LISTS = re.compile(r"^(?:ignore|\"[^\"]+\"|filterwarnings) = \[$")
 
 def unexplained_in_code(text: str) -> list[str]:
     """Comments that switch off a check without naming it or without a reason."""
+    if not any(switch in text for switch in SWITCHES):
+        return []
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
     switches = [comment for comment in comments if comment.lstrip("# ").startswith(SWITCHES)]

@@ -30,6 +30,8 @@ from hedgerow.privacy.events import (
     Repeated,
 )
 
+pytestmark = pytest.mark.usefixtures("remembered_deltas")
+
 CHOICE = Exponential(1.0, 0.5)
 
 

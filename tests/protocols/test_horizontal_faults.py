@@ -47,6 +47,8 @@ IDENTITIES = make_identities([HUB, *NAMES])
 TRUST = trust_in(IDENTITIES.values())
 N_TREES, ROWS = 6, 50
 SIGNED = ("horizontal.mask_key", "horizontal.mask_keys")  # ECDSA signatures differ by some bytes in length
+BRIEFLY = 0.4
+"""Seconds of grace where a link is cut for good: nobody comes back, so nothing is gained by waiting longer."""
 SUMS = {kind.NAME for kind in (MaskedTotals, MaskedCounts, MaskedHistogram)}
 
 
@@ -237,7 +239,7 @@ def test_an_owner_that_stays_away_is_left_out(network, lost):
     """The others go on: the trees are those of the plain engine on the rows that are left. The lost one is told."""
     n_owners = 3 + len(lost)
     job = job_of(n_owners, min_owners=3)
-    net = network(job, cuttable=list(lost), grace=1.0).connect()
+    net = network(job, cuttable=list(lost), grace=BRIEFLY).connect()
     net.run(on_progress=cutting_after(net, lost))
     model = net.results[HUB]
     assert model.meta["lost_owners"] == lost
@@ -256,7 +258,7 @@ def test_an_owner_that_stays_away_is_left_out(network, lost):
 def test_an_owner_that_is_lost_while_new_keys_are_made(network):
     """Keys are made a third time, among those who are still there."""
     job = job_of(5, min_owners=3)
-    net = network(job, cuttable=["ben", "carla"], grace=1.0).connect()
+    net = network(job, cuttable=["ben", "carla"], grace=BRIEFLY).connect()
 
     class GoesWhenAsked(Recording):
         """Is cut off on hearing that somebody else was lost."""
@@ -280,7 +282,7 @@ def test_an_owner_that_is_lost_while_new_keys_are_made(network):
 
 def test_too_few_owners_left_is_a_clear_end(network):
     """The coordinator names who was lost, when, and how many are needed; the others are told; nobody has a model."""
-    net = network(job_of(3), cuttable=["ben"], grace=1.0).connect()
+    net = network(job_of(3), cuttable=["ben"], grace=BRIEFLY).connect()
     net.run(on_progress=cutting_after(net, {"ben": 2}))
     assert net.results == {}
     error = net.errors[HUB]
@@ -288,7 +290,7 @@ def test_too_few_owners_left_is_a_clear_end(network):
     assert str(error) == (
         "ben was lost in tree 3 and only 2 of 3 owners are left; the job asks for at least 3 (min_owners)"
     )
-    assert "ben went away and did not come back within 1 s" in str(error.__cause__)
+    assert f"ben went away and did not come back within {BRIEFLY:g} s" in str(error.__cause__)
     for name in ("anna", "carla"):
         assert isinstance(net.errors[name], PeerFailed)
         assert net.errors[name].reason == str(error)
@@ -300,7 +302,7 @@ def test_too_few_owners_left_is_a_clear_end(network):
 @pytest.mark.parametrize("kind", [MaskKey, MaskedTotals, MaskedCounts])
 def test_an_owner_lost_before_training_ends_the_run(network, kind):
     """Without all owners there are no common edges and no base score, however many would be enough later."""
-    net = network(job_of(4, min_owners=3), cuttable=["ben"], grace=1.0).connect()
+    net = network(job_of(4, min_owners=3), cuttable=["ben"], grace=BRIEFLY).connect()
 
     class GoesBefore(Recording):
         """Is cut off before a certain message leaves."""
@@ -444,7 +446,8 @@ def test_another_version_of_a_message_ends_the_run(network, who, kind, finds_out
 
 def test_another_wire_version_ends_the_run_before_any_message(network):
     """The coordinator and the odd owner name both versions; no sum has left anybody."""
-    net = network(job_of(3), versions={"ben": 2}).run()
+    # An owner that has not reached the coordinator before it ends goes on trying for so long.
+    net = network(job_of(3), versions={"ben": 2}, connect_timeout=3.0).run()
     assert net.results == {}
     assert "ben speaks version 2 of the wire format, coordinator speaks version 1" in str(net.errors[HUB])
     assert "coordinator speaks version 1 of the wire format, ben speaks version 2" in str(net.errors["ben"])
