@@ -13,6 +13,7 @@ from experiments.masked_xgboost.cells import (
     FEDERBOOST,
     LDP,
     NOISED,
+    PAPER_TREES,
     POOLED,
     RECORD,
     VECTOR,
@@ -43,7 +44,7 @@ NOISE_ALONE = 1e-3
 def cells(*, quick: bool) -> list[Cell]:
     """Every method at every epsilon; one dataset at a time, so that an interrupted run has whole datasets."""
     datasets, epsilons = (QUICK_DATASETS, EPSILONS[2:3]) if quick else (DATASETS, EPSILONS)
-    size: dict[str, Any] = QUICK if quick else {}
+    size: dict[str, Any] = QUICK if quick else {"trees": PAPER_TREES}
     plan = []
     for dataset in datasets:
         for index in range(1 if quick else N_SPLITS):

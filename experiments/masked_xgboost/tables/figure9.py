@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.central_dp.show import Panel, plot, table
-from experiments.masked_xgboost.cells import ALONE, POOLED, RECORD, VECTOR, Cell, Result
+from experiments.masked_xgboost.cells import ALONE, PAPER_TREES, POOLED, RECORD, VECTOR, Cell, Result
 from experiments.masked_xgboost.datasets import DATASETS
 from experiments.masked_xgboost.tables.common import QUICK, QUICK_DATASETS, Results, chosen, line, measured, shown
 
@@ -18,7 +18,7 @@ EPSILONS_PP = (1.0, 2.0, 4.0, 8.0)
 def cells(*, quick: bool) -> list[Cell]:
     """Both readings, one split of the rows."""
     datasets, epsilons = (QUICK_DATASETS, EPSILONS_PP[-1:]) if quick else (DATASETS, EPSILONS_PP[1:])
-    size: dict[str, Any] = QUICK if quick else {}
+    size: dict[str, Any] = QUICK if quick else {"trees": PAPER_TREES}
     return [
         Cell(dataset, method, EPS_AP, eps_pp=eps_pp, **size)
         for dataset in datasets
