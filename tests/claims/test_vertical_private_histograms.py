@@ -27,12 +27,20 @@ from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
-from hedgerow.protocols.vertical.on_shares.messages import Dealt
+from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords
 from hedgerow.protocols.vertical.on_shares.rows_messages import AllColumns, MaskedBins
 from hedgerow.protocols.vertical.on_shares.sizes import Sizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import Plan
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums
+from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
+    SmoothBinSums,
+    SmoothLeafSums,
+    SmoothMean,
+    SmoothPositives,
+    SmoothSides,
+)
 from hedgerow.schema import Schema
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
@@ -219,6 +227,52 @@ def test_what_is_opened_is_under_a_mask_of_its_own(receiver, reveal):
         words = np.stack([np.concatenate([each.view(np.uint8) for each in one]) for one in chosen])
         assert words.shape[1] > 100
         assert unlike_uniform(words) == [], kind
+
+
+SMOOTH_WORDS = (MaskedBins, MaskedWords, SmoothSides, SmoothPositives, SmoothBinSums, SmoothLeafSums, SmoothMean)
+
+
+def smooth_words(one, receiver, sender):
+    """All masked words and shares of releases that a party received from another, in a row."""
+    found = [
+        message.words for kind in SMOOTH_WORDS for message in one.records[receiver].messages(kind, "received", sender)
+    ]
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("receiver", ["anna", "ben"])
+def test_what_a_party_receives_is_uniform_with_smooth_then_trees(receiver):
+    """The same for policy="smooth_then_trees": without noise, so that questions are the same in all runs."""
+    job = replace(make_job(), policy="smooth_then_trees", epsilon=math.inf)
+    done = varied(receiver, 8, job)
+    for sender in HOLDERS:
+        if sender != receiver:
+            words = np.stack([smooth_words(one, receiver, sender) for one in done])
+            assert words.shape[1] > 10_000
+            assert unlike_uniform(words) == [], sender
+    dealt = [one.records[receiver].messages(Dealt, "received", "dealer") for one in done]
+    words = np.stack([np.concatenate([message.corrections for message in each]) for each in dealt])
+    fixed = (words == words[0]).all(axis=0)
+    assert fixed.mean() < 0.1
+    assert unlike_uniform(words, ~np.repeat(fixed, 8)) == []
+    hidden = [[each for each in openings(one, receiver) if each.name.startswith(("angles", "rows"))] for one in done]
+    assert len(hidden[0]) > 500
+    assert repeated_masks(hidden) == []
+
+
+def test_unmasked_sides_are_found_with_smooth_then_trees(monkeypatch):
+    """Control: a tree's sides that are sent as they are."""
+    honest = GroupSums._sides
+
+    def bare(self, step):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(step, "mask", lambda shape, *_: SimpleNamespace(words=np.zeros(shape, np.uint32)))
+            return honest(self, step)
+
+    monkeypatch.setattr(GroupSums, "_sides", bare)
+    job = replace(make_job(), policy="smooth_then_trees", epsilon=math.inf)
+    words = np.stack([smooth_words(one, "ben", "anna") for one in varied("ben", 6, job)])
+    assert unlike_uniform(words)
 
 
 def test_masks_that_are_missing_are_found(monkeypatch):

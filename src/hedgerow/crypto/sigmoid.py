@@ -292,6 +292,11 @@ def _tables(angle_bits: int) -> _Tables:
     )
 
 
+def turn_table(bits: int) -> Ints:
+    """cos and sin of 0, 1, ..., 2**bits - 1 times 2**-bits turns, in units of 2**-30: the same on every machine."""
+    return _rounded(_turns(Fraction(1, 1 << bits), 1 << bits))
+
+
 def _rounded(turns: list[tuple[int, int]]) -> Ints:
     shift = _FINE_BITS - _UNIT_BITS
     half = 1 << (shift - 1)

@@ -29,6 +29,7 @@ from hedgerow.protocols.protocol import Protocol, Request, find, names, services
 from hedgerow.protocols.vertical.aligning.job import AligningJob
 from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
+from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.schema import Schema
 from hedgerow.transport.frames import Message, registered
@@ -54,6 +55,15 @@ class Example(NamedTuple):
 _WHO: dict[str, Any] = {"parties": ("anna", "ben", "carla"), "run_id": "example"}
 _MODEL: dict[str, Any] = {**_WHO, "label_holder": "anna", "model_run_id": "the model's"}
 _AGES = Schema.from_public(bounds={"age": (0, 120)}, classes=[0, 1])
+_SMOOTH = PrivateHistogramsJob(
+    **_WHO,
+    label_holder="anna",
+    boosting=BoostingParams(min_child_weight=0.0),
+    epsilon=2.0,
+    delta=1e-6,
+    schema=_AGES,
+    policy=SMOOTH,
+)
 
 EXAMPLES = {
     "horizontal.secure_sum": (
@@ -94,6 +104,11 @@ EXAMPLES = {
             "with epsilon=2 and delta=1e-6",
             options={"epsilon": 2.0, "delta": 1e-6, "schema": _AGES},
             meta={"privacy": {"epsilon": 2.0, "delta": 1e-6, "accountant": "zCDP"}},
+        ),
+        Example(
+            'with policy="smooth_then_trees"',
+            meta={"privacy": {"epsilon": 2.0, "delta": 1e-6, "accountant": "Gaussian DP"}},
+            job=_SMOOTH,
         ),
     ),
     "vertical.secret_shared": (Example("with three parties and a dealer"),),

@@ -138,8 +138,11 @@ class Recipe(Training):
         self.honest = owners if honest is None else honest
         if not 1 <= self.honest <= owners:
             raise InvalidParameter(f"honest must be between 1 and the number of owners, {owners}; got {self.honest}")
+        self.ahead: list[list[int]] = []
+        """Columns of each request of the stage that was begun last: those who prepare answers may look ahead."""
         self._mu = math.sqrt(self.budget.mu_squared)
         self._excess = math.sqrt(owners / self.honest)
+        self._shares: tuple[float, ...] = SHARES[self.loss]
 
     @property
     def accountant(self) -> GaussianDP:
@@ -173,7 +176,7 @@ class Recipe(Training):
 
     def _stage_0(self) -> Generator[SumRequest, Ints, Learned]:
         """Label histograms over all cells: bins, base score, size of the task."""
-        shares = SHARES[self.loss]
+        shares = self._shares
         width = self.n_outputs if self.loss == "softmax" else 2
         sums = yield self._request("histograms", width * sum(self._cells), shares[0], 1)
         unit = UNIT if self.loss == "squared" else COUNT_UNIT
@@ -235,11 +238,13 @@ class Recipe(Training):
             else {"base_score": float(start.base_scores[0])}
         )
         rounds = PASSES * len(tables)
-        for number in range(PASSES):
-            for feature in self._rng.permutation(len(tables)).tolist():
+        orders = [self._rng.permutation(len(tables)).tolist() for _ in range(PASSES)]
+        self.ahead = [[feature] for order in orders for feature in order]
+        for number, order in enumerate(orders):
+            for feature in order:
                 table = tables[feature]
                 sums = yield self._request(
-                    "bin_sums", 2 * self.n_outputs * table[0].bins.n_bins, SHARES[self.loss][2], rounds,
+                    "bin_sums", 2 * self.n_outputs * table[0].bins.n_bins, self._shares[2], rounds,
                     start.size.clips[0], features=np.array([feature], np.int32), **update,
                 )  # fmt: skip
                 variance = self._gradient_noise**2 / PASSES
@@ -265,15 +270,16 @@ class Recipe(Training):
         of_outputs = np.stack([padded([own[k] for own in tables]) for k in range(self.n_outputs)])
         update: dict[str, Any] = {"update": "tables", "update_values": self._per_output(of_outputs)}
         trees = []
-        for _ in range(size.n_trees):
-            features, goes_right = draw()
+        drawn = [draw() for _ in range(size.n_trees)]
+        self.ahead = [features.tolist() for features, _ in drawn]
+        for features, goes_right in drawn:
             sums = yield self._request(
-                "leaf_sums", 2 * self.n_outputs << depth, SHARES[self.loss][3], size.n_trees, size.clips[1],
+                "leaf_sums", 2 * self.n_outputs << depth, self._shares[3], size.n_trees, size.clips[1],
                 features=features, goes_right=goes_right, **update,
             )  # fmt: skip
             gradients, hessians = self._gradients(sums)
             noise = self._gradient_noise
-            known = np.maximum(hessians, max(noise / HESSIAN_WEIGHT[self.loss], 1e-9))
+            known = np.maximum(hessians, max(self._hessian_noise, 1e-9))
             trust = known / (known + TREE_TRUST * noise**2 / size.n_trees)
             leaves = TREE_RATE * trust * gradients / (trust * known + 0.5 * 2**depth)
             trees.append((features, goes_right, leaves, known))
@@ -287,18 +293,22 @@ class Recipe(Training):
         left leaf of a tree that sends nobody right, tells by how much, for a small share of the budget.
         """
         sums = yield self._request(
-            "leaf_sums", 4 * self.n_outputs, SHARES[self.loss][4], 1, MEAN_CLIP[self.loss],
+            "leaf_sums", 4 * self.n_outputs, self._shares[4], 1, MEAN_CLIP[self.loss],
             features=np.zeros(1, np.int32), goes_right=np.zeros((1, 256), np.uint8),
             update="leaves", update_values=self._per_output(last_leaves),
         )  # fmt: skip
         gradients, hessians = self._gradients(sums)
+        return self._shift(start, gradients[:, 0], hessians[:, 0])
+
+    def _shift(self, start: Learned, gradients: Floats, hessians: Floats) -> Floats:
+        """The step of stage 3, from noisy sums over all rows, per output."""
         at_start = start.size.n_rows * start.hessians
         # The step is trusted as far as the sum that is to be expected outweighs the noise. Both that and the least
         # hessian go with the hessian at the start, so that noise moves no base score far, not even a rare class's.
         expected = MEAN_OFF[self.loss] / self._boost * at_start
         trust = expected**2 / (expected**2 + self._gradient_noise**2)
-        known = np.maximum(hessians[:, 0], 0.2 * at_start)
-        shift: Floats = trust * gradients[:, 0] / known
+        known = np.maximum(hessians, 0.2 * at_start)
+        shift: Floats = trust * gradients / known
         return shift
 
     # --- pieces ------------------------------------------------------------------------------------------------------
@@ -325,6 +335,11 @@ class Recipe(Training):
     def _gradient_noise(self) -> float:
         """Standard deviation of the noise in what `_gradients` made of the last sums."""
         return self._noise / UNIT / math.sqrt(self._boost)
+
+    @property
+    def _hessian_noise(self) -> float:
+        """Standard deviation of the noise in the last sums of hessians, or somewhat less."""
+        return self._gradient_noise / HESSIAN_WEIGHT[self.loss]
 
     def _per_output(self, values: Floats) -> Floats:
         """As updates have them: without an axis of outputs where there is one output."""

@@ -43,6 +43,8 @@ from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 Kind = Literal["histograms", "squares", "bin_sums", "leaf_sums"]
 NodeKind = Literal["node_sums", "node_leaves", "node_gains"]
 """Asked for by policies that grow trees level by level (growing.py)."""
+SharedKind = Literal["counts", "positives", "mean"]
+"""Asked for where the columns of a row are with several parties (vertical.private_histograms)."""
 
 Update = Literal["none", "start", "table", "tables", "leaves"]
 LossName = Literal["logistic", "squared", "softmax"]
@@ -69,7 +71,7 @@ class SumRequest:
     """What the recipe asks next. Plain numbers, text and arrays only, so that it can be sent as a message."""
 
     number: int
-    kind: Kind | NodeKind
+    kind: Kind | NodeKind | SharedKind
     n_sums: int
     sensitivity_squared: int
     sigma: float
@@ -107,7 +109,7 @@ class SumRequest:
         return DiscreteGaussian(self.sensitivity, self.sigma_per_owner(honest), self.n_sums, honest)
 
 
-def record_sensitivity_squared(kind: Kind | NodeKind, loss: LossName, n_columns: int, clip: int) -> int:
+def record_sensitivity_squared(kind: Kind | NodeKind | SharedKind, loss: LossName, n_columns: int, clip: int) -> int:
     """How far one record can move the exact answer, L2 and squared, in whole-number units."""
     if kind == "histograms":
         # In every column the record is in one cell: one count, or (z, half a count) with |z| <= 1/2.

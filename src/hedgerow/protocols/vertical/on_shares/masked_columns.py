@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array, Kind
 from hedgerow.party import Party
-from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.on_shares.mesh import WordsMessage, as_bytes, as_words, blocks
 
 MESSAGE_BYTES = 16 << 20
+
+
+class OneHot(Protocol):
+    """Columns that can be written as a one-hot matrix of bins."""
+
+    def minus(self, masks: Array, bins: slice) -> Array:
+        """Some bins of the matrix minus masks, written over them: [bins, rows]."""
 
 
 class Matrices(NamedTuple):
@@ -56,7 +62,7 @@ def exchanged(
     me: Party,
     holders: Sequence[str],
     step: HandStep,
-    columns: OneHotColumns,
+    columns: OneHot,
     matrices: Matrices,
     message: WordsMessage,
     *,

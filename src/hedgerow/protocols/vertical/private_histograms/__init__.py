@@ -26,10 +26,13 @@ sum over nodes of |G_L| + |G_R| is largest: one row moves it by no more than its
 shares which rows go left, and nobody sees it. Scores of rows are shared: they are sums of leaf values that all know,
 times shares of which leaf a row is in. So gradients depend on rows through what was released only.
 
+With policy="smooth_then_trees" there are no choices on shares: tables of single columns and trees of random splits
+follow from noisy sums alone (`smooth`), by messages of their own.
+
 What each ends up knowing. Everybody but the dealer: the numbers of rows and columns and of their bins, whose split each
-level is, leaf values and the first score (with reveal="histogram" all splits and noisy sums), all of it with noise.
-Feature holders and label holder: in addition which of their own splits won where. Dealer: sizes, and the noise of what
-it never sees.
+level is, leaf values and the first score (with reveal="histogram" all splits and noisy sums, with
+policy="smooth_then_trees" the whole model), all of it with noise. Feature holders and label holder: in addition which
+of their own splits won where. Dealer: sizes, and the noise of what it never sees.
 
 Honest but curious parties. Any of them but the dealer may put together what they saw. The dealer must not work together
 with anybody: it knows the noise. Which rows there are is known to all who matched them, and is not protected.

@@ -15,6 +15,8 @@ GROWN, SMOOTH = "grown_trees", "smooth_then_trees"
 WINNER, HISTOGRAM = "winner", "histogram"
 DELTA = 1e-6
 LARGEST_L2 = 1 << 20
+DEFAULTS = {"max_iter": 60, "max_depth": 3, "learning_rate": 0.3, "l2_regularization": 10.0, "max_bins": 64}
+"""Small trees, each a large step: every level costs, and noise is shrunk by the ridge."""
 NO_NOISE = "inf"  # how JSON, which has no infinity, says that there is none
 
 _ONLY = {

@@ -6,18 +6,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Statement
+from hedgerow.protocols.protocol import PartyData, Request, Statement
 from hedgerow.protocols.vertical.on_shares.protocol import SharesProtocol
 from hedgerow.protocols.vertical.parts import Part
 from hedgerow.protocols.vertical.private_histograms.dealer import dealer
 from hedgerow.protocols.vertical.private_histograms.holder import holder
-from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.job import DEFAULTS, GROWN, SMOOTH, PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.smooth.dealer import dealer as smooth_dealer
+from hedgerow.protocols.vertical.private_histograms.smooth.holder import holder as smooth_holder
 from hedgerow.protocols.vertical.private_histograms.statement import statement
 from hedgerow.schema import Schema
 
-DEFAULTS = {"max_iter": 60, "max_depth": 3, "learning_rate": 0.3, "l2_regularization": 10.0, "max_bins": 64}
-"""Small trees, each a large step: every level costs, and noise is shrunk by the ridge."""
+_BY_RULE = {
+    "n_iterations": DEFAULTS["max_iter"],
+    "max_depth": DEFAULTS["max_depth"],
+    "learning_rate": DEFAULTS["learning_rate"],
+    "l2": DEFAULTS["l2_regularization"],
+}
+"""Parameters of trees that policy="smooth_then_trees" sets by itself, and the values that are no wish."""
 
 
 class PrivateHistograms(SharesProtocol):
@@ -31,15 +39,29 @@ class PrivateHistograms(SharesProtocol):
         "hedgerow.protocols.vertical.agreement",
         "hedgerow.protocols.vertical.on_shares.messages",
         "hedgerow.protocols.vertical.on_shares.rows_messages",
+        "hedgerow.protocols.vertical.private_histograms.smooth.messages",
     )
+
+    def job(self, request: Request) -> PrivateHistogramsJob:
+        """The job, with everything checked that can be checked without data."""
+        job: PrivateHistogramsJob = super().job(request)
+        if job.policy == SMOOTH:
+            wishes = {name for name, usual in _BY_RULE.items() if getattr(job.boosting, name) != usual}
+            wishes |= {"reveal"} & set(request.options) | {"split_share"} & set(request.options)
+            if wishes:
+                raise InvalidParameter(
+                    f"{job.NAME}: policy={SMOOTH!r} sets {min(wishes)} by its own rule, from noisy counts; leave it "
+                    f"away, or use policy={GROWN!r}"
+                )
+        return job
 
     def deal(self, me: Party, job: PrivateHistogramsJob) -> None:
         """The dealer's role."""
-        dealer(me, job)
+        (smooth_dealer if job.policy == SMOOTH else dealer)(me, job)
 
     def hold(self, me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
         """The role of a party with data."""
-        return holder(me, job, data)
+        return smooth_holder(me, job, data) if job.policy == SMOOTH else holder(me, job, data)
 
     def rehearsed_options(self) -> dict[str, Any]:
         """Bounds of the made-up columns."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hedgerow.protocols.protocol import Statement
-from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.job import GROWN, SMOOTH, WINNER, PrivateHistogramsJob
 
 NOT_PRIVATE = "NOT PRIVATE: epsilon=inf, nothing has noise"
 """The stamp of a model without noise."""
@@ -26,17 +26,14 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
     holder, others = job.label_holder, ", ".join(job.feature_holders)
     privacy = meta.get("privacy")
-    revealed = "the winner of each level" if job.reveal == WINNER else "histograms of some columns at each level"
+    revealed, closing = _revealed(job)
     noise = "all with noise inside the shares" if privacy else "all without noise"
+    told = "Counts of rows in public cells were told" if job.policy == SMOOTH else "Bins follow from counts of rows"
     counted = "with noise of their owner" if privacy else "without noise"
-    closing = (
-        "Nobody learned the rows of a node. Scores are opened to the label holder by vertical.closed_scoring; exact "
-        "scores of rows that were trained on tell more about them than the model does."
-    )
     sentences = [
         f"Trained with {job.NAME} by {holder}, which has the labels, and {others}, on shares dealt by {job.dealer}.",
         f"Opened were {revealed}, sums of leaves and the number of positive rows, {noise}.",
-        f"Bins follow from counts of rows {counted}.",
+        f"{told} {counted}.",
         _guarantees(job, privacy) if privacy else f"{NOT_PRIVATE}.",
         closing,
         f"All parties were taken to follow the protocol, and to be curious. Not covered: {', '.join(NOT_COVERED)}.",
@@ -46,7 +43,8 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
         "label_holder": holder,
         "feature_holders": list(job.feature_holders),
         "dealer": job.dealer,
-        "reveal": job.reveal,
+        "policy": job.policy,
+        "reveal": job.reveal if job.policy == GROWN else None,
         "adversary": "honest but curious; any parties together, but not with the dealer",
         "model_is_private": privacy is not None,
         "privacy": privacy,
@@ -57,6 +55,20 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
         "stamp": None if privacy else NOT_PRIVATE,
     }
     return Statement("\n".join(sentences), facts)
+
+
+def _revealed(job: PrivateHistogramsJob) -> tuple[str, str]:
+    """What was opened beside sums of leaves, and who may score."""
+    if job.policy == SMOOTH:
+        return "sums of gradients in bins of single columns", (
+            "Nobody learned the rows of a node while trees grew. The whole model follows from what was opened, and all "
+            "parties may have it; who scores rows by vertical.scoring learns which way they go."
+        )
+    level = "the winner of each level" if job.reveal == WINNER else "histograms of some columns at each level"
+    return level, (
+        "Nobody learned the rows of a node. Scores are opened to the label holder by vertical.closed_scoring; exact "
+        "scores of rows that were trained on tell more about them than the model does."
+    )
 
 
 def _guarantees(job: PrivateHistogramsJob, privacy: Mapping[str, Any]) -> str:

@@ -1,0 +1,47 @@
+"""What a party saw released, and the door that does not open for more."""
+
+from __future__ import annotations
+
+import math
+
+from hedgerow.errors import BudgetExceeded
+from hedgerow.privacy.accountants import GaussianDP
+from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
+from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+
+
+def event_of(sensitivity_squared: int, sigma: float, n_sums: int) -> Event:
+    """Of sums with discrete Gaussian noise."""
+    if sigma == 0.0:
+        return NonPrivate("no noise was asked for")
+    return DiscreteGaussian(math.sqrt(sensitivity_squared) * (1.0 + 2.0**-48), sigma, n_sums)
+
+
+class Accounts:
+    """One party's."""
+
+    def __init__(self, job: PrivateHistogramsJob) -> None:
+        self._job = job
+        self._accountant = GaussianDP()
+
+    def spend(self, event: Event) -> None:
+        """Before it is released: BudgetExceeded if that would be more than was allowed."""
+        self._accountant.compose(event)
+        self._require()
+
+    def privacy(self) -> dict[str, object] | None:
+        """What the accountant says that saw every release; None without noise."""
+        if not self._job.is_noisy:
+            return None
+        self._require()
+        # the search for epsilon is right to some digits
+        epsilon = min(self._accountant.epsilon(self._job.delta), self._job.noise)
+        return {"epsilon": epsilon, "delta": self._job.delta, "accountant": self._accountant.description}
+
+    def _require(self) -> None:
+        job = self._job
+        if job.is_noisy and not self._accountant.delta(job.noise) <= job.delta:
+            raise BudgetExceeded(
+                f"what was released costs epsilon={self._accountant.epsilon(job.delta):.6g} at delta={job.delta:g}, "
+                f"which is above epsilon={job.noise:g}: the run ends here, and no model is kept"
+            )

@@ -1,0 +1,142 @@
+"""A party's own columns: public cells at first, bins of them once noisy counts are known to all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hedgerow.crypto.ring import one_hot_minus
+from hedgerow.crypto.shares import Array
+from hedgerow.engine.dtypes import Bytes, Ints
+from hedgerow.engine.table import read_table
+from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.party import Party
+from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
+from hedgerow.protocols.protocol import PartyData
+from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns
+from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
+
+
+class OwnColumns:
+    """Its own columns in cells; levels are welcome, for they need no order here."""
+
+    def __init__(self, party: str, job: PrivateHistogramsJob, data: PartyData) -> None:
+        described = _known(job)
+        names = [entry.name for entry in described]
+        self.places: list[int] = []
+        own: list[Column] = []
+        for column in data.table.columns:
+            name = next((name for name in (f"{party}.{column.name}", column.name) if name in names), None)
+            if name is None:
+                raise InvalidParameter(
+                    f"{job.NAME}: column {column.name!r} of {party} has no entry in the schema, neither as "
+                    f"{column.name!r} nor as '{party}.{column.name}'"
+                )
+            self.places.append(names.index(name))
+            own.append(_renamed(described[self.places[-1]], column.name))
+        schema = Schema(tuple(own), classes=(0, 1))
+        mapper = grid_of(schema)
+        table = read_table(data.table, like=mapper.features, where=party)
+        self.cells: Bytes = mapper.transform(table, data.n_threads)
+        self.grid = mapper.features
+        self.n_cells = cells_of(schema, mapper)
+        for entry, n_cells, codes in zip(own, self.n_cells, self.cells, strict=True):
+            if int(codes.max()) >= n_cells:
+                raise InvalidInput(
+                    f"{party}: column {entry.name!r} has missing values or levels that the schema does not list; say "
+                    f"so in the schema, may_be_missing=[{entry.name!r}], or list all levels"
+                )
+        self.codes, self.n_bins = self.cells, list(self.n_cells)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.cells.shape[1])
+
+    def counts(self) -> Ints:
+        """Rows in each cell of each column, one column after the other."""
+        return np.concatenate(
+            [np.bincount(codes, minlength=n)[:n] for codes, n in zip(self.cells, self.n_cells, strict=True)]
+        )
+
+    def merge(self, of_cell: Bytes) -> None:
+        """Put cells together: of_cell [columns, 256]."""
+        self.codes = np.stack([np.take(bins, codes) for bins, codes in zip(of_cell, self.cells, strict=True)])
+        self.n_bins = [int(bins[:n].max()) + 1 for bins, n in zip(of_cell, self.n_cells, strict=True)]
+
+    def minus(self, masks: Array, bins: slice) -> Array:
+        """Some rows of the one-hot matrix of all bins but each column's last, minus masks, written over them."""
+        start = 0
+        for codes, n in zip(self.codes, self.n_bins, strict=True):
+            first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
+            if first < last:
+                here = np.minimum(codes - np.uint8(first), np.uint8(last - first))  # those of other bins go to the last
+                place = start + first - bins.start
+                one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
+            start += n - 1
+        return masks
+
+
+class Layout(NamedTuple):
+    """Everybody's columns, the label holder's first."""
+
+    owners: tuple[int, ...]  # place of the holder of each column
+    schema: Schema  # all columns, under different names; those of the label holder keep theirs
+    n_cells: tuple[int, ...]
+
+    def of(self, place: int) -> list[int]:
+        """The numbers of a party's columns."""
+        return [number for number, owner in enumerate(self.owners) if owner == place]
+
+
+def agreed_layout(me: Party, job: PrivateHistogramsJob, own: OwnColumns) -> Layout:
+    """Everybody tells everybody which columns of the schema it has."""
+    others = [party for party in job.holders if party != me.name]
+    mine = np.array(own.places, np.int32)
+    me.send_all(others, SmoothColumns(mine))
+    places = [mine if party == me.name else me.recv(party, SmoothColumns).places for party in job.holders]
+    return layout_of(job, places, [feature.name for feature in own.grid] if me.name == job.label_holder else [])
+
+
+def layout_of(job: PrivateHistogramsJob, places: Sequence[Ints | np.ndarray], names: Sequence[str]) -> Layout:
+    """From everybody's places in the schema; `names` of the label holder's own columns, if they are known."""
+    described = _known(job)
+    owners: list[int] = []
+    columns: list[Column] = []
+    taken = set(names)
+    for place, (party, theirs) in enumerate(zip(job.holders, places, strict=True)):
+        if theirs.ndim != 1 or not all(0 <= number < len(described) for number in theirs.tolist()):
+            raise ProtocolError(f"{party} says that it has columns which are not in the schema")
+        for k, number in enumerate(theirs.tolist()):
+            name = names[k] if not place and names else f"{party}.{described[number].name}"
+            while place and name in taken:  # a column of the label holder may have any name
+                name += "'"
+            taken.add(name)
+            owners.append(place)
+            columns.append(_renamed(described[number], name))
+    schema = Schema(tuple(columns), classes=(0, 1))
+    return Layout(tuple(owners), schema, cells_of(schema, grid_of(schema)))
+
+
+def _known(job: PrivateHistogramsJob) -> tuple[Column, ...]:
+    return () if job.schema is None else job.schema.columns
+
+
+def _renamed(entry: Column, name: str) -> Column:
+    if isinstance(entry, NumericColumn):
+        return NumericColumn(name, entry.low, entry.high, entry.integer, entry.may_be_missing)
+    return CategoricalColumn(name, entry.levels, entry.may_be_missing)
+
+
+def merged_bins(of_cell: Bytes, n_cells: Sequence[int]) -> list[int]:
+    """Bins of each column; ProtocolError unless they are 0, 1, ... without a gap."""
+    found = []
+    for bins, n in zip(of_cell, n_cells, strict=True):
+        n_bins = int(bins[:n].max()) + 1
+        if len(np.unique(bins[:n])) != n_bins:
+            raise ProtocolError("the label holder put cells together to bins some of which are empty")
+        found.append(n_bins)
+    return found

@@ -1,0 +1,177 @@
+"""The recipe of `private_boosting` where the columns of a row are with several parties.
+
+All that differs from rows of one owner:
+
+    stage 0    each party counts its own columns, without labels, and the number of positive rows is one number more:
+               bins cost less so, and the number of rows is known to all
+    stages     sums of gradients alone over the bins of a column, whose rows are known from stage 0 well enough; sums of
+    1 and 2    gradients and numbers of rows in leaves. A row's hessian is that of the start, p0 (1 - p0)
+    clip       there is none: |y - p| <= g*, 1 and what the series on shares can be wrong by (`series`)
+
+**One label.** Feature holders may know a row but for its label. If that changes, y - p changes by just 1, which is less
+than g*, the number of positive rows by 1, and nothing else does: what is proved for a row that counts for nothing holds
+for another label of one row, with the same noise. A clip at tau < 1 would break this: a label would move a gradient by
+up to 1, and a row by tau only.
+
+**What it costs.** On six public datasets, mean test AUC over three splits at epsilon 1, 2, 4 and 8, simulated: .8663
+.8707 .8746 .8764; true hessians instead .8659 .8709 .8746 .8758; a clip at .6 or .75 as in the recipe, which protects
+labels less, .8687 .8725 .8754 .8764; rows of one owner .8688 .8727 .8747 .8764.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.errors import InvalidParameter
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.protocols.private_boosting.recipe import MEAN_CLIP, PASSES, Learned, Recipe
+from hedgerow.protocols.private_boosting.requests import Kind, SharedKind, SumRequest
+from hedgerow.protocols.private_boosting.tables import Bins, merged
+from hedgerow.protocols.vertical.private_histograms.smooth.series import (
+    COARSEST,
+    FINEST,
+    Precision,
+    largest_gradient,
+    largest_slope,
+)
+from hedgerow.schema import NumericColumn, Schema
+
+COUNTS_SHARE, START_SHARE = 0.05, 0.01
+SHARES = (COUNTS_SHARE, START_SHARE, 0.465, 0.465, 0.01)
+"""Of the squared mu: counts, number of positive rows, stage 1, stage 2, stage 3."""
+
+COUNT_UNIT = 1 << 8
+"""Fixed point of counts in stage 0: noise must be wide in whole numbers."""
+
+ROW_WEIGHT_BITS = 2
+"""A row counts for 2**-ROW_WEIGHT_BITS beside its gradient in sums of leaves."""
+
+NOISES_PER_BIN = 4.0
+MOST_REQUESTS = 800
+SAFE_SIGMAS = 40
+_LARGEST_GRADIENT = 9 / 8  # with all rounding, at the coarsest
+_LARGEST = 1 << 31
+
+
+def precision_for(n_rows: int, n_columns: int, epsilon: float, delta: float) -> Precision:
+    """So many bits that no sum with its noise goes beyond 32; InvalidParameter if there are too few."""
+    mu_squared = mu_for(epsilon, delta) ** 2
+    rounds = max(PASSES * n_columns, MOST_REQUESTS)
+    noise = 0.0 if math.isinf(mu_squared) else 1.25 * math.sqrt(rounds / (SHARES[3] * mu_squared))
+    largest = math.ceil(_LARGEST_GRADIENT * n_rows + SAFE_SIGMAS * noise)
+    bits = min((_LARGEST // largest).bit_length() - 1, FINEST)
+    if bits < COARSEST:
+        raise InvalidParameter(
+            f"policy smooth_then_trees: {n_rows:,} rows with the noise of epsilon={epsilon:g} and delta={delta:g} are "
+            "too much for sums of 32 bits"
+        )
+    return Precision.of(bits)
+
+
+class SharedRecipe(Recipe):
+    """Asks for sums that are computed on shares; see `holder` for who answers."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        n_rows: int,
+        max_bins: int,
+        *,
+        epsilon: float,
+        delta: float,
+        seed: int = 0,
+    ) -> None:
+        """`schema` of all parties' columns together; `seed` is public."""
+        super().__init__(schema, epsilon=epsilon, delta=delta, seed=seed)
+        self.precision = precision_for(n_rows, len(schema.columns), epsilon, delta)
+        self._n_rows, self._max_bins = n_rows, max_bins
+        self._shares = SHARES
+        self._kind = ""  # of the last request
+        self._mass: Floats = np.empty(0)  # of the column's bins
+        self._bins: list[Bins] = []
+        self._hessian = 0.25  # of a row at the start
+
+    # --- stages ------------------------------------------------------------------------------------------------------
+
+    def _stage_0(self) -> Generator[SumRequest, Ints, Learned]:
+        """Noisy counts of cells and the noisy number of positive rows: bins, base score, size of the task."""
+        n_rows = float(self._n_rows)
+        cells = yield self._request("counts", sum(self._cells), self._shares[0], 1)
+        noise = self._noise / COUNT_UNIT
+        positives = yield self._request("positives", 1, self._shares[1], 1)
+        share = min(max(float(positives[0]) / COUNT_UNIT, 1.0), n_rows - 1.0) / n_rows
+        start = self._start_of_classes(np.array([share, 1.0 - share]), n_rows)
+        target = max(n_rows / self._max_bins, NOISES_PER_BIN * noise)
+        parts = np.split(cells / COUNT_UNIT, np.cumsum(self._cells)[:-1])
+        for column, size, part in zip(self.schema.columns, self._cells, parts, strict=True):
+            ordered = size - column.may_be_missing if isinstance(column, NumericColumn) else 0
+            start.bins.append(merged(part, n_ordered=ordered, target=target))
+        self._bins, self._hessian = start.bins, float(start.hessians[0])
+        return start
+
+    def _stage_3(self, start: Learned, last_leaves: Floats) -> Generator[SumRequest, Ints, Floats]:
+        """The last step of the base score, with gradients that are not clipped and true hessians."""
+        self.ahead = []
+        sums = yield self._request(
+            "mean", 2, self._shares[4], 1, MEAN_CLIP[self.loss], update="leaves", update_values=last_leaves[0]
+        )
+        gradients, hessians = self._gradients(sums)
+        return self._shift(start, gradients[:, 0], hessians[:, 0])
+
+    # --- pieces ------------------------------------------------------------------------------------------------------
+
+    def _request(
+        self, kind: Kind | SharedKind, n_sums: int, share: float, rounds: int, clip: float = 0.0, **fields: Any
+    ) -> SumRequest:
+        """One of `rounds` requests that have `share` of the budget together."""
+        if kind == "bin_sums":
+            n_sums //= 2  # gradients alone
+        del clip  # gradients are as they are: see above
+        largest = sensitivity_squared(kind, len(self._cells), self.precision)
+        request: SumRequest = self._made(SumRequest, kind, n_sums, largest, share, rounds, **fields)
+        self._kind = kind
+        if kind == "bin_sums":
+            self._mass = self._bins[int(request.features[0])].mass
+        return request
+
+    def _gradients(self, sums: Ints) -> tuple[Floats, Floats]:
+        """Noisy sums of minus gradients and of hessians, each [1, positions]."""
+        numbers = np.ldexp(sums.astype(np.float64), -self.precision.bits)[np.newaxis]
+        if self._kind == "bin_sums":
+            return numbers, (self._mass * self._hessian)[np.newaxis]
+        second = 1.0 if self._kind == "mean" else self._hessian * 2.0**ROW_WEIGHT_BITS
+        return numbers[:, 0::2], numbers[:, 1::2] * second
+
+    def _meta(self, start: Learned) -> dict[str, Any]:
+        meta = super()._meta(start)
+        del meta["clips"], meta["n_rows_estimate"]  # there is none, and it is known
+        return meta
+
+    @property
+    def _gradient_noise(self) -> float:
+        """Standard deviation of the noise in what `_gradients` made of the last sums."""
+        return math.ldexp(self._noise, -self.precision.bits)
+
+    @property
+    def _hessian_noise(self) -> float:
+        """Standard deviation of the noise in the last hessians of leaves."""
+        return self._gradient_noise * self._hessian * 2.0**ROW_WEIGHT_BITS
+
+
+def sensitivity_squared(kind: str, n_columns: int, precision: Precision) -> int:
+    """How far one row can move the exact sums, L2 and squared, in their units. `n_columns`: that were counted."""
+    if kind == "counts":
+        return n_columns * COUNT_UNIT**2
+    if kind == "positives":
+        return COUNT_UNIT**2
+    gradient = largest_gradient(precision) ** 2
+    if kind == "bin_sums":
+        return gradient
+    if kind == "mean":
+        return gradient + largest_slope(precision) ** 2
+    return gradient + (1 << (precision.bits - ROW_WEIGHT_BITS)) ** 2
