@@ -29,7 +29,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth import series
 from hedgerow.protocols.vertical.private_histograms.smooth.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import OwnColumns, layout_of, merged_bins
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
-from hedgerow.protocols.vertical.private_histograms.smooth.groups import groups_of, leaf_numbers
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import dealt_bytes, groups_of, leaf_numbers
 from hedgerow.protocols.vertical.private_histograms.smooth.holder import Answering, Asking
 from hedgerow.protocols.vertical.private_histograms.smooth.recipe import (
     COUNT_UNIT,
@@ -437,6 +437,17 @@ def test_rows_and_noise_must_fit_the_numbers():
     assert series.largest_gradient(Precision.of(series.COARSEST)) <= 9 / 8 * 2.0**series.COARSEST
     with pytest.raises(InvalidParameter, match="too much for sums of 32 bits"):
         precision_for(5_000_000, 10, 1.0, DELTA)
+
+
+def test_trees_must_fit_a_message(monkeypatch):
+    """Said before the dealer deals: by rows and parties."""
+    assert dealt_bytes(groups_of([0, 1, 1, 0]), 1000) == 3 * 1000 * 4
+    assert dealt_bytes(groups_of([0, 1, 2, 2]), 1000) == (1 + 1 * 2 * 2) * 1000 * 4
+    assert dealt_bytes(groups_of([1, 1, 1]), 1000) == 0
+    monkeypatch.setattr(holder_module, "MAX_FRAME_BYTES", 1 << 16)
+    data = make_data(2, 60, 4)
+    with pytest.raises(InvalidParameter, match="with 60 rows of 2 parties needs 0 MB in one message of the dealer"):
+        played(PROTOCOL, make_job(data), data)
 
 
 def test_memory_is_asked_for_before_columns_are_masked():

@@ -60,6 +60,15 @@ def groups_of(owners: Sequence[int]) -> list[Group]:
     return sorted(found, key=lambda group: len(group.levels))
 
 
+def dealt_bytes(groups: Sequence[Group], n_rows: int) -> int:
+    """That the dealer sends to each party for the sums of a tree, but for a few: of what is expanded."""
+    total, n_vectors = 0, 1
+    for number, group in enumerate(groups[:-1]):
+        total += (group.n_ways - 1) * n_vectors * n_rows * SUM32.number_bytes
+        n_vectors *= group.n_ways * (1 if number else _BOTH)
+    return total
+
+
 def leaf_numbers(groups: Sequence[Group], depth: int) -> Ints:
     """[combinations, ways of the last]: the leaf of each. Of combinations, the newest party's way counts most."""
     numbers = np.zeros(1, np.int64)

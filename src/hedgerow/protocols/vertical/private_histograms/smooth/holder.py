@@ -13,7 +13,7 @@ from hedgerow.crypto.shares import SUM32, SUM64, Array
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.events import Event
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
@@ -38,7 +38,13 @@ from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     merged_bins,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import COLUMNS, NOISE, SINES, SUMS, VALUES
-from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums, shown, ways_of
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import (
+    GroupSums,
+    dealt_bytes,
+    groups_of,
+    shown,
+    ways_of,
+)
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
     SmoothAhead,
     SmoothAsked,
@@ -69,6 +75,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.series import (
     turned,
 )
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
+from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 POLICY = "smooth_then_trees"
 _RESULTS = {
@@ -78,6 +85,7 @@ _RESULTS = {
     "mean": SmoothMean,
 }
 _LAST = -1
+_ROOM = 1 << 16  # of a frame, for what is not an array
 _LARGEST_VALUE = 1 << 30  # of an update, in units of scores
 
 
@@ -158,6 +166,8 @@ class Asking:
             ahead = [[]]
         places = [[layout.owners[j] for j in features] for features in ahead]
         owners = np.array(places, np.int32).reshape(len(ahead), -1)
+        if request.kind == "leaf_sums":
+            self._check_messages(places)
         bins, starts = np.zeros(0, np.int32), np.zeros(0, np.int32)
         if request.kind == "bin_sums":
             n_bins = np.array(merged_bins(request.bins, layout.n_cells), np.int32)
@@ -166,6 +176,17 @@ class Asking:
             bins, starts = n_bins[columns], first[columns]
         self._me.send(self._job.dealer, SmoothAhead(request.kind, request.sigma, owners, bins, starts))
         self._left = len(ahead)
+
+    def _check_messages(self, places: list[list[int]]) -> None:
+        """InvalidParameter if what is dealt for a tree does not fit a message; before it is dealt."""
+        n_rows = self._answering.n_rows
+        largest = max(dealt_bytes(groups_of(owners), n_rows) for owners in places)
+        if largest > MAX_FRAME_BYTES - _ROOM:
+            raise InvalidParameter(
+                f"{self._job.NAME}: policy={POLICY!r} with {n_rows:,} rows of {len(self._job.holders)} parties needs "
+                f"{largest >> 20:,} MB in one message of the dealer, and {MAX_FRAME_BYTES >> 20} MB can be had: use "
+                "fewer rows, or policy='grown_trees'"
+            )
 
     def _asked(self, request: SumRequest) -> SmoothAsked:
         values = request.update_values
@@ -224,6 +245,11 @@ class Answering:
         self._n_bins: list[int] = []
         self._last_number = self._released = 0
         self._last_owners: list[int] = []
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all tables."""
+        return self._columns.n_rows
 
     # --- what all do --------------------------------------------------------------------------------------------------
 
