@@ -747,6 +747,18 @@ def test_jobs_and_parts_go_through_json():
     PROTOCOL.rehearse(job)
 
 
+def test_defaults_of_trees_are_its_own():
+    """Where nothing is said; what is said counts, in any library's spelling."""
+    rng = np.random.default_rng(2)
+    tables = {"bank": rng.normal(size=(60, 1)), "shop": rng.normal(size=(60, 1))}
+    fed = Federation.vertical(tables, labels=("bank", rng.integers(0, 2, 60)))
+    schema = Schema.from_public(bounds={"x0": (-3, 3)})
+    done = fed.fit("vertical.private_histograms", epsilon=INF, schema=schema, n_estimators=2, reg_lambda=3)
+    trees = done.job.boosting
+    assert (trees.n_iterations, trees.l2) == (2, 3.0)
+    assert (trees.max_depth, trees.learning_rate, done.job.max_bins) == (3, 0.3, 64)
+
+
 def test_through_the_federation_and_over_grpc():
     """Trained and scored, in memory and by processes."""
     rng = np.random.default_rng(2)
