@@ -21,12 +21,12 @@ from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import Released
 from hedgerow.protocols.vertical.parts import divide, part_from_dict
+from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.smooth import groups as groups_module
 from hedgerow.protocols.vertical.private_histograms.smooth import holder as holder_module
 from hedgerow.protocols.vertical.private_histograms.smooth import series
-from hedgerow.protocols.vertical.private_histograms.smooth.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import OwnColumns, layout_of, merged_bins
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import dealt_bytes, groups_of, leaf_numbers

@@ -28,6 +28,7 @@ from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone, Maske
 from hedgerow.protocols.vertical.on_shares.sharing import Sharing
 from hedgerow.protocols.vertical.on_shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.vertical.on_shares.supply import Supply
+from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.choosing import Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
@@ -128,9 +129,9 @@ class Growing:
         hidden = exchanged(me, job.holders, step, columns, plan.matrices, MaskedBins, keep_own=False)
         self._tree = FullTree(self._mesh, hidden, columns, plan.matrices, plan.depth, self._place, n_threads=n_threads)
         self._follow_up = FollowUp(plan, job.boosting.learning_rate)
-        self._accountant = plan.spending.accountant()
+        self._accounts = Accounts(job, plan.spending.accountant())
         for event in edges:
-            self._spend(event)
+            self._accounts.spend(event)
         self._draws: Columns | None = None  # the label holder's, once there was a survey
         self._trees: list[PartialTree] = []
         self._values: list[Ints] = []
@@ -144,14 +145,9 @@ class Growing:
         """
         shape = (*sums.shape[:-1], n_dealt or sums.shape[-1])
         noise = take_noise(step, shape, SUM64).words.astype(np.uint32)  # a share modulo 2**64 is one modulo 2**32
-        self._spend(event)
+        self._accounts.spend(event)
         words = self._talk(opened(Masked(name, sums + noise[..., : sums.shape[-1]], SUM32)), event)
         return np.asarray(words.view(np.int32).astype(np.int64))
-
-    def _spend(self, event: Event) -> None:
-        """Before it is released: BudgetExceeded if that would be more than was allowed."""
-        self._accountant.compose(event)
-        self._plan.spending.require(self._accountant)
 
     def _talk(self, talk: Talk[Array], event: Event | None = None) -> Array:
         return self._mesh.talk([Conversation(talk)], None if event is None else event.to_dict())[0]
@@ -231,7 +227,7 @@ class Growing:
         handles[0, own] = mine
         utilities = self._utilities(level, histograms)
         event = plan.spending.choice_event()
-        self._spend(event)
+        self._accounts.spend(event)
         won = int(self._talk(self._contest(utilities, handles), event)[0])
         if won >= plan.n_candidates:
             raise ProtocolError("a winner's handle is nobody's: some party sent words that are no shares of it")
@@ -359,7 +355,7 @@ class Growing:
             values.astype(np.uint64) if self._is_first else np.zeros(len(values), np.uint64) for values in self._values
         ]
         meta = {
-            "privacy": self._privacy(),
+            "privacy": self._accounts.privacy(),
             "stamp": None if plan.spending.is_noisy else NOT_PRIVATE,
             "reveal": job.reveal,
             "gradient_bits": plan.gradient_bits,
@@ -369,10 +365,3 @@ class Growing:
             self._me.name, job.label_holder, job.holders, job.NAME, job.run_id, self._columns.features,
             tuple(self._trees), tuple(leaves), SCORE_BITS, target, meta,
         )  # fmt: skip
-
-    def _privacy(self) -> dict[str, object] | None:
-        """What the accountant says that saw every release."""
-        if not self._plan.spending.is_noisy:
-            return None
-        epsilon = self._plan.spending.spent(self._accountant)
-        return {"epsilon": epsilon, "delta": self._job.delta, "accountant": self._accountant.description}

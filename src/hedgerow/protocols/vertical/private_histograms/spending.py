@@ -155,19 +155,6 @@ class Spending:
         """A new one: for choices zCDP is best, for Gaussian noise alone Gaussian DP."""
         return _accountant(self.reveal)
 
-    def require(self, accountant: Accountant) -> None:
-        """BudgetExceeded unless what was counted is within epsilon and delta; without noise there is nothing to ask."""
-        if self.is_noisy and not accountant.delta(self.epsilon) <= self.delta:
-            raise BudgetExceeded(
-                f"what was released costs epsilon={accountant.epsilon(self.delta):.6g} at delta={self.delta:g}, which "
-                f"is above epsilon={self.epsilon:g}: the run ends here, and no model is kept"
-            )
-
-    def spent(self, accountant: Accountant) -> float:
-        """Epsilon of all that a party saw released; BudgetExceeded if that is more than was allowed."""
-        self.require(accountant)
-        return min(accountant.epsilon(self.delta), self.epsilon)  # the search for it is right to some digits
-
     @property
     def largest_release(self) -> int:
         """No released number is larger with noise, but for a chance of no account; of sums alone it is 2**30."""

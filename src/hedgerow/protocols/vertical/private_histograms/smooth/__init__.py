@@ -16,6 +16,6 @@ What is opened are noisy sums and nothing else; tables, trees and leaf values fo
 them. Who adds a column's table to scores is the owner of the column, to its own share: nothing is sent for it. Labels
 are added to gradients by the label holder, to its own share as well.
 
-Order of the modules: `messages`, `series` (gradients), `recipe` (questions), `columns`, `groups` (leaves), `accounts`,
-`dealer`, `holder`.
+Order of the modules: `messages`, `series` (gradients), `recipe` (questions), `columns`, `groups` (leaves), `dealer`,
+`holder`.
 """

@@ -15,6 +15,7 @@ from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.party import Party
+from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.events import Event
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
 from hedgerow.protocols.memory import memory_available
@@ -29,8 +30,8 @@ from hedgerow.protocols.vertical.on_shares.mesh import Mesh
 from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone, MaskedBins
 from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
+from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, event_of
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.smooth.accounts import Accounts, event_of
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     Layout,
     OwnColumns,
@@ -234,7 +235,7 @@ class Answering:
         self._me, self._job, self._columns, self._n_threads = me, job, columns, n_threads
         self._place = job.holders.index(me.name)
         self._own = layout.of(self._place)
-        self._accounts = Accounts(job)
+        self._accounts = Accounts(job, GaussianDP())
         self._supply = Supply(me, job.dealer, job.holders)
         self._mesh = Mesh(me, job.holders, _RESULTS)
         self._groups = GroupSums(me, self._mesh, job.holders)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hedgerow.errors import BudgetExceeded
-from hedgerow.privacy.accountants import GaussianDP
+from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 
@@ -20,9 +20,8 @@ def event_of(sensitivity_squared: int, sigma: float, n_sums: int) -> Event:
 class Accounts:
     """One party's."""
 
-    def __init__(self, job: PrivateHistogramsJob) -> None:
-        self._job = job
-        self._accountant = GaussianDP()
+    def __init__(self, job: PrivateHistogramsJob, accountant: Accountant) -> None:
+        self._job, self._accountant = job, accountant
 
     def spend(self, event: Event) -> None:
         """Before it is released: BudgetExceeded if that would be more than was allowed."""
