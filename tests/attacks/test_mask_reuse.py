@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hedgerow.attacks.mask_reuse import Unhidden, from_one_run, from_runs
+from hedgerow.attacks.mask_reuse import FEWEST, Unhidden, from_one_run, from_runs, in_rounds
 from hedgerow.crypto.choosing import Choosing, chosen, deal_choosing
 from hedgerow.crypto.shares import SUM64, Share
 from hedgerow.errors import InvalidParameter, InvalidType
@@ -104,3 +104,29 @@ def test_values_that_are_too_large_are_refused():
         from_one_run(run(0), 60)
     with pytest.raises(InvalidType, match="64 bits"):
         from_one_run(run(0, dtype=np.uint32), 8)
+
+
+# --- rounds of words of 32 bits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("size", [FEWEST, 40, 1000])
+def test_rounds_under_the_same_masks_are_found(size, sign):
+    """Also masks that are taken off the second time; rounds of other lengths count as far as both go."""
+    rng = np.random.default_rng(size)
+    masks, other = (rng.integers(0, 1 << 32, size, np.uint32) for _ in range(2))
+    small = rng.integers(-1000, 1000, (3, size)).astype(np.uint32)
+    again = (small[2] + masks) if sign > 0 else (small[2] - masks)
+    longer = np.concatenate([again, rng.integers(0, 1 << 32, 5, np.uint32)])
+    assert in_rounds([small[0] + masks, small[1] + other, again]) == [(0, 2)]
+    assert in_rounds([small[1] + other, small[0] + masks, longer]) == [(1, 2)]
+    assert in_rounds([small[0] + masks, small[1] + other]) == []
+
+
+def test_short_rounds_and_chance_are_no_alarm():
+    """Thousands of rounds that have nothing to do with each other, and some with few words that are equal."""
+    rng = np.random.default_rng(1)
+    rounds = list(rng.integers(0, 1 << 32, (1500, 16), np.uint32))
+    rounds += [np.zeros(FEWEST - 1, np.uint32)] * 2
+    assert in_rounds(rounds) == []
+    assert in_rounds([]) == []

@@ -26,8 +26,10 @@ from hedgerow.cli import app
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
+from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
 
 DELTA = 1e-5
+SUMS = ("unmask_least_squares", "all_but_one")
 SLACK = 0.05  # an area over 400 rows has a standard deviation of 0.03
 OWN = {"bank": ["a", "b"], "shop": ["c", "d", "e"]}
 COLUMNS = [column for columns in OWN.values() for column in columns]
@@ -88,7 +90,7 @@ def recorded(case):
 def outcomes(case):
     """By attacker, with all tables and labels there to count with."""
     tables, labels = people(case.n_rows, case.signal)
-    found = attacked(Context(recorded(case), labels={"bank": labels}, tables=tables))
+    found = attacked(Context(recorded(case), labels={"bank": labels}, tables=tables), SUMS)
     return {outcome.attacker: outcome for outcome in found}
 
 
@@ -132,7 +134,7 @@ def test_too_little_noise_is_called_broken(reveal, monkeypatch):
     told = {"epsilon": 1.0, "delta": DELTA}
     facts = {**run.statement().facts, private_histograms.LABELS: told, private_histograms.RECORDS: told}
     monkeypatch.setattr(registry.Context, "facts", facts)
-    found = {each.attacker: each for each in attacked(Context(run, labels={"bank": labels}, tables=tables))}
+    found = {each.attacker: each for each in attacked(Context(run, labels={"bank": labels}, tables=tables), SUMS)}
     assert found["all but one label"].verdict == BROKEN
     assert found["all but one row"].verdict == BROKEN
     assert found["all columns"].value.estimate > found["all columns"].ceiling
@@ -150,7 +152,7 @@ def test_without_tables_or_labels_it_says_what_it_needs():
     """Tables to know which rows are in a sum, labels to count."""
     tables, _ = people(400)
     run = recorded(Case(4.0, "histogram"))
-    found = {each.attacker: each for each in attacked(Context(run, tables={"shop": tables["shop"]}))}
+    found = {each.attacker: each for each in attacked(Context(run, tables={"shop": tables["shop"]}), SUMS)}
     assert [each.verdict for each in found.values()] == [NOT_SCORED, NOT_RUN, NOT_RUN, NOT_RUN]
     assert found["all columns"].found.endswith("--table bank=FILE")
     everything = attacked(Context(run, tables=tables), ("all_but_one",))
@@ -166,7 +168,7 @@ def test_on_the_command_line(tmp_path):
         given = table.assign(label=labels) if party == "bank" else table
         given.to_csv(tmp_path / f"{party}.csv", index=False)
         args += ["--table", f"{party}={tmp_path / party}.csv"]
-    told = CliRunner().invoke(app, [*args, "--json"])
+    told = CliRunner().invoke(app, [*args, "--json", "--attack", SUMS[0], "--attack", SUMS[1]])
     assert told.exit_code == 0
     expected = [outcome.to_dict() for outcome in outcomes(Case(4.0, "histogram")).values()]
     assert [each["verdict"] for each in json.loads(told.stdout)["outcomes"]] == [HOLDS] * len(expected)
@@ -174,3 +176,32 @@ def test_on_the_command_line(tmp_path):
     shown = CliRunner().invoke(app, [*args, "--attack", "all_but_one"]).stdout
     assert "all but one label  AUC 0." in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+# --- masks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reveal", ["winner", "histogram"])
+def test_no_mask_is_used_twice(reveal):
+    """As each party sees it in a whole run."""
+    found = attacked(Context(recorded(Case(4.0, reveal))), ("mask_reuse",))
+    assert [(each.attacker, each.verdict) for each in found] == [("bank", HOLDS), ("shop", HOLDS)]
+    n_rounds = int(found[0].found.split("no two of ")[1].split(" rounds")[0].replace(",", ""))
+    assert n_rounds > (400 if reveal == "winner" else 100)
+
+
+def test_masks_that_are_used_twice_are_found(monkeypatch):
+    """Control: all nodes of a tree under the masks of its root."""
+    begin = FullTree.begin
+
+    def again(self, step, gradients):
+        begin(self, step, gradients)
+        self._masks[:] = self._masks[:1]
+
+    monkeypatch.setattr(FullTree, "begin", again)
+    tables, labels = people(60)
+    run = Federation.vertical(tables, labels=("bank", labels)).fit(
+        "vertical.private_histograms", record=True, epsilon=4.0, schema=SCHEMA, n_estimators=1
+    )
+    found = attacked(Context(run), ("mask_reuse",))
+    assert [each.verdict for each in found] == [BROKEN, BROKEN]

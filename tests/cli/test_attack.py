@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +180,13 @@ def test_what_mp_fedxgb_opens_gives_labels_columns_and_leaves_away(tmp_path: Pat
     folder = saved(tmp_path, "vertical.mp_fedxgb", **options)
     tables = ("--table", f"shop={files / 'shop.parquet'}", "--table", f"bank={files / 'bank.csv'}")
     told = run("attack", folder, *tables, "--column", "repaid", "--json").json
-    labels, columns, rows, leaves = told["outcomes"]
+    labels, columns, rows, leaves, *masks = told["outcomes"]
     assert told["stamp"].startswith("accepted known leaks")
-    assert {outcome["verdict"] for outcome in told["outcomes"]} == {"as stated"}
+    assert {outcome["verdict"] for outcome in told["outcomes"][:4]} == {"as stated"}
+    assert [(each["attack"], each["attacker"], each["verdict"]) for each in masks] == [
+        ("mask_reuse", "bank", "holds"),
+        ("mask_reuse", "shop", "holds"),
+    ]
     assert (labels["attack"], labels["attacker"]) == ("argmax_opened", "shop")
     assert labels["value"]["estimate"] > 0.7
     assert (columns["attack"], columns["attacker"]) == ("denominators_opened", "bank")
@@ -189,7 +194,7 @@ def test_what_mp_fedxgb_opens_gives_labels_columns_and_leaves_away(tmp_path: Pat
     assert (rows["attacker"], leaves["attacker"]) == ("bank", "shop")
     assert leaves["value"]["estimate"] == 1.0
     claims = run("attack", folder, "--json").json["outcomes"]
-    assert [outcome["verdict"] for outcome in claims] == ["not scored", "not scored", "as stated", "as stated"]
+    assert [outcome["verdict"] for outcome in claims[:4]] == ["not scored", "not scored", "as stated", "as stated"]
     assert "sums are clear" in claims[1]["found"]
 
 
@@ -197,8 +202,11 @@ def test_secret_shared_leaves_nothing_to_work_on(tmp_path: Path, run: Any) -> No
     """No party has anything that was opened."""
     folder = saved(tmp_path, "vertical.secret_shared", n_estimators=1)
     outcomes = run("attack", folder, "--json").json["outcomes"]
-    assert [(outcome["attacker"], outcome["verdict"]) for outcome in outcomes] == [("bank", "holds"), ("shop", "holds")]
+    holds = [("bank", "holds"), ("shop", "holds")]
+    assert [(outcome["attacker"], outcome["verdict"]) for outcome in outcomes] == holds * 2
     assert outcomes[0]["found"] == "Nothing was opened: there is nothing to work on."
+    assert outcomes[2]["attack"] == "mask_reuse"
+    assert re.match(r"nothing: no two of \d+ rounds had the same masks", outcomes[2]["found"])
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ A value x is opened as x + r, r uniform: it shows nothing. A second value y unde
 is any party that sees both.
 
 `from_one_run` has one run and knows only that hidden values are small numbers, as sums in fixed point are: two words of
-a ring of 64 bits that lie within 2**33 of each other do not do so by chance. `from_runs` is the experimenter's: it has
-several runs over the same data, and takes the pairs that `testing.openings.repeated_masks` finds, however large the
-values.
+a ring of 64 bits that lie within 2**33 of each other do not do so by chance. `in_rounds` does the same with words of 32
+bits, which need company: in two rounds under the same masks word after word is near. `from_runs` is the experimenter's:
+it has several runs over the same data, and takes the pairs that `testing.openings.repeated_masks` finds, however large
+the values.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hedgerow.engine.dtypes import Ints, Words
 from hedgerow.errors import InvalidParameter, InvalidType
 from hedgerow.testing.openings import Opening, repeated_masks
+
+FEWEST, LOOKED_AT = 8, 64
+"""Words of a round that `in_rounds` needs, and that it looks at."""
 
 FALSE_ALARMS = 1e-3
 """Pairs that chance may bring together, on average, before an attack on one run makes no sense."""
@@ -79,6 +84,29 @@ def from_one_run(openings: Sequence[Opening], value_bits: int) -> ReusedMasks:
             relation = "same" if is_same else "opposite"
             found.append(Unhidden(places[first], places[second], relation, _signed(value, 64)))
     return ReusedMasks(len(words), tuple(found))
+
+
+def in_rounds(rounds: Sequence[npt.NDArray[np.uint32]], value_bits: int = 20) -> list[tuple[int, int]]:
+    """Pairs of rounds whose opened words are near each other, or each other's opposites, one after the other.
+
+    Looked at are the first words of each round, up to LOOKED_AT; rounds with fewer than FEWEST say nothing. Two of them
+    are a pair if at least half of what both have is near, FEWEST words or more: by chance below 2**-80.
+    """
+    long = [number for number, words in enumerate(rounds) if len(words) >= FEWEST]
+    sizes = np.array([min(len(rounds[number]), LOOKED_AT) for number in long])
+    words = np.zeros((len(long), LOOKED_AT), np.uint32)
+    for place, number in enumerate(long):
+        words[place, : sizes[place]] = rounds[number][: sizes[place]]
+    limit = np.uint32(1 << value_bits)
+    found = []
+    for place in range(len(long) - 1):
+        later, both = words[place + 1 :], np.minimum(sizes[place], sizes[place + 1 :])
+        inside = np.arange(LOOKED_AT) < both[:, None]
+        for together in (later - words[place], later + words[place]):
+            near = (together + limit < 2 * limit) & inside
+            pairs = np.flatnonzero(near.sum(axis=1) >= np.maximum(FEWEST, both // 2))
+            found += [(long[place], long[place + 1 + other]) for other in pairs.tolist()]
+    return found
 
 
 def from_runs(runs: Sequence[Sequence[Opening]]) -> ReusedMasks:

@@ -161,6 +161,7 @@ def _check_rows(party: str, what: str, n_rows: int, wanted: int | None) -> None:
 Function = Callable[[Context], list[Outcome]]
 
 _MASKED, _HISTOGRAMS = "vertical.masked_gradients", "vertical.private_histograms"
+_ON_SHARES = ("vertical.secret_shared", "vertical.mp_fedxgb", _HISTOGRAMS)
 
 
 def _bucket_bayes() -> Function:
@@ -221,6 +222,12 @@ def _all_but_one() -> Function:
     return all_but_one
 
 
+def _mask_reuse() -> Function:
+    from hedgerow.attacks.on_runs.masks import mask_reuse
+
+    return mask_reuse
+
+
 def _label_network() -> Function:
     from hedgerow.attacks.on_runs.masked_gradients import label_network
 
@@ -259,6 +266,7 @@ ATTACKS = (
     Attack("all_but_one", (_HISTOGRAMS,), "who knows all else", _all_but_one),
     Attack("label_network", (_MASKED,), "feature holder", _label_network),
     Attack("active_set", (_MASKED,), "label holder", _active_set),
+    Attack("mask_reuse", _ON_SHARES, "every party with data", _mask_reuse),
 )
 
 
