@@ -44,7 +44,6 @@ from hedgerow import BoostedTreesClassifier, Federation
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import read_table
-from hedgerow.protocols.protocol import names
 from hedgerow.protocols.vertical.parts import LabelHolderPart
 from hedgerow.runs import Run
 
@@ -61,11 +60,6 @@ MANY = {"n_estimators": 100, "learning_rate": 0.1}
 """Trees of the estimators' defaults."""
 FEWEST_ROWS = 5_000
 """Below so many, in quick runs, all methods have the trees that the cell says."""
-
-
-def histograms_are_there() -> bool:
-    """Whether this version has vertical.private_histograms."""
-    return HISTOGRAMS in names()
 
 
 def measure(cell: Cell) -> Measures:
@@ -160,11 +154,11 @@ def _masked(reading: str) -> Callable[[Cell], dict[str, Any]]:
 
 
 def _histograms(**how: str) -> Callable[[Cell], dict[str, Any]]:
-    """With its own defaults for trees, but where time is measured."""
+    """With its own defaults for trees, but where time is measured, and in quick runs; a policy takes no others."""
     own = {"n_estimators": None, "max_depth": None, "learning_rate": None, "max_bins": None}
     return lambda cell: {
         "epsilon": cell.epsilon, "delta": DELTA, "schema": public_schema(cell.dataset),
-        **how, **({} if cell.timed or cell.rows < FEWEST_ROWS else own),
+        **how, **({} if "policy" not in how and (cell.timed or cell.rows < FEWEST_ROWS) else own),
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Noise that the dealer alone knows: it adds up, multiplies and hides, and makes a tournament a private choice."""
+"""Noise that the dealer alone knows: it adds up and hides, and makes a tournament a private choice."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from scipy.stats import chisquare
 from hedgerow.crypto import limbs
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.dealt_noise import deal_noise, deal_noise_products, noise_times, take_noise
-from hedgerow.crypto.shares import SUM32, SUM64, XOR8, Share, limbs_kind
+from hedgerow.crypto.dealt_noise import deal_noise, take_noise
+from hedgerow.crypto.shares import SUM32, SUM64, XOR8, limbs_kind
 from hedgerow.crypto.tournament import Plan, deal_tournament, tournament
 from hedgerow.crypto.truncation import bits_of
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType
 from hedgerow.privacy import discrete_gaussian
 from hedgerow.privacy.gumbel import GumbelNoise
-from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
 
 KINDS = [SUM32, SUM64, limbs_kind(1), limbs_kind(2), limbs_kind(5)]
@@ -93,67 +92,31 @@ def test_gaussian_noise_on_a_shared_sum():
         assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(n)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=repr)
-def test_noise_times_a_shared_number(kind):
-    """[nu q] in the ring, in one round of one number each."""
-    noise, q = [3, -7, 0, 1 << 20], [5, 1 << 9, 17, -1000]
-    table = Table(3)
-    shares = table.split(as_words(q, kind), kind)
-    found = table.talk(
-        lambda step: deal_noise_products(step, 4, kind, fixed(noise)),
-        lambda step, me: noise_times(step, shares[me]),
-    )
-    expected = [a * b for a, b in zip(noise, q, strict=True)]
-    assert as_ints(value_of(found), kind).tolist() == expected
-    assert table.meter.rounds == 1
-    assert table.meter.sent_bytes == 4 * kind.number_bytes
-
-
-def openings(run, *, twice=False):
-    """All that is opened for fixed numbers; with `twice`, other numbers are opened with the same dealt masks."""
-    found = []
-    for factor in (1, 2) if twice else (1,):
-        table = Table(3, run)
-        shares = table.split(as_words(np.arange(20) * factor, SUM64), SUM64)
-        table.talk(
-            lambda step: deal_noise_products(step, 20, SUM64, fixed(np.arange(20))),
-            lambda step, me: noise_times(step, shares[me]),  # noqa: B023 - called at once
-        )
-        found += [opening._replace(name=f"{opening.name} {factor}") for opening in table.opened]
-    return found
-
-
-def test_no_mask_covers_two_values():
-    """No two opened words move together from seed to seed; the control uses every mask twice and each is found."""
-    assert repeated_masks([openings(run) for run in range(4)]) == []
-    found = repeated_masks([openings(run, twice=True) for run in range(4)])
-    assert [pair[:2] for pair in found] == [(("noise 1", k), ("noise 2", k)) for k in range(20)]
-
-
 def test_a_tournament_with_gumbel_noise_is_a_private_choice():
-    """Winners of 3,000 nodes against the exponential mechanism; scores are fractions p / q, noise is added as nu q.
+    """Winners of 3,000 nodes against the exponential mechanism; scores are whole numbers, fractions over 1.
 
     Noise is raised by its lower end, for all alike, so that nothing is negative.
     """
-    nodes, p, q = 3000, np.array([0, 6, 10, 12]), np.array([1, 2, 4, 3])
+    nodes, p = 3000, np.array([0, 3, 2, 4])
     beta = Fraction(2)
     noise, random = GumbelNoise(beta, 10), secret(6)
-    plan = Plan(nodes, 4, 3)
+    plan = Plan(nodes, 4, 1)
     kind, shape = plan.kind, (nodes, 4)
     table = Table(2, keeps_openings=False)
-    P, Q = (table.split(as_words(np.broadcast_to(x, shape).copy(), kind), kind) for x in (p * 2**10, q))
+    one = np.ones(4, np.int64)
+    P, Q = (table.split(as_words(np.broadcast_to(x, shape).copy(), kind), kind) for x in (p * 2**10, one))
     handles = table.split(np.broadcast_to(np.arange(4, dtype=np.uint32), shape).copy(), SUM32)
 
     def deal(step):
-        deal_noise_products(step, shape, kind, lambda shape: noise.draw(shape, random) - noise.lowest)
+        deal_noise(step, shape, kind, lambda shape: noise.draw(shape, random) - noise.lowest)
         deal_tournament(lambda _: step, plan)
 
     def play(step, me):
-        noised = P[me] + (yield from noise_times(step, Q[me]))
+        noised = P[me] + take_noise(step, shape, kind)
         return (yield from tournament(lambda _: step, noised, Q[me], handles[me], plan, is_first=me == 0))
 
     counts = np.bincount(value_of(table.talk(deal, play)), minlength=4)
-    weights = np.exp(p / q / float(beta))
+    weights = np.exp(p / float(beta))
     assert chisquare(counts, weights / weights.sum() * nodes).pvalue > 1e-3
 
 
@@ -181,4 +144,4 @@ def test_bits_have_no_noise():
     with pytest.raises(InvalidParameter, match="not of bits, got xor8"):
         deal_noise(Table(2).dealer.step(Label()), 1, XOR8, fixed([0]))
     with pytest.raises(InvalidParameter, match="not of bits, got xor8"):
-        next(noise_times(None, Share(np.zeros(1, np.uint8), XOR8)))
+        take_noise(None, 1, XOR8)

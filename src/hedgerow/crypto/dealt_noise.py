@@ -1,8 +1,8 @@
 """Noise that nobody but the dealer knows, as shares: what is opened after it was added is noisy for everybody.
 
     dealer     nu = draw(shape)                     from its own secret randomness, by a sampler of the privacy part
-    dealt      [nu]                                 and where it is to be multiplied by a shared number q: [nu a] too
-    parties    [x] + [nu], or [x] + [nu q]          and only that is opened, or compared
+    dealt      [nu]
+    parties    [x] + [nu]                           and only that is opened, or compared
 
 **What it rests on.** The dealer has no data, works together with nobody and sees nothing that parties open: noise that
 an adversary knows is no noise. Who lacks the share of one party knows nothing of nu, so one noise is enough against any
@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk, opened
 from hedgerow.crypto.shares import SUM64, Array, Kind, Shape, Share
 from hedgerow.crypto.truncation import bits_of
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType
@@ -33,35 +32,15 @@ Draw = Callable[[tuple[int, ...]], Ints]
 """Gives independent whole numbers of this shape, int64, from secret randomness of the dealer."""
 
 
-def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> Array:
-    """[nu] for each number (one number is sent); gives nu, for what else is dealt of it. Nobody else may see it."""
-    noise = _words(draw(_axes(shape)), _axes(shape), kind)
-    step.share(noise, kind)
-    return noise
+def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
+    """[nu] for each number: one number is sent."""
+    step.share(_words(draw(_axes(shape)), _axes(shape), kind), kind)
 
 
 def take_noise(step: HandStep, shape: Shape, kind: Kind) -> Share:
     """The party's share of what `deal_noise` dealt: adding it is local."""
     _check_kind(kind)
     return step.share(shape, kind)
-
-
-def deal_noise_products(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
-    """[nu], a mask a (nothing is sent) and [nu a], for each number: two numbers are sent."""
-    noise = deal_noise(step, shape, kind, draw)
-    step.share(kind.mul(noise, step.mask(shape, kind)), kind)
-
-
-def noise_times(step: HandStep, q: Share) -> Talk[Share]:
-    """[nu q] from [q], with noise that nobody knows: so a fraction p / q becomes p / q + nu as (p + nu q) / q.
-
-    1. Dealt: [nu], [a], [nu a].
-    2. Everybody sends [q] - [a]: one number each, one round. Opened: e.
-    3. [nu q] = e [nu] + [nu a].
-    """
-    noise = take_noise(step, q.shape, q.kind)
-    e = yield from opened(Masked("noise", (q - step.mask(q.shape, q.kind)).words, q.kind))
-    return noise.times(e) + step.share(q.shape, q.kind)
 
 
 def _axes(shape: Shape) -> tuple[int, ...]:

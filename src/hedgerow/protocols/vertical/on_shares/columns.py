@@ -17,6 +17,21 @@ from hedgerow.protocols.vertical.on_shares.cuts import Cuts
 from hedgerow.protocols.vertical.on_shares.job import SharesJob
 
 
+def bins_minus(codes: Bytes, n_codes: Sequence[int], masks: Array, bins: slice) -> Array:
+    """Some rows of the one-hot matrix of all bins but each column's last, minus masks, written over them."""
+    start = 0
+    for column, n in zip(codes, n_codes, strict=True):
+        first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
+        if first < last:
+            here = column
+            if (first, last) != (0, n - 1):  # a block may end within a column; codes of other bins go to the last
+                here = np.minimum(column - np.uint8(first), np.uint8(last - first))
+            place = start + first - bins.start
+            one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
+        start += n - 1
+    return masks
+
+
 class OneHotColumns:
     """Its own columns, binned by itself."""
 
@@ -54,17 +69,7 @@ class OneHotColumns:
 
     def minus(self, masks: Array, bins: slice) -> Array:
         """Some bins of the one-hot matrix minus masks, written over them: [bins, rows]."""
-        start = 0
-        for codes, n in zip(self.codes, self.n_codes, strict=True):
-            first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
-            if first < last:
-                here = codes
-                if (first, last) != (0, n - 1):  # a block may end within a column; codes of other bins go to the last
-                    here = np.minimum(codes - np.uint8(first), np.uint8(last - first))
-                place = start + first - bins.start
-                one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
-            start += n - 1
-        return masks
+        return bins_minus(self.codes, self.n_codes, masks, bins)
 
     def histograms(self, vectors: Array, n_threads: int) -> Array:
         """The one-hot matrix times vectors: [vectors, bins]."""

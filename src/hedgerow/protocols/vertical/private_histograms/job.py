@@ -72,8 +72,8 @@ class PrivateHistogramsJob(SharesJob):
                 raise InvalidParameter(f"{name}: {parameter} must be {possible}, because {reason}; got {value}")
         if self.boosting.l2 < 1.0 or self.boosting.l2 != int(self.boosting.l2) or self.boosting.l2 > LARGEST_L2:
             raise InvalidParameter(
-                f"{name}: l2 must be a whole number from 1 to {LARGEST_L2:,}, because it counts as so many rows; "
-                f"got {self.boosting.l2}"
+                f"{name}: l2 must be a whole number from 1 to {LARGEST_L2:,}, so that noise alone makes no large leaf "
+                f"values; got {self.boosting.l2}"
             )
 
     @property

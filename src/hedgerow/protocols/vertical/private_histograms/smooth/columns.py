@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.crypto.ring import one_hot_minus
 from hedgerow.crypto.shares import Array
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.engine.table import read_table
@@ -15,6 +14,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.protocol import PartyData
+from hedgerow.protocols.vertical.on_shares.columns import bins_minus
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
@@ -69,15 +69,7 @@ class OwnColumns:
 
     def minus(self, masks: Array, bins: slice) -> Array:
         """Some rows of the one-hot matrix of all bins but each column's last, minus masks, written over them."""
-        start = 0
-        for codes, n in zip(self.codes, self.n_bins, strict=True):
-            first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
-            if first < last:
-                here = np.minimum(codes - np.uint8(first), np.uint8(last - first))  # those of other bins go to the last
-                place = start + first - bins.start
-                one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
-            start += n - 1
-        return masks
+        return bins_minus(self.codes, self.n_bins, masks, bins)
 
 
 class Layout(NamedTuple):
