@@ -29,6 +29,7 @@ from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import Message, decode, encode
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
+from hedgerow.transport.ranges import check, require
 from hedgerow.transport.transcripts import Recording
 
 M = TypeVar("M", bound=Message)
@@ -80,8 +81,13 @@ class Party:
         self.ledger.write("disclosed", to, _kinds.get(type(message)) or _kind_of(type(message)), len(frame), event)
         self._endpoint.send(to, frame)
 
-    def recv(self, sender: str, kind: type[M], *, timeout: float | None = None) -> M:
-        """Learn the next message of a peer, which must be of this kind; waits until the job's deadline at most."""
+    def recv(self, sender: str, kind: type[M], *, timeout: float | None = None, **symbols: Any) -> M:
+        """Learn the next message of a peer, which must be of this kind; waits until the job's deadline at most.
+
+        `symbols` are what the ranges of its fields refer to (`transport.ranges`); what is outside of them is a
+        ProtocolError, and nobody gets to see it.
+        """
+        require(kind, symbols)
         try:
             frame = self._endpoint.recv(sender, self._deadline if timeout is None else timeout)
         except DeadlineExceeded as problem:
@@ -91,6 +97,7 @@ class Party:
         except (FrameError, VersionMismatch) as problem:
             raise type(problem)(f"{self.name} cannot take what {sender} sent: {problem}") from problem
         self.ledger.write("learned", sender, _kinds.get(kind) or _kind_of(kind), len(frame))
+        check(sender, message, symbols)
         return message
 
     def common_deadline(self) -> Callable[[], float]:

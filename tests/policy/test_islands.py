@@ -22,8 +22,9 @@ MAY_IMPORT = {
     "schema": ("errors",),
     "compiling": (),
     "ledger": COMMON,
+    "statement": COMMON,
     "party": ("party", "transport", "crypto", "ledger", *COMMON),
-    "protocols": ("protocols", *ISLANDS, "party", "ledger", *COMMON),
+    "protocols": ("protocols", *ISLANDS, "party", "ledger", "statement", *COMMON),
     "datasets": ("datasets", *COMMON),
 }
 """Part of the package -> parts it may import. A part that is not listed sits above and may import all."""

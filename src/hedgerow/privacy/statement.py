@@ -11,7 +11,6 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Integral, Real
 from typing import Any, Self, get_args
 
@@ -19,6 +18,7 @@ from hedgerow._version import __version__
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.events import Adjacency, Event, NonPrivate, Parallel, PoissonSampled, from_dict, walk
+from hedgerow.privacy.wording import best_guess, down, factor, up
 
 FORMAT = 1
 """The version of what `to_dict` gives."""
@@ -71,9 +71,9 @@ class Stage:
     def __str__(self) -> str:
         facts = []
         if self.epsilon is not None:
-            facts.append("no limit" if math.isinf(self.epsilon) else f"epsilon {_up(self.epsilon)}")
+            facts.append("no limit" if math.isinf(self.epsilon) else f"epsilon {up(self.epsilon)}")
         if self.share is not None:
-            facts.append(f"{_up(100.0 * self.share, 3)} per cent of the budget")
+            facts.append(f"{up(100.0 * self.share, 3)} per cent of the budget")
         if self.releases is not None:
             facts.append("1 release" if self.releases == 1 else f"{self.releases:,} releases")
         sentence = f"{self.name}: {self.mechanism}"
@@ -155,7 +155,7 @@ class PrivacyStatement:
             reasons = reasons or ["epsilon is infinite"]
         if self.audit is not None and self.audit.get("lower_bound", 0.0) > self.epsilon:
             reasons.append(
-                f"an attack measured an epsilon of at least {_down(self.audit['lower_bound'])}, more than is claimed"
+                f"an attack measured an epsilon of at least {down(self.audit['lower_bound'])}, more than is claimed"
             )
         return tuple(reasons)
 
@@ -204,13 +204,13 @@ class PrivacyStatement:
             yield "The guarantee below does NOT hold, for the reason above. It says what would hold without it."
         yield unit
         pure = self.delta == 0.0
-        claim = f"epsilon = {_up(self.epsilon)}" + (" (and delta = 0)" if pure else f" and delta = {_up(self.delta)}")
+        claim = f"epsilon = {up(self.epsilon)}" + (" (and delta = 0)" if pure else f" and delta = {up(self.delta)}")
         yield f"The guarantee: differential privacy with {claim}, for all that was released, taken together."
-        words = f"Nothing that is released becomes more than {_factor(self.epsilon)} times as likely through one row"
-        yield words + ("." if pure else f", apart from unlucky cases of a total chance of {_up(self.delta)} at most.")
+        words = f"Nothing that is released becomes more than {factor(self.epsilon)} times as likely through one row"
+        yield words + ("." if pure else f", apart from unlucky cases of a total chance of {up(self.delta)} at most.")
         yield (
             "Somebody who knows everything else, and has to guess from the model which of the two trainings it was, is "
-            f"right in at most {_percentage(self.epsilon, self.delta)} of 100 cases; blind guessing reaches 50."
+            f"right in at most {best_guess(self.epsilon, self.delta)} of 100 cases; blind guessing reaches 50."
         )
 
     def _adjacent(self) -> str:
@@ -244,8 +244,8 @@ class PrivacyStatement:
             else "It is ABOVE what is claimed, so the claim is wrong."
         )
         return (
-            f"Measured: {audit['attack']} shows that no epsilon below {_down(low)} could be promised "
-            f"(confidence {_down(100.0 * audit['confidence'])} per cent). {verdict}"
+            f"Measured: {audit['attack']} shows that no epsilon below {down(low)} could be promised "
+            f"(confidence {down(100.0 * audit['confidence'])} per cent). {verdict}"
         )
 
     # --- for machines ------------------------------------------------------------------------------------------------
@@ -300,41 +300,6 @@ class PrivacyStatement:
 def _without_guarantee(event: Event) -> list[str]:
     """The reasons of all releases without one, each once."""
     return list(dict.fromkeys(part.reason for part in walk(event) if isinstance(part, NonPrivate)))
-
-
-# --- numbers in words ------------------------------------------------------------------------------------------------
-
-
-def _up(value: float, digits: int = 5) -> str:
-    return _rounded(value, Context(digits, ROUND_CEILING))
-
-
-def _down(value: float) -> str:
-    return _rounded(value, Context(4, ROUND_FLOOR))
-
-
-def _rounded(value: float, context: Context) -> str:
-    """From the shortest decimal that means the float, so that 0.1 is 0.1 and not a little more."""
-    # 1.0000000000000002 is 1: what a computer's own rounding adds is no news.
-    exact = float(value)
-    number = context.create_decimal(
-        repr(float(f"{exact:.9g}") if context.rounding == ROUND_CEILING else exact)
-    ).normalize()
-    return f"{number:e}" if number and not Decimal("1e-4") <= abs(number) < 10**6 else f"{number:f}"
-
-
-def _factor(epsilon: float) -> str:
-    return _up(math.exp(epsilon), 3) if epsilon < 20.0 else f"e^{_up(epsilon)}"
-
-
-def _percentage(epsilon: float, delta: float) -> str:
-    """How often the best guess is right: missed + false alarms >= 2 (1 - delta) / (1 + e^epsilon) for every test.
-
-    Kairouz, Oh and Viswanath 2015, theorem 2.1: missed + e^epsilon false >= 1 - delta, and the same with the two
-    exchanged; the sum of both, halved.
-    """
-    wrong = (1.0 - delta) / (1.0 + math.exp(min(epsilon, 600.0)))
-    return _up(100.0 * (1.0 - wrong), 4)
 
 
 def _wrapped(paragraphs: Iterator[str], width: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
+import typing
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Protocol, TypeAlias
 
@@ -301,9 +302,10 @@ def _text(label: str, encoded: bytes | memoryview) -> str:
 
 
 def field_for(message: str, name: str, hint: Any) -> Field:
-    """How a field with this annotation is written and read."""
-    if hint in _PLAIN_KINDS:
-        return _PLAIN_KINDS[hint](message, name)
+    """How a field with this annotation is written and read; marks other than `ArrayOf` are of no meaning here."""
+    plain = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    if plain in _PLAIN_KINDS:
+        return _PLAIN_KINDS[plain](message, name)
     for mark in getattr(hint, "__metadata__", ()):
         if isinstance(mark, ArrayOf) and mark.scalar in _DTYPE_CODES:
             return _Array(message, name, mark.scalar)

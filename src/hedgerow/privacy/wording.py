@@ -1,0 +1,87 @@
+"""Privacy numbers in words: what (epsilon, delta) proves, for somebody who signs without knowing the mathematics.
+
+All numbers are rounded against us: an epsilon, a delta or a chance up, a measured lower bound down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+
+def up(value: float, digits: int = 5) -> str:
+    """Rounded up to this many digits; "infinite" where there is no limit."""
+    return _rounded(value, Context(digits, ROUND_CEILING))
+
+
+def down(value: float, digits: int = 4) -> str:
+    """Rounded down."""
+    return _rounded(value, Context(digits, ROUND_FLOOR))
+
+
+def _rounded(value: float, context: Context) -> str:
+    """From the shortest decimal that means the float, so that 0.1 is 0.1 and not a little more."""
+    # 1.0000000000000002 is 1: what a computer's own rounding adds is no news.
+    exact = float(value)
+    if math.isinf(exact):
+        return "infinite"
+    number = context.create_decimal(
+        repr(float(f"{exact:.9g}") if context.rounding == ROUND_CEILING else exact)
+    ).normalize()
+    return f"{number:e}" if number and not Decimal("1e-4") <= abs(number) < 10**6 else f"{number:f}"
+
+
+def amount(epsilon: float, delta: float) -> str:
+    """(epsilon, delta) as it may be printed."""
+    return f"epsilon = {up(epsilon)} and delta = {up(delta)}" if delta else f"epsilon = {up(epsilon)} (and delta = 0)"
+
+
+def factor(epsilon: float) -> str:
+    """e^epsilon."""
+    return up(math.exp(epsilon), 3) if epsilon < 20.0 else f"e^{up(epsilon)}"
+
+
+def best_guess(epsilon: float, delta: float) -> str:
+    """How often in 100 the best guess is right, since missed + false alarms >= 2 (1 - delta) / (1 + e^epsilon).
+
+    Kairouz, Oh and Viswanath 2015, theorem 2.1: missed + e^epsilon false >= 1 - delta, and the same with the two
+    exchanged; the sum of both, halved.
+    """
+    wrong = (1.0 - delta) / (1.0 + math.exp(min(epsilon, 600.0)))
+    return up(100.0 * (1.0 - wrong), 4)
+
+
+def chance_beyond(epsilon: float, delta_at: Callable[[float], float]) -> float:
+    """An upper bound of the chance of results that are more than e^epsilon times as likely with the row as without.
+
+    `delta_at` is the privacy curve. With L the logarithm of that ratio, delta(t) = E[max(0, 1 - e^(t - L))], which is
+    at least (1 - e^(t - epsilon)) P(L > epsilon) for every t < epsilon. So delta(t) / (1 - e^(t - epsilon)) is a bound
+    for every t, and the smallest of a few is printed. (For Gaussian noise of mu the chance itself is
+    Phi(mu/2 - epsilon/mu); the bound is above it, and holds for every mechanism with that curve.)
+    """
+    tried = [epsilon * (1.0 - 2.0 ** (-k / 4.0)) for k in range(1, 60)] + [0.0]
+    bounds = [delta_at(t) / -math.expm1(t - epsilon) for t in tried if t < epsilon]
+    return min(1.0, *bounds) if bounds else 1.0
+
+
+def what_is_proved(epsilon: float, delta: float, *, beyond: float | None = None) -> list[str]:
+    """What holds for every question, how rare exceptions are, how well one guesses: with the row and without it.
+
+    `beyond` is `chance_beyond`; without a curve at hand it is left out, and the sentence says that it may exceed delta.
+    """
+    times, plus = factor(epsilon), "" if delta == 0.0 else f", plus {up(delta)}"
+    proved = (
+        f"Whatever anybody asks of what was released, the chance of a yes is at most {times} times as large with the "
+        f"row as without it{plus}; and the other way round."
+    )
+    rare = "may be above delta" if beyond is None else f"is at most {up(beyond, 3)}"
+    exceptions = (
+        f"The chance that a single result comes out which is by itself more than {times} times as likely with the row "
+        f"as without it {rare}: delta is not that chance."
+    )
+    guessing = (
+        "Somebody who knows everything else, and has to guess from what was released whether the row was there, is "
+        f"right in at most {best_guess(epsilon, delta)} of 100 cases; blind guessing reaches 50."
+    )
+    return [proved, exceptions, guessing] if delta else [proved, guessing]
