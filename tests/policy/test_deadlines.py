@@ -14,11 +14,10 @@ def timed(tree: ast.Module) -> Iterator[int]:
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func).removeprefix("hypothesis.")
-        given = [keyword.value for keyword in node.keywords if keyword.arg == "deadline"]
-        is_timed = any(not (isinstance(value, ast.Constant) and value.value is None) for value in given)
-        if called in {"settings", "settings.register_profile"} and is_timed:
+        given = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "deadline"]
+        if called == "settings" and given not in ([], ["None"]):
             yield node.lineno
-        elif called == "settings.register_profile" and not given:
+        if called == "settings.register_profile" and given != ["None"]:
             yield node.lineno
 
 
