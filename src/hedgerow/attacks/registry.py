@@ -60,7 +60,7 @@ class Outcome:
         if self.verdict == INCONCLUSIVE:
             return "all of it is above the ceiling, but columns that tell labels add to it; all_but_one decides"
         if self.value.estimate > self.ceiling:
-            return "it reaches below the ceiling, so chance explains a result above it"
+            return "it reaches below the ceiling, so chance can explain a result above it"
         return "the result is not above the ceiling"
 
     def to_dict(self) -> dict[str, Any]:
