@@ -13,12 +13,13 @@ SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
+.PHONY: help setup demo test test-long check bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
 	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
 	@echo "make demo    train on a real dataset and show the result"
-	@echo "make test    run all tests"
+	@echo "make test    run the tests (within 12 minutes on two cores)"
+	@echo "make test-long   run the tests that take longer, which make test leaves out"
 	@echo "make check   lint, format, types and house rules: quick, before every commit"
 	@echo "make bench   compare speed, memory and accuracy with XGBoost and LightGBM (minutes)"
 	@echo "make bench-horizontal   time, rounds and bytes of horizontal.secure_sum beside XGBoost (20 minutes)"
@@ -61,7 +62,11 @@ demo: $(READY)
 	@$(BIN)/hedgerow demo $(ARGS)
 
 test: $(READY)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+# pytest's exit code 5 means that no test is marked `long`, which is no failure.
+test-long: $(READY)
+	@$(BIN)/python -m pytest -m long $(ARGS) || [ $$? -eq 5 ]
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -75,6 +75,24 @@ def test_the_statement_prints_what_came_out():
     assert run.statement().facts["stamp"].startswith("accepted known leaks")
 
 
+def test_a_party_that_deviates_gains_labels_and_a_better_model(monkeypatch):
+    """Against appendix G: a shop that sends vectors of zeros gets plain gradients, and trees without noise."""
+
+    def no_noise(start, stop, *arrays):
+        arrays[-1][start:stop] = 0.0
+
+    labels = rows()[2]
+    monkeypatch.setattr("hedgerow.protocols.vertical.masked_gradients.feature_holder.fill_noise", no_noise)
+    options = {"n_estimators": 2, "max_depth": 2, "n_vectors": 1, "accept_known_leaks": True}
+    deviating = recorded.__wrapped__(MASKED, **options, **NOISE)
+    first, *_ = seen_by(deviating, "shop", "bank")[0]
+    assert not first.noise.any()
+    assert ((first.gradients < 0) == (labels == 1)).all()
+    unmasked = recorded.__wrapped__(MASKED, **options, **(NOISE | {"C": 0.0}))
+    tables = {"bank": rows()[0][:, None], "shop": rows()[1][:, None]}
+    assert (deviating.model.decision_function(tables) == unmasked.model.decision_function(tables)).all()
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_the_same_attack_on_noise_of_the_label_holder_stays_below_the_ceiling(epsilon):
     """vertical.noised_gradients: the shop has no part in the noise, so its own vectors explain nothing of it."""

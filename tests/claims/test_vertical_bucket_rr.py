@@ -15,6 +15,7 @@ from hedgerow.attacks.moved_edges import compare, neighbour
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import read_table
+from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import RandomisedResponse, from_dict
 from hedgerow.privacy.mechanisms import randomised_response
 from hedgerow.protocols.protocol import PartyData
@@ -253,3 +254,19 @@ def test_with_quantile_edges_a_new_value_shows_in_the_number_of_buckets():
     moved.loc[0, "c"] = 0.55
     assert [Run(own, edges="quantile", epsilon=0.1).categories.tolist() for own in (table, moved)] == [[10], [11]]
     assert [Run(own, epsilon=0.1).categories.tolist() for own in (table, moved)] == [[16], [16]]
+
+
+@pytest.mark.parametrize(
+    ("column", "way_out"),
+    [
+        ([1.0, 2.0, 3.0], "bounds={'c': (low, high)}), or must be chosen with noise: edges='private'"),
+        (["a", "b", "a"], "levels={'c': [...]})"),
+    ],
+)
+def test_an_error_recommends_no_edges_whose_guarantee_is_false(column, way_out):
+    """A column without public buckets: the way out is a schema, or private edges for numbers, never quantiles."""
+    job = Job(("bank", "shop"), "bank", "r", epsilon=2.0, schema=Schema.from_public(bounds={"other": (0.0, 1.0)}))
+    with pytest.raises(InvalidParameter) as refused:
+        bucketing_of("shop", read_table(pd.DataFrame({"c": column})), job)
+    assert str(refused.value).endswith(f"its buckets must be public: schema=Schema.from_public({way_out}")
+    assert "quantile" not in str(refused.value)

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,12 @@ import pandas as pd
 import pytest
 
 from hedgerow.attacks import registry
+from hedgerow.attacks.bucket_bayes import Guess, Guessed
+from hedgerow.attacks.intervals import Interval, share
 from hedgerow.attacks.noised_labels import ceiling
 from hedgerow.attacks.on_runs import masked_gradients
+from hedgerow.attacks.on_runs.bucket_rr import _outcome as bucket_outcome
+from hedgerow.cli import attack as cli_attack
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.federation import Federation
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise
@@ -78,6 +83,8 @@ def test_labels_behind_noise_stay_below_the_ceiling(noised: Path, files: Path, r
     assert outcome["verdict"] == "holds"
     shown = run("attack", noised, *truth).stdout
     assert f"AUC {outcome['value']['estimate']:.3f}  0.500   {outcome['ceiling']:.3f}    holds" in shown
+    low, high = outcome["value"]["low"], outcome["value"]["high"]
+    assert f"    99.99% interval {low:.3f} to {high:.3f}: {outcome['reason'].split(',')[0]}" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
     weaker = run("attack", noised, *truth[:4], "--json").json["outcomes"][0]
     assert weaker["verdict"] == "holds"
@@ -231,6 +238,47 @@ def test_the_coordinator_finds_single_records(tmp_path: Path, files: Path, run: 
     (claim,) = run("attack", folder, "--json").json["outcomes"]
     assert claim["verdict"] == "not scored"
     assert outcome["found"].startswith(claim["found"])
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beyond", [registry.BROKEN, registry.INCONCLUSIVE])
+@pytest.mark.parametrize("low", [0.71, 0.7430, 0.74339, 0.74341, 0.7438, 0.76])
+def test_the_verdict_follows_from_the_interval_as_printed(low: float, beyond: str) -> None:
+    """The lower end that is printed is above the ceiling that is printed just where the verdict says so."""
+    value = Interval(max(low + 0.001, 0.749), low, 0.79)
+    outcome = registry.Aim("noised_labels", "shop", "labels of bank").scored(
+        "labels", "AUC", value, chance=0.5, ceiling=0.7434, beyond=beyond
+    )
+    told = outcome.to_dict()
+    assert told["value"] == {**value._asdict(), "confidence": registry.CONFIDENCE}
+    row, words = (
+        line for line in cli_attack._lines({"protocol": "p", "stamp": None, "outcomes": [told]}) if "0.7" in line
+    )
+    printed = re.search(r"99\.99% interval (\S+) to \S+: (.*)", words)
+    assert printed
+    is_above = float(printed[1]) > float(row.split()[5])
+    assert row.endswith(f" {beyond if is_above else 'holds'}")
+    assert told["verdict"] == (beyond if is_above else "holds") == (beyond if low > 0.7434 else "holds")
+    assert printed[2].startswith("all of it is above the ceiling" if is_above else "it reaches below the ceiling")
+
+
+def test_one_column_that_is_guessed_too_well_is_shown_by_itself() -> None:
+    """A mean over columns would hide it: what is printed is the interval that the verdict is about."""
+
+    def guessed(accuracy: float) -> Guessed:
+        guess = Guess(share(round(1000 * accuracy), 1000), 1.0, 0.0, 1.0)
+        return Guessed(0, 1000, 3, 8, 2.0, 0.2, 2.0, guess, guess, ceiling_of_element=0.7, ceiling_of_record=1.0)
+
+    scored = [guessed(0.6), guessed(0.6), guessed(0.8)]
+    job: Any = SimpleNamespace(noise=2.0, is_noisy=True)
+    outcome = bucket_outcome(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored, own=True)
+    assert outcome.verdict == registry.BROKEN
+    assert outcome.value.low > outcome.ceiling
+    assert "column 3 of 3 alone" in outcome.found
+    fine = bucket_outcome(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored[:2], own=True)
+    assert (fine.verdict, fine.value.estimate) == (registry.HOLDS, pytest.approx(0.6))
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

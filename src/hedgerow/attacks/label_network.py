@@ -9,8 +9,9 @@ The paper finds an accuracy of 0.51 and takes that for evidence of privacy. It i
 alone does not tell which c the label holder drew, and made-up messages have another one each. All rows together do, by
 least squares (`unmask_least_squares`). The network is here so that both figures can stand side by side.
 
-With one noise vector (W = 1) c is either of two numbers, and a row alone does tell which, if the noise is large against
-the gradient: then the network finds labels too. The paper has three.
+Where masks are weak it finds labels, with three noise vectors as with one. With one (W = 1) c is either of two numbers,
+and a row alone tells which if the noise is large against the gradient; some draws of it the network unmasks then, some
+not. Behind the noise of Theorem 2 it finds nothing, with one vector or three.
 """
 
 from __future__ import annotations

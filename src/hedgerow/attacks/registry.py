@@ -26,11 +26,11 @@ from hedgerow.protocols.protocol import PartyData, names
 from hedgerow.runs import Run
 from hedgerow.transport.transcripts import Transcript
 
-HOLDS, BROKEN, AS_STATED = "holds", "BROKEN", "as stated"
+HOLDS, BROKEN, INCONCLUSIVE, AS_STATED = "holds", "BROKEN", "inconclusive", "as stated"
 NOT_SCORED, NOT_RUN = "not scored", "not run"
 
 CONFIDENCE = 0.9999
-"""Of intervals: a ceiling that the best attack just reaches must not look broken by bad luck."""
+"""Of all intervals: a ceiling that the best attack just reaches must not look broken by bad luck."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,30 @@ class Outcome:
     found: str
     """What the attacker claims to know now, in words."""
     verdict: str
-    """"holds": within what the statement allows. "BROKEN": beyond. "as stated": nothing was promised against it."""
+    """"holds": the interval reaches down to what the statement allows. "BROKEN": all of it is beyond, and nothing else
+    explains that; "inconclusive": something else may. "as stated": nothing was promised against it."""
     measure: str | None = None  # "AUC", "accuracy" or another share
-    value: Interval | None = None
+    value: Interval | None = None  # with CONFIDENCE
     chance: float | None = None
     ceiling: float | None = None  # what the statement allows; None: it promises nothing
 
+    @property
+    def reason(self) -> str | None:
+        """Why the verdict follows from the interval, in words; None where nothing was counted or promised."""
+        if self.value is None or self.ceiling is None:
+            return None
+        if self.verdict == BROKEN:
+            return "all of it is above the ceiling"
+        if self.verdict == INCONCLUSIVE:
+            return "all of it is above the ceiling, but columns that tell labels add to it; all_but_one decides"
+        if self.value.estimate > self.ceiling:
+            return "it reaches below the ceiling, so chance can explain a result above it"
+        return "the result is not above the ceiling"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        return {**asdict(self), "value": None if self.value is None else self.value._asdict()}
+        value = None if self.value is None else {**self.value._asdict(), "confidence": CONFIDENCE}
+        return {**asdict(self), "value": value, "reason": self.reason}
 
 
 class Aim(NamedTuple):
@@ -73,11 +88,10 @@ class Aim(NamedTuple):
         *,
         chance: float | None = None,
         ceiling: float | None = None,
-        is_broken: bool | None = None,
+        beyond: str = BROKEN,
     ) -> Outcome:
-        """With the verdict that follows, unless it is given: broken if even the lower end is above the ceiling."""
-        broken = is_broken if is_broken is not None else ceiling is not None and value.low > ceiling
-        verdict = AS_STATED if ceiling is None else BROKEN if broken else HOLDS
+        """With the verdict that follows from the interval: `beyond` if even its lower end is above the ceiling."""
+        verdict = AS_STATED if ceiling is None else beyond if value.low > ceiling else HOLDS
         return Outcome(*self, found, verdict, measure, value, chance, ceiling)
 
 

@@ -119,22 +119,41 @@ def _lines(result: dict[str, Any]) -> list[str]:
     )
     lines += ["", head]
     for row, outcome in zip(body, result["outcomes"], strict=True):
-        words = f"{outcome['target']}: {outcome['found']}"
-        lines += [row, *textwrap.wrap(words, WIDTH, initial_indent="    ", subsequent_indent="    ")]
+        lines.append(row)
+        for words in _words(outcome):
+            lines += textwrap.wrap(words, WIDTH, initial_indent="    ", subsequent_indent="    ")
     return [*lines, "", *_legend({outcome["verdict"] for outcome in result["outcomes"]})]
 
 
 def _row(outcome: dict[str, Any]) -> tuple[str, ...]:
-    value = outcome["value"]
-    shown = "" if value is None else f"{outcome['measure']} {value['estimate']:.3f}"
-    numbers = ("-" if number is None else f"{number:.3f}" for number in (outcome["chance"], outcome["ceiling"]))
+    value, digits = outcome["value"], _digits(outcome)
+    shown = "" if value is None else f"{outcome['measure']} {value['estimate']:.{digits}f}"
+    numbers = ("-" if number is None else f"{number:.{digits}f}" for number in (outcome["chance"], outcome["ceiling"]))
     return (outcome["attack"], outcome["attacker"], shown or "-", *numbers, outcome["verdict"])
+
+
+def _words(outcome: dict[str, Any]) -> list[str]:
+    """The interval and what follows from it, if there is one; what was attacked and found."""
+    words = [f"{outcome['target']}: {outcome['found']}"]
+    if (value := outcome["value"]) is None:
+        return words
+    digits = _digits(outcome)
+    interval = f"{value['confidence']:.2%} interval {value['low']:.{digits}f} to {value['high']:.{digits}f}"
+    return [f"{interval}: {outcome['reason']}" if outcome["reason"] else interval, *words]
+
+
+def _digits(outcome: dict[str, Any]) -> int:
+    """Three, or as many as show on which side of the ceiling the lower end of the interval is."""
+    value, ceiling = outcome["value"], outcome["ceiling"]
+    looks_equal = value is not None and ceiling is not None and f"{value['low']:.3f}" == f"{ceiling:.3f}"
+    return 6 if looks_equal else 3
 
 
 def _legend(verdicts: set[str]) -> list[str]:
     meanings = {
-        "holds": "within what the statement allows",
+        "holds": "this attack does not get beyond what the statement allows",
         "BROKEN": "beyond what the statement allows: its claim is false",
+        "inconclusive": "beyond it, but what columns say is counted too: another attack decides",
         "as stated": "nothing is promised against it, and the statement says so",
         "not scored": "the truth was not given (--labels, --column, --table)",
         "not run": "the attack does not take this run, or needs more",

@@ -48,20 +48,23 @@ def _against(context: Context, job: Job, transcript: Transcript, party: str) -> 
 
 
 def _outcome(aim: Aim, found: str, job: Job, scored: list[bayes.Guessed], *, own: bool) -> Outcome:
-    """Means over the columns; broken if any column alone is, beyond what chance explains."""
+    """Means over the columns; if one alone is beyond its ceiling, that one, so that the verdict follows from it."""
     guesses = [each.own if own else each.all for each in scored]
     ceilings = [each.ceiling_of_element if own else each.ceiling_of_record for each in scored]
     hits = [round(guess.accuracy.estimate * each.n_rows) for guess, each in zip(guesses, scored, strict=True)]
     bounds = [share(n, each.n_rows, CONFIDENCE) for n, each in zip(hits, scored, strict=True)]
-    value = Interval(*(float(np.mean([bound[k] for bound in bounds])) for k in range(3)))
+    excess = [bound.low - ceiling for bound, ceiling in zip(bounds, ceilings, strict=True)]
+    worst = int(np.argmax(excess))
+    alone = job.is_noisy and excess[worst] > 0
+    counted = [worst] if alone else list(range(len(scored)))
     promised = f"{'one element' if own else 'a record'} at epsilon {job.noise * (1 if own else len(scored)):g}"
+    columns = f"column {worst + 1} of {len(scored)} alone" if alone else "the mean over columns"
     return aim.scored(
-        f"{found}; the ceiling is that for {promised}",
+        f"{found}, {columns}; the ceiling is that for {promised}",
         "accuracy",
-        value,
-        chance=float(np.mean([each.chance for each in scored])),
-        ceiling=float(np.mean(ceilings)) if job.is_noisy else None,
-        is_broken=any(bound.low > ceiling for bound, ceiling in zip(bounds, ceilings, strict=True)),
+        Interval(*(float(np.mean([bounds[column][k] for column in counted])) for k in range(3))),
+        chance=float(np.mean([scored[column].chance for column in counted])),
+        ceiling=float(np.mean([ceilings[column] for column in counted])) if job.is_noisy else None,
     )
 
 

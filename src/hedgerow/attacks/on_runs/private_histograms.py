@@ -11,7 +11,7 @@ import numpy as np
 from hedgerow.attacks import noisy_sums
 from hedgerow.attacks.intervals import area_under_roc
 from hedgerow.attacks.noised_labels import ceiling
-from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
+from hedgerow.attacks.registry import BROKEN, CONFIDENCE, INCONCLUSIVE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
 from hedgerow.attacks.seen_releases import Known, Model, Released, in_the_open, looks_at_rows, sums_of_labels
 from hedgerow.attacks.seen_rows import n_rows_of
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
@@ -66,8 +66,8 @@ def _recovered(context: Context, job: PrivateHistogramsJob, attacker: str, knows
     # Rows are matched as well as other rows allow. What is left of what columns say is no leak: noise that keeps a
     # label from who knows all others keeps it from who knows less.
     alone = noisy_sums.all_but_one(noisy_sums.looks_at_labels(seen.sums, truth), CONFIDENCE)
-    is_broken = result.refutes and alone.low > result.ceiling
-    return aim.scored(words, "AUC", result.matched, chance=0.5, ceiling=result.ceiling, is_broken=is_broken)
+    beyond = BROKEN if alone.low > result.ceiling else INCONCLUSIVE
+    return aim.scored(words, "AUC", result.matched, chance=0.5, ceiling=result.ceiling, beyond=beyond)
 
 
 def all_but_one(context: Context) -> list[Outcome]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from hedgerow.attacks import singleton_cells as cells
 from hedgerow.attacks.intervals import share
-from hedgerow.attacks.registry import CONFIDENCE, HOLDS, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
 from hedgerow.attacks.seen_sums import as_seen, summed_levels
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.exchange import ExchangedCells
@@ -21,7 +21,7 @@ def singleton_cells(context: Context) -> list[Outcome]:
     owners = [owner for owner in job.owners if owner != job.coordinator]
     aim = Aim("singleton_cells", job.coordinator, f"rows of {', '.join(owners)}")
     if job.dp is not None:
-        return [aim.says(HOLDS, "nothing: every sum has noise in it")]
+        return [aim.says(NOT_RUN, "every sum has noise in it; the attack is on sums without")]
     ensemble = context.run.model.ensemble_
     if ensemble.loss != "logistic":
         return [aim.says(NOT_RUN, "the attack is on two classes")]

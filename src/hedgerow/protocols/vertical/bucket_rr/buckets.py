@@ -152,9 +152,12 @@ def _public_bins(party: str, column: Column, job: Job) -> tuple[FeatureBins, boo
     gaps = described is not None and described.may_be_missing
     if described is None and given is None:
         where = "the schema" if job.edges == PUBLIC else "edges or the schema"
+        has_levels = column.levels is not None
+        described_by = f"levels={{{name!r}: [...]}}" if has_levels else f"bounds={{{name!r}: (low, high)}}"
         raise InvalidParameter(
             f"{NAME}: column {name!r} of {party} has no entry in {where}, neither as {name!r} nor as "
-            f"'{party}.{name}'; its buckets must be public (or take edges='quantile')"
+            f"'{party}.{name}'; its buckets must be public: schema=Schema.from_public({described_by})"
+            f"{'' if has_levels else ', or must be chosen with noise: edges=' + repr(PRIVATE)}"
         )
     if given is not None:
         if column.levels is not None:
