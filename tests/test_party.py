@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from hedgerow.aborts import Reason
 from hedgerow.errors import (
     DeadlineExceeded,
     FrameError,
@@ -207,7 +208,7 @@ def test_a_deadline_says_who_waited_for_what():
     """DeadlineExceeded names the party, the message and the sender; the transport's own words follow."""
     me = bank(deadline=12.5)
     with pytest.raises(
-        DeadlineExceeded, match=r"bank waited in vain for test\.party_sums from shop: bank waited 12.5 s in vain"
+        DeadlineExceeded, match=r"bank timed out waiting for test\.party_sums from shop: bank waited 12.5 s in vain"
     ):
         me.recv("shop", Sums)
 
@@ -228,9 +229,9 @@ def test_parties_that_wait_for_each_other_are_told_at_once():
     """A deadlock ends with an error in every role that names who waits for whom and for what."""
     _, ends = talk(bank=lambda me: me.recv("shop", Sums), shop=lambda me: me.recv("bank", Thanks))
     assert isinstance(ends["bank"], DeadlineExceeded)
-    assert str(ends["bank"]).startswith("bank waited in vain for test.party_sums from shop: ")
+    assert str(ends["bank"]).startswith("bank timed out waiting for test.party_sums from shop: ")
     assert "shop waits for bank" in str(ends["bank"])
-    assert str(ends["shop"]).startswith("shop waited in vain for test.party_thanks from bank: ")
+    assert str(ends["shop"]).startswith("shop timed out waiting for test.party_thanks from bank: ")
 
 
 def test_a_dropped_peer_is_never_read_again():
@@ -336,7 +337,7 @@ def test_a_signature_of_something_else_is_refused():
 
 # --- whose error it is -----------------------------------------------------------------------------------------------
 
-TOLD = PeerFailed("shop", "out of rows")
+TOLD = PeerFailed("shop", Reason.BAD_DATA)
 LOST = PeerLost("shop went away")
 LATE = DeadlineExceeded("waited in vain")
 OWN = InvalidInput("column 'age' is missing")
@@ -395,7 +396,7 @@ def test_another_name_that_begins_alike_is_not_the_partys(party, text):
     assert str(named(party, InvalidInput(text))) == f"{party}: {text}"
 
 
-@pytest.mark.parametrize("error", [KeyError("age"), PeerFailed("shop", "out of rows")], ids=["foreign", "told"])
+@pytest.mark.parametrize("error", [KeyError("age"), PeerFailed("shop", Reason.BAD_DATA)], ids=["foreign", "told"])
 def test_other_errors_keep_their_form(error):
     """An error that is not ours, or that names who failed, is not rewritten; a note says whose role it was."""
     text = str(error)
