@@ -53,6 +53,7 @@ _LOOK_AGAIN_SECONDS = 0.1  # for a peer that does not answer yet
 _STRANGER_SECONDS = 5.0  # for a handshake, and without a call after it
 _CALLS_PER_CONNECTION = 4  # one is needed; the one before may not have ended yet
 _MORE_CALLS = 16  # at one time, beyond two for each party that is expected
+_MORE_CONNECTIONS = 200  # the same for connections, most of which are strangers that TLS has not seen through yet
 _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -205,6 +206,7 @@ class GrpcEndpoint:
             ("grpc.server_handshake_timeout_ms", milliseconds),
             ("grpc.max_connection_idle_ms", milliseconds),
             ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+            ("grpc.max_allowed_incoming_connections", 2 * len(expected) + _MORE_CONNECTIONS),
         )
         doorkeeper = self._doorkeeper = Doorkeeper(self._terms, self._trust, self._dialling_in)
         most_calls = 2 * len(expected) + _MORE_CALLS
