@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
+import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -277,6 +281,31 @@ def test_progress_goes_to_whoever_watches():
     bank(on_progress=lambda done, total: told.append((done, total))).report(3, 10)
     bank().report(4, 10)
     assert told == [(3, 10)]
+
+
+@pytest.mark.parametrize("doing", ["reports", "sends", "waits for a late message"])
+def test_an_interrupt_reaches_a_role_at_its_next_report_or_message(doing):
+    """Ctrl-C ends roles that only compute and report, and those that go on when a peer is lost."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever a library has done to it
+    main = threading.main_thread().ident
+
+    def busy(me):
+        signal.pthread_kill(main, signal.SIGINT)
+        while True:
+            with contextlib.suppress(PeerLost, DeadlineExceeded):
+                if doing == "reports":
+                    me.report(1, 2)
+                elif doing == "sends":
+                    me.send("shop", Thanks())
+                else:
+                    me.recv("shop", Thanks)
+            time.sleep(0.001)
+
+    network = MemoryNetwork(["bank", "shop"])
+    parties = in_memory(network, ("bank", "shop"))
+    with pytest.raises(KeyboardInterrupt):
+        network.run({"bank": lambda: busy(parties["bank"]), "shop": lambda: parties["shop"].recv("bank", Sums)})
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("party-")]
 
 
 def test_each_party_draws_its_own_randomness():
