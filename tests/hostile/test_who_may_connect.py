@@ -276,8 +276,8 @@ def test_the_certificate_that_was_looked_at_is_the_one_that_is_talked_to(hub, ba
 @pytest.mark.parametrize(
     ("hello", "code", "why"),
     [
-        (None, "PERMISSION_DENIED", "expected a HELLO, got 0 bytes"),
-        (b"", "PERMISSION_DENIED", "expected a HELLO, got 0 bytes"),
+        (None, "PERMISSION_DENIED", "without a HELLO in its header, which version 2"),
+        (b"", "PERMISSION_DENIED", "without a HELLO in its header"),
         (_hello(run_id="yesterday"), "PERMISSION_DENIED", "takes part in another run"),
         (_hello() + bytes(5000), "PERMISSION_DENIED", "has 32 to 4096 bytes, got 50"),
         (bytes(100_000), "RESOURCE_EXHAUSTED", ""),

@@ -822,7 +822,7 @@ def test_envelopes_that_break_the_rules_are_refused(hub, raw, envelopes, deliver
         (_hello()[:20], "has 32 to 4096 bytes, got 20"),
         (_hello().replace(b"hub", b"hu\xff"), "no UTF-8"),
         (_data(1), "expected a HELLO"),
-        (b"", "expected a HELLO"),
+        (b"", "without a HELLO in its header"),
     ],
 )
 def test_a_wrong_hello_is_turned_away(hub, raw, first, why):

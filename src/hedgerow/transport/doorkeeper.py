@@ -70,6 +70,9 @@ class Doorkeeper:
 
     def _hello(self, stream: Stream, channel: PeerChannel) -> Hello:
         me, peer = self._terms.me, channel.peer
+        if not stream.hello:
+            wanted = f"version {self._terms.wire_version} of the wire format asks for"
+            raise FrameError(f"a call of {peer} without a HELLO in its header, which {wanted}")
         check_version(stream.hello, self._terms, peer)
         hello = envelope.decode_hello(stream.hello)
         if (hello.speaker, hello.listener) != (peer, me):

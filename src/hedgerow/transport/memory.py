@@ -40,6 +40,7 @@ from hedgerow.transport.endpoint import LastWord
 T = TypeVar("T")
 _STAT = Path("/proc/thread-self/stat")
 
+_LOOK_SECONDS = 0.5  # between two looks for signals
 _SECONDS_TO_STOP = 5.0  # for a role that is in the middle of a long computation when the run is interrupted
 
 
@@ -145,7 +146,9 @@ class MemoryNetwork:
             thread.start()
         try:
             self._circle[0].turn.release()
-            self._all_done.acquire()
+            # Not for ever at a time: a signal that comes just before the wait begins would be noticed after it only.
+            while not self._all_done.acquire(timeout=_LOOK_SECONDS):
+                pass
         except BaseException:  # an interrupt from the keyboard, mostly
             self._interrupted = True
             self._alarm.release()
