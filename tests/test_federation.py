@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import threading
 
 import numpy as np
 import pandas as pd
@@ -618,3 +620,20 @@ def test_columns_that_cannot_be_used_name_their_party():
     """Also at a party without labels."""
     with pytest.raises(InvalidInput, match="bank: X: column 'when' has dtype datetime64"):
         Federation.vertical(COLUMNS | {"bank": pd.DataFrame({"when": MOMENTS})}, labels=("shop", LABELS))
+
+
+def test_an_interrupt_ends_a_party_that_trains_alone():
+    """Ctrl-C while the label holder of bucket_rr grows trees without a message: it stops after the current one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever a library has done to it
+    rng = np.random.default_rng(0)
+    X, done = rng.normal(size=(200, 4)), []
+
+    def interrupt(tree, _):
+        if not done:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        done.append(tree)
+
+    fed = Federation.vertical({"bank": X[:, :2], "shop": X[:, 2:]}, labels=("bank", (X[:, 0] > 0).astype(int)))
+    with pytest.raises(KeyboardInterrupt):
+        fed.fit("vertical.bucket_rr", epsilon=np.inf, edges="quantile", n_estimators=10**6, on_progress=interrupt)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("party-")]

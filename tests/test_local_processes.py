@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hedgerow import local_processes
+from hedgerow.aborts import Reason
 from hedgerow.errors import HedgerowError, InvalidInput, PeerFailed, PeerLost
 from hedgerow.federation import Federation
 from hedgerow.ledger import reconcile
@@ -271,9 +272,9 @@ def test_a_party_that_cannot_even_start_is_named(watched, monkeypatch):
 def test_errors_of_processes_become_errors_of_ours():
     """By name where it is one of ours; else with its name in front; what a peer told keeps the peer."""
     as_error = local_processes._as_error
-    told = as_error({"error": "PeerFailed", "party": "elm", "message": "elm failed: no rows"})
+    told = as_error({"error": "PeerFailed", "party": "elm", "code": 1, "message": "elm stopped"})
     assert isinstance(told, PeerFailed)
-    assert told.party == "elm"
+    assert (told.party, told.code) == ("elm", Reason.BAD_DATA)
     own = as_error({"error": "InvalidInput", "party": None, "message": "no rows"})
     assert (type(own), str(own)) == (InvalidInput, "no rows")
     for name in ("ZeroDivisionError", "annotations"):

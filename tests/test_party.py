@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
+import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from hedgerow.aborts import Reason
 from hedgerow.errors import (
     DeadlineExceeded,
     FrameError,
@@ -207,7 +212,7 @@ def test_a_deadline_says_who_waited_for_what():
     """DeadlineExceeded names the party, the message and the sender; the transport's own words follow."""
     me = bank(deadline=12.5)
     with pytest.raises(
-        DeadlineExceeded, match=r"bank waited in vain for test\.party_sums from shop: bank waited 12.5 s in vain"
+        DeadlineExceeded, match=r"bank timed out waiting for test\.party_sums from shop: bank waited 12.5 s in vain"
     ):
         me.recv("shop", Sums)
 
@@ -228,9 +233,9 @@ def test_parties_that_wait_for_each_other_are_told_at_once():
     """A deadlock ends with an error in every role that names who waits for whom and for what."""
     _, ends = talk(bank=lambda me: me.recv("shop", Sums), shop=lambda me: me.recv("bank", Thanks))
     assert isinstance(ends["bank"], DeadlineExceeded)
-    assert str(ends["bank"]).startswith("bank waited in vain for test.party_sums from shop: ")
+    assert str(ends["bank"]).startswith("bank timed out waiting for test.party_sums from shop: ")
     assert "shop waits for bank" in str(ends["bank"])
-    assert str(ends["shop"]).startswith("shop waited in vain for test.party_thanks from bank: ")
+    assert str(ends["shop"]).startswith("shop timed out waiting for test.party_thanks from bank: ")
 
 
 def test_a_dropped_peer_is_never_read_again():
@@ -276,6 +281,31 @@ def test_progress_goes_to_whoever_watches():
     bank(on_progress=lambda done, total: told.append((done, total))).report(3, 10)
     bank().report(4, 10)
     assert told == [(3, 10)]
+
+
+@pytest.mark.parametrize("doing", ["reports", "sends", "waits for a late message"])
+def test_an_interrupt_reaches_a_role_at_its_next_report_or_message(doing):
+    """Ctrl-C ends roles that only compute and report, and those that go on when a peer is lost."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever a library has done to it
+    main = threading.main_thread().ident
+
+    def busy(me):
+        signal.pthread_kill(main, signal.SIGINT)
+        while True:
+            with contextlib.suppress(PeerLost, DeadlineExceeded):
+                if doing == "reports":
+                    me.report(1, 2)
+                elif doing == "sends":
+                    me.send("shop", Thanks())
+                else:
+                    me.recv("shop", Thanks)
+            time.sleep(0.001)
+
+    network = MemoryNetwork(["bank", "shop"])
+    parties = in_memory(network, ("bank", "shop"))
+    with pytest.raises(KeyboardInterrupt):
+        network.run({"bank": lambda: busy(parties["bank"]), "shop": lambda: parties["shop"].recv("bank", Sums)})
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("party-")]
 
 
 def test_each_party_draws_its_own_randomness():
@@ -336,7 +366,7 @@ def test_a_signature_of_something_else_is_refused():
 
 # --- whose error it is -----------------------------------------------------------------------------------------------
 
-TOLD = PeerFailed("shop", "out of rows")
+TOLD = PeerFailed("shop", Reason.BAD_DATA)
 LOST = PeerLost("shop went away")
 LATE = DeadlineExceeded("waited in vain")
 OWN = InvalidInput("column 'age' is missing")
@@ -395,7 +425,7 @@ def test_another_name_that_begins_alike_is_not_the_partys(party, text):
     assert str(named(party, InvalidInput(text))) == f"{party}: {text}"
 
 
-@pytest.mark.parametrize("error", [KeyError("age"), PeerFailed("shop", "out of rows")], ids=["foreign", "told"])
+@pytest.mark.parametrize("error", [KeyError("age"), PeerFailed("shop", Reason.BAD_DATA)], ids=["foreign", "told"])
 def test_other_errors_keep_their_form(error):
     """An error that is not ours, or that names who failed, is not rewritten; a note says whose role it was."""
     text = str(error)

@@ -20,17 +20,23 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hedgerow.engine.table import Column, Table
 from hedgerow.party import LOGGER, Party
 from hedgerow.protocols.protocol import PartyData, find
+from hedgerow.protocols.rehearsal import role
+from hedgerow.protocols.same_job import agreed
+from hedgerow.transport.agreed import Agreed
 from hedgerow.transport.emulate import Emulated, Link
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.mtls import Identity, TrustStore
 from hedgerow.transport.transcripts import Recording, TranscriptFile
+
+if TYPE_CHECKING:
+    from hedgerow.transport.grpc import GrpcEndpoint
 
 ABOUT, ROWS, RESULT, LEDGER = "party.json", "rows.npz", "result.json", "ledger.jsonl"
 PART, TRANSCRIPT = "part.json", "transcript.frames"
@@ -76,7 +82,7 @@ def main(folder: Path) -> int:
     """Play one party's role; 0 if it came to its end."""
     about = json.loads((folder / ABOUT).read_text())
     LOGGER.addHandler(_TellLog(logging.WARNING))
-    endpoint: Endpoint | None = None
+    party: Party | None = None
     try:
         identity = Identity.load(folder)
         trust = TrustStore()
@@ -86,16 +92,18 @@ def main(folder: Path) -> int:
         job = protocol.job_from_dict(about["job"])
         data = _read_data(folder, about["data"]) if "data" in about else None
         protocol.rehearse(job)
-        endpoint = _connect(about, identity, trust)
+        connection = _open(about, identity, trust, agreed(protocol, job))
+        endpoint: Endpoint = Emulated(connection, Link(**about["link"])) if about["link"] else connection
         transcript = None
         if "record" in about:
             transcript = TranscriptFile(about["record"], endpoint.name, endpoint.peers, about["run_id"])
             endpoint = Recording(endpoint, transcript)
         party = Party(endpoint, identity, trust, deadline=about["deadline"], on_progress=_tell_progress)
+        connection.wait_connected()
         _tell(event="ready")
         _wait_for("go")
         started = time.monotonic()
-        result = protocol.play(party, job, data)
+        result = role(protocol, party, job, data)()
         ended = time.monotonic()
         (folder / RESULT).write_text(json.dumps(result.to_dict()))
         (folder / LEDGER).write_text(party.ledger.to_json_lines())
@@ -104,15 +112,16 @@ def main(folder: Path) -> int:
         endpoint.close()
         _tell(event="done", started=started, ended=ended, traffic=party.meter.to_dict())
     except Exception as error:  # noqa: BLE001 - whatever it is, the peers and the one who started us must hear of it
-        if endpoint is not None:
-            endpoint.abort(str(error))
-        _tell(event="failed", error=type(error).__name__, message=str(error), party=getattr(error, "party", None))
+        if party is not None:
+            party.abort(error)
+        told = {name: getattr(error, name, None) for name in ("party", "code")}
+        _tell(event="failed", error=type(error).__name__, message=str(error), **told)
         return 1
     return 0
 
 
-def _connect(about: Mapping[str, Any], identity: Identity, trust: TrustStore) -> Endpoint:
-    """Dial those that this party is to dial, listen if others dial it, and wait for all."""
+def _open(about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: Agreed) -> GrpcEndpoint:
+    """Dial those that this party is to dial, and listen if others dial it."""
     from hedgerow.transport.grpc import GrpcEndpoint
 
     endpoint = GrpcEndpoint.open(
@@ -121,14 +130,14 @@ def _connect(about: Mapping[str, Any], identity: Identity, trust: TrustStore) ->
         trust,
         run_id=about["run_id"],
         peers=about["peers"],
+        job=job,
         listen="127.0.0.1:0" if about["listens"] else None,
         dial=_wait_for("dial") if about["dials"] else {},
         grace=about["grace"],
     )
     if about["listens"]:
         _tell(event="listening", port=endpoint.port)
-    endpoint.wait_connected()
-    return Emulated(endpoint, Link(**about["link"])) if about["link"] else endpoint
+    return endpoint
 
 
 def _tell(**what: Any) -> None:

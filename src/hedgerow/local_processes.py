@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow import errors
+from hedgerow.aborts import Reason
 from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
 from hedgerow.local_party import LEDGER, RESULT, TRANSCRIPT, write_folder
@@ -233,7 +234,7 @@ class _Fleet:
 def _as_error(event: Mapping[str, Any]) -> BaseException:
     """A process's error as one of ours."""
     if event["error"] == "PeerFailed":
-        return PeerFailed(event["party"] or "a peer", event["message"])
+        return PeerFailed(event["party"], Reason(event["code"]))
     kind = getattr(errors, event["error"], None)
     if isinstance(kind, type) and issubclass(kind, HedgerowError):
         return kind(event["message"])

@@ -1,8 +1,8 @@
 """Party: all that a role function sees of the world - its name, send, recv, randomness, signatures, ledger, log.
 
-`send` and `recv` are the only doors. `recv` names the sender and the type of the message, channels keep their order,
-and nobody can receive "from anyone"; so a result does not depend on scheduling, and what a party can know is visible in
-its code: its arguments plus its `recv` lines. Both doors write the ledger, so nothing passes unrecorded.
+`send`, `recv` and `abort` are the only doors. `recv` names the sender and the type of the message, channels keep their
+order, and nobody can receive "from anyone"; so a result does not depend on scheduling, and what a party can know is
+visible in its code: its arguments plus its `recv` lines. All doors write the ledger, so nothing passes unrecorded.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
+from hedgerow.aborts import ABORT, Reason, reason_of
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.errors import (
     DeadlineExceeded,
@@ -24,12 +26,14 @@ from hedgerow.errors import (
     ProtocolError,
     VersionMismatch,
 )
-from hedgerow.ledger import Disclosure, Kind, Ledger
-from hedgerow.transport.endpoint import Endpoint
+from hedgerow.ledger import Disclosure, Exact, Kind, Ledger
+from hedgerow.transport.agreed import NOTHING, Agreed
+from hedgerow.transport.endpoint import Endpoint, LastWord
 from hedgerow.transport.frames import Message, decode, encode
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
-from hedgerow.transport.ranges import check, require
+from hedgerow.transport.ranges import Index, check, require
+from hedgerow.transport.texts import plain
 from hedgerow.transport.transcripts import Recording
 
 M = TypeVar("M", bound=Message)
@@ -38,6 +42,14 @@ DEADLINE = 300.0
 """Seconds that a party waits for a message unless the job says otherwise."""
 
 LOGGER = logging.getLogger("hedgerow")
+
+
+@dataclass(frozen=True, slots=True)
+class Abort(Message, name=ABORT, version=1):
+    """Anybody to all peers: I stop, in place of my next message."""
+
+    discloses = Exact("that the sender stopped early, and which one of a public list of reasons it had")
+    reason: Annotated[int, Index(len(Reason))]
 
 
 class Party:
@@ -51,7 +63,9 @@ class Party:
         *,
         deadline: float = DEADLINE,
         on_progress: Callable[[int, int], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
+        """`check` is called with every report, and raises once the run has been called off."""
         self.name = endpoint.name
         self.peers = endpoint.peers
         self.rng = SecureRandom()
@@ -60,8 +74,17 @@ class Party:
         self._endpoint = endpoint
         self._recording = endpoint if isinstance(endpoint, Recording) else None
         self._identity, self._trust = identity, trust
+        self.job = NOTHING
         self._deadline = deadline
         self._on_progress = on_progress
+        self._check = check
+        self._ended: set[str] = set()  # peers with which there is nothing more to say
+        self._has_stopped = False
+
+    def join(self, job: Agreed) -> None:
+        """Take part in this job: peers that have another one are refused, and what this party signs is for it alone."""
+        self.job = job
+        self._endpoint.agree(job)
 
     # --- the doors -------------------------------------------------------------------------------------------------
 
@@ -79,7 +102,10 @@ class Party:
     def _send(self, to: str, message: Message, frame: bytes, event: Mapping[str, Any] | None) -> None:
         # The line is written first: a frame that may have left the house must be in the book, even if sending fails.
         self.ledger.write("disclosed", to, _kinds.get(type(message)) or _kind_of(type(message)), len(frame), event)
-        self._endpoint.send(to, frame)
+        try:
+            self._endpoint.send(to, frame)
+        except LastWord as last:
+            raise self._heard(last) from None
 
     def recv(self, sender: str, kind: type[M], *, timeout: float | None = None, **symbols: Any) -> M:
         """Learn the next message of a peer, which must be of this kind; waits until the job's deadline at most.
@@ -91,14 +117,46 @@ class Party:
         try:
             frame = self._endpoint.recv(sender, self._deadline if timeout is None else timeout)
         except DeadlineExceeded as problem:
-            raise DeadlineExceeded(f"{self.name} waited in vain for {kind.NAME} from {sender}: {problem}") from problem
-        try:
-            message = decode(frame, kind)
-        except (FrameError, VersionMismatch) as problem:
-            raise type(problem)(f"{self.name} cannot take what {sender} sent: {problem}") from problem
+            raise DeadlineExceeded(
+                f"{self.name} timed out waiting for {kind.NAME} from {sender}: {problem}"
+            ) from problem
+        except LastWord as last:
+            raise self._heard(last) from None
+        message = self._decoded(sender, frame, kind)
         self.ledger.write("learned", sender, _kinds.get(kind) or _kind_of(kind), len(frame))
         check(sender, message, symbols)
         return message
+
+    def _decoded(self, sender: str, frame: bytes, kind: type[M]) -> M:
+        try:
+            return decode(frame, kind)
+        except (FrameError, VersionMismatch) as problem:
+            raise type(problem)(f"{self.name} cannot take what {sender} sent: {plain(str(problem))}") from problem
+
+    def _heard(self, last: LastWord) -> PeerFailed:
+        """What a peer's last word means; it is written down when it is first read."""
+        if not last.frame:
+            return PeerFailed(last.party, Reason.INTERNAL)
+        abort = self._decoded(last.party, last.frame, Abort)
+        check(last.party, abort, {})
+        if last.party not in self._ended:
+            self._ended.add(last.party)
+            self.ledger.write("learned", last.party, _kind_of(Abort), len(last.frame))
+        return PeerFailed(last.party, Reason(abort.reason))
+
+    def abort(self, error: BaseException) -> None:
+        """Tell all peers that this party stops: a code, never the sentence, which may quote data. Never raises."""
+        if self._has_stopped:
+            return
+        self._has_stopped = True
+        try:
+            frame = encode(Abort(reason_of(error)))
+            for peer in self.peers:
+                if peer not in self._ended:
+                    self.ledger.write("disclosed", peer, _kind_of(Abort), len(frame))
+            self._endpoint.abort(frame)
+        except Exception:
+            self.log.exception("%s: telling the peers of a failure failed", self.name)
 
     def common_deadline(self) -> Callable[[], float]:
         """What is left of one deadline for several messages: those who are late are late together, not in turn."""
@@ -111,6 +169,7 @@ class Party:
 
     def drop(self, peer: str) -> None:
         """Have nothing more to do with a peer: later messages of it are never read."""
+        self._ended.add(peer)
         self._endpoint.drop(peer)
 
     def note(self, made: Callable[[], Message]) -> None:
@@ -145,7 +204,9 @@ class Party:
     # --- progress --------------------------------------------------------------------------------------------------
 
     def report(self, done: int, total: int) -> None:
-        """Tell whoever watches how far the work is."""
+        """Tell whoever watches how far the work is. Raises if the run has been called off meanwhile."""
+        if self._check is not None:
+            self._check()
         if self._on_progress is not None:
             self._on_progress(done, total)
 
@@ -164,7 +225,7 @@ def _kind_of(message: type[Message]) -> Kind:
 def root_cause(errors: Mapping[str, BaseException]) -> tuple[str, BaseException]:
     """Of the parties' errors the one that all others follow from, and whose it is.
 
-    A party that failed by itself comes before one that waited in vain, and that before one that was told; among equals
+    A party that failed by itself comes before one that timed out, and that before one that was told; among equals
     the first in the given order.
     """
 

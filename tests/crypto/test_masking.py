@@ -405,7 +405,7 @@ def test_bad_public_keys():
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(0, 3), st.text(max_size=3)), min_size=2, max_size=6))
 def test_statements_are_unambiguous(claims):
     """Two different claims about a key never have the same bytes to sign."""
-    statements = {claim: signed_key_statement(*claim, bytes(32)) for claim in claims}
+    statements = {claim: signed_key_statement(*claim, bytes(32), job=b"job") for claim in claims}
     assert len(set(statements.values())) == len(set(claims))
 
 
@@ -419,10 +419,10 @@ def test_joined_parts_can_be_told_apart(one, two):
 
 def test_statement_binds_the_key():
     """The statement changes with the key, and a key of another length has none."""
-    one, two = (signed_key_statement("run", 0, "anna", KeyPair.generate().public) for _ in range(2))
+    one, two = (signed_key_statement("run", 0, "anna", KeyPair.generate().public, job=b"job") for _ in range(2))
     assert one != two
     with pytest.raises(ProtocolError, match="anna gave a public key of 3 bytes"):
-        signed_key_statement("run", 0, "anna", b"abc")
+        signed_key_statement("run", 0, "anna", b"abc", job=b"job")
 
 
 def test_keys_differ():

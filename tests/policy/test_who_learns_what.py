@@ -8,6 +8,7 @@ import pytest
 
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Exact
+from hedgerow.party import Abort
 from hedgerow.protocols.protocol import find, names, services
 from hedgerow.protocols.who_learns_what import COMMAND, PAGE, disclosure_of, messages_of, page, way_of
 from hedgerow.transport.frames import Message, registered
@@ -38,8 +39,9 @@ def test_every_message_states_its_way_and_its_disclosure():
 def test_every_message_is_on_the_page():
     """Each message class belongs to a protocol and is on the page by its name, with what its receiver learns."""
     listed = [kind for name in (*names(), *services()) for kind in messages_of(find(name))]
-    assert set(listed) == set(all_messages())
+    assert {*listed, Abort} == set(all_messages())
     text = page()
+    assert disclosure_of(Abort).words in text
     for kind in listed:
         assert f"| `{kind.__name__}` | " in text
         assert disclosure_of(kind).of in text

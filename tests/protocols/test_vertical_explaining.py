@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hedgerow.aborts import ABORT
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams, train
@@ -377,7 +378,7 @@ def test_parts_that_do_not_fit_are_refused(two_classes, what, party, changes, ma
     with pytest.raises(InvalidInput, match=match):
         raise error
     for one in played.parties.values():
-        assert {line.message for line in one.ledger} <= {"vertical.explaining.ready_to_explain"}
+        assert {line.message for line in one.ledger} <= {"vertical.explaining.ready_to_explain", ABORT}
 
 
 def test_rows_that_do_not_fit_are_refused(two_classes):

@@ -87,14 +87,15 @@ class KeyPair(Unshared):
         return f"KeyPair(public={self.public.hex()})"
 
 
-def signed_key_statement(run_id: str, round_id: int, party: str, public: bytes) -> bytes:
-    """What a party's identity signs: "in this round of this run, this is my key".
+def signed_key_statement(run_id: str, round_id: int, party: str, public: bytes, *, job: bytes) -> bytes:
+    """What a party's identity signs: "in this round of this run, for the job with this digest, this is my key".
 
-    1. label, run id, round id, party, key, each preceded by its length, so that no two statements share their bytes.
+    1. label, run id, job, round id, party, key, each preceded by its length, so that no two statements share their
+       bytes.
     """
     if len(public) != PUBLIC_KEY_BYTES:
         raise ProtocolError(f"{party} gave a public key of {len(public)} bytes, it must have {PUBLIC_KEY_BYTES}")
-    return joined("hedgerow masking key v1", run_id, _round_bytes(round_id), party, public)
+    return joined("hedgerow masking key v2", run_id, job, _round_bytes(round_id), party, public)
 
 
 def pair_secret(mine: KeyPair, theirs: bytes, *, run_id: str, round_id: int, me: str, peer: str) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hedgerow.party import Party, root_cause
 from hedgerow.protocols.protocol import PartyData, Protocol
+from hedgerow.protocols.same_job import agreed
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import Identity, TrustStore
@@ -24,8 +25,17 @@ def rehearse(protocol: Protocol, job: Any, data: Mapping[str, PartyData]) -> Non
 
 
 def role(protocol: Protocol, me: Party, job: Any, data: PartyData | None) -> Callable[[], Any]:
-    """A party's role as a function without arguments, as networks run it."""
-    return lambda: protocol.play(me, job, data)
+    """A party's role as a function without arguments, as networks run it: who fails in it tells its peers."""
+    me.join(agreed(protocol, job))
+
+    def play() -> Any:
+        try:
+            return protocol.play(me, job, data)
+        except BaseException as error:
+            me.abort(error)
+            raise
+
+    return play
 
 
 def in_memory(
@@ -46,4 +56,5 @@ def in_memory(
     ends: dict[str, Endpoint] = {name: network.endpoint(name) for name in names}
     if around is not None:
         ends = {name: around(endpoint) for name, endpoint in ends.items()}
+    how = {"check": network.check, **how}
     return {name: Party(ends[name], identities[name], trust, **how) for name in names}

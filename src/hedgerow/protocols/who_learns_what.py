@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
+from hedgerow.aborts import Reason
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Public
+from hedgerow.party import Abort
 from hedgerow.protocols import central_dp
 from hedgerow.protocols.central_dp.plan import planned_event
 from hedgerow.protocols.central_dp.settings import DPBoostSettings
 from hedgerow.protocols.central_dp.words import statement_of
 from hedgerow.protocols.private_boosting import central
 from hedgerow.protocols.protocol import Protocol, Request, find, names, services
+from hedgerow.protocols.same_job import messages_of, package_of
 from hedgerow.protocols.vertical.aligning.job import AligningJob
 from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.schema import Schema
-from hedgerow.transport.frames import Message, registered
+from hedgerow.transport.frames import Message
 
 PAGE = Path(__file__).with_name("README.md")
 COMMAND = "python -m hedgerow.protocols.who_learns_what"
@@ -159,19 +160,6 @@ def disclosure_of(kind: type[Message]) -> Disclosure:
     return disclosure
 
 
-def messages_of(protocol: Protocol) -> list[type[Message]]:
-    """The messages of a protocol: those that it shares with others, then its own, as its modules define them."""
-    home = package_of(protocol).__name__
-    kinds = list(registered().values())
-    shared = [kind for kind in kinds if kind.__module__ in protocol.shares]
-    return [*shared, *(kind for kind in kinds if kind.__module__.startswith(f"{home}."))]
-
-
-def package_of(protocol: Protocol) -> ModuleType:
-    """The package that holds all of a protocol."""
-    return sys.modules[type(protocol).__module__.rpartition(".")[0]]
-
-
 def page() -> str:
     """The whole page."""
     origin = (
@@ -181,6 +169,7 @@ def page() -> str:
     parts = ["# Who learns what", origin]
     protocols = [find(name) for name in (*names(), *services())]
     parts += _legend([disclosure_of(kind) for protocol in protocols for kind in messages_of(protocol)])
+    parts += _always()
     parts += _central()
     for protocol in protocols:
         parts += _section(protocol)
@@ -191,6 +180,23 @@ def _legend(disclosures: Iterable[Disclosure]) -> list[str]:
     """What the words for protection mean, by the classes they come from."""
     meaning = {d.protection: _first_paragraph(inspect.getdoc(type(d)) or "") for d in disclosures}
     return ["How something is protected:", _table(("protection", "meaning"), meaning.items())]
+
+
+def _always() -> list[str]:
+    """What holds for every protocol between parties."""
+    stopping = (
+        f"A party that stops early sends `{Abort.__name__}` to all peers in place of its next message. What they "
+        f"learn: {disclosure_of(Abort).words}. The sentence of its error stays with the party itself."
+    )
+    reasons = [
+        (str(int(reason)), reason.name.lower(), reason.sentence, "yes" if reason.depends_on_data else "no")
+        for reason in Reason
+    ]
+    return [
+        "## Between parties, in every protocol",
+        stopping,
+        _table(("number", "reason", "the party stopped because", "can depend on protected rows"), reasons),
+    ]
 
 
 def _central() -> list[str]:

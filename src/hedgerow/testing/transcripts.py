@@ -21,6 +21,7 @@ from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Start
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner
 from hedgerow.protocols.protocol import PartyData, Protocol
+from hedgerow.protocols.same_job import agreed
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
@@ -102,7 +103,9 @@ def identity_of(name: str) -> Identity:
 def replay(protocol: Protocol, job: Any, data: PartyData, recording: Recording) -> Any:
     """The result of one party's role, played again on what it received."""
     again = Replaying(recording.transcript())
-    return protocol.play(Party(again, identity_of(recording.name), TrustStore()), job, data)
+    party = Party(again, identity_of(recording.name), TrustStore())
+    party.join(agreed(protocol, job))
+    return protocol.play(party, job, data)
 
 
 def play(
@@ -127,11 +130,17 @@ def play(
         played.parties[name] = Party(played.endpoints[name], identity_of(name), trust, **how)
 
     def role(name: str) -> Callable[[], Any]:
+        party = played.parties[name]
+        party.join(agreed(protocol, job))
+
         def live() -> Any:
             try:
-                return protocol.play(played.parties[name], job, data.get(name))
+                return protocol.play(party, job, data.get(name))
             except Vanished:
                 return None
+            except BaseException as error:
+                party.abort(error)
+                raise
 
         return live
 

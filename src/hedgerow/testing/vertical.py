@@ -15,6 +15,7 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.party import Party, root_cause
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.protocols.rehearsal import in_memory, role
+from hedgerow.protocols.same_job import agreed
 from hedgerow.protocols.vertical.job import VerticalJob
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.transport.frames import Message
@@ -130,12 +131,12 @@ def play_over_grpc(protocol: Protocol, job: Any, data: Mapping[str, PartyData], 
     names = protocol.parties(job)
     identities = make_identities(names)
     trust = trust_in(identities.values())
-    endpoints = connect_star(names[0], names[1:], identities=identities)
+    endpoints = connect_star(names[0], names[1:], identities=identities, job=agreed(protocol, job))
 
     def run(number: int, name: str) -> Any:
         party = Party(endpoints[name], identities[name], trust, deadline=30.0)
         party.rng = _random(number, seed)
-        return protocol.play(party, job, data.get(name))
+        return role(protocol, party, job, data.get(name))()
 
     try:
         with ThreadPoolExecutor(len(names)) as threads:

@@ -1,7 +1,10 @@
-"""Who may come in: the first message of every stream that arrives at a listening endpoint.
+"""Who may come in: decided for every call at a listening endpoint when it arrives, by the header that came with it.
 
-TLS has let it through, so it shows some certificate that is trusted here. Before anything else is read, that has to be
-the one of a party that is expected, and the party has to say the same: its own name, ours, the run, the wire version.
+TLS has let it through, so it shows some certificate that is trusted here. Before any message is read, that has to be
+the one of a party that is expected, and the party has to say the same: its own name, ours, the run, the wire version,
+the job. Nobody waits in between, so a stranger costs no more than its header, and there is nothing to be slow with.
+
+Whoever is turned away is told one sentence about what it said itself. What is known here stays here, in the log.
 """
 
 from __future__ import annotations
@@ -9,65 +12,50 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from hedgerow.errors import FrameError, PeerRefused, VersionMismatch
+from hedgerow.errors import FrameError, JobDiffers, PeerRefused, VersionMismatch
 from hedgerow.transport import envelope
+from hedgerow.transport.envelope import Hello
 from hedgerow.transport.mtls import Certificate, TrustStore
-from hedgerow.transport.peer_channel import PeerChannel, Terms, check_version
+from hedgerow.transport.peer_channel import ANOTHER_JOB, ANOTHER_VERSION, PeerChannel, Terms, check_version
 from hedgerow.transport.streams import Stream
+from hedgerow.transport.texts import plain
 
 _log = logging.getLogger("hedgerow")
 
-_REFUSALS_KEPT = 10
+_REFUSALS_KEPT = 10  # and logged: a stranger that comes again and again must not fill the disk
 
 
 class Doorkeeper:
-    """The owner of a stream that came in, until it has said who it is."""
+    """Decides on the calls that come in at one endpoint."""
 
-    def __init__(
-        self, terms: Terms, trust: TrustStore, expected: Mapping[str, PeerChannel], refused: list[str]
-    ) -> None:
+    def __init__(self, terms: Terms, trust: TrustStore, expected: Mapping[str, PeerChannel]) -> None:
         self._terms = terms
         self._trust = trust
         self._expected = expected
-        self._refused = refused
-        self._farewell: tuple[str, str] | None = None
+        self.refused: list[str] = []
 
-    def on_message(self, stream: Stream, message: bytes) -> bool:
-        """Check HELLO against the certificate that TLS saw; hand the stream to the peer's channel, or end it."""
-        refusal: tuple[str, str] | None
-        channel: PeerChannel | None = None
+    def receive(self, stream: Stream) -> None:
+        """Hand the stream to the channel of its party, or end it."""
         try:
             channel = self._who(stream)
-            check_version(message, self._terms, channel.peer)
-            hello = envelope.decode_hello(message)
-            if (hello.speaker, hello.listener) == (channel.peer, self._terms.me):
-                refusal = channel.accept(stream, hello)
-            else:
-                said = f"said it was {hello.speaker!r}, and looked for {hello.listener!r}"
-                refusal = ("permission_denied", f"a party with the certificate of {channel.peer} {said}")
-        except VersionMismatch as mismatch:
-            assert channel is not None  # noqa: S101 - versions are compared with somebody
-            self._part(stream, channel, str(mismatch))
-            return False
-        except (PeerRefused, FrameError) as error:
+        except PeerRefused as error:
+            self._turn_away(stream, "permission_denied", str(error), f"{self._terms.me} does not expect this party")
+            return
+        refusal: tuple[str, str] | None
+        try:
+            refusal = channel.accept(stream, self._hello(stream, channel))
+        except (VersionMismatch, JobDiffers) as error:
+            kind, sentence = type(error), str(error)
+            refusal = (ANOTHER_JOB if isinstance(error, JobDiffers) else ANOTHER_VERSION, sentence)
+            channel.fail(lambda: kind(sentence))
+        except FrameError as error:
             refusal = ("permission_denied", str(error))
-        if refusal is not None:
-            self._turn_away(stream, *refusal)
-            if channel is not None and not channel.talking:
-                channel.trouble = f"it came, but was turned away: {refusal[1]}"
-        return refusal is None
-
-    def wants_more(self) -> bool:
-        """Only one message is expected."""
-        return False
-
-    def on_written(self, stream: Stream) -> None:
-        """Our HELLO to a peer of another version has left: now the stream can end."""
-        if self._farewell is not None:
-            stream.end(*self._farewell)
-
-    def on_end(self, stream: Stream, code: str, details: str) -> None:
-        """Nobody was let in, so there is nothing to do."""
+        if refusal is None:
+            stream.read()
+            return
+        self._turn_away(stream, *refusal, refusal[1])
+        if not channel.talking:
+            channel.trouble = f"it came, but was turned away: {refusal[1]}"
 
     def _who(self, stream: Stream) -> PeerChannel:
         if stream.peer_certificate is None:
@@ -77,15 +65,27 @@ class Doorkeeper:
             if name in self._expected:
                 self._trust.check(name, certificate)
                 return self._expected[name]
-        raise PeerRefused(f"{' or '.join(certificate.names)} is not expected by {self._terms.me}")
+        named = plain(" or ".join(certificate.names)) or "a certificate without a name"
+        raise PeerRefused(f"{named} is not expected by {self._terms.me}")
 
-    def _part(self, stream: Stream, channel: PeerChannel, sentence: str) -> None:
-        self._farewell = ("failed_precondition", sentence)
-        channel.tell_version(stream)
-        channel.fail(lambda: VersionMismatch(sentence))
+    def _hello(self, stream: Stream, channel: PeerChannel) -> Hello:
+        me, peer = self._terms.me, channel.peer
+        if not stream.hello:
+            wanted = f"version {self._terms.wire_version} of the wire format asks for"
+            raise FrameError(f"a call of {peer} without a HELLO in its header, which {wanted}")
+        check_version(stream.hello, self._terms, peer)
+        hello = envelope.decode_hello(stream.hello)
+        if (hello.speaker, hello.listener) != (peer, me):
+            said = plain(f"said it was {hello.speaker!r}, and looked for {hello.listener!r}")
+            raise FrameError(f"a party with the certificate of {peer} {said}")
+        if hello.run_id != self._terms.run_id:
+            raise FrameError(f"{me} takes part in another run than {plain(repr(hello.run_id))}")
+        self._terms.job.check(peer, hello.job, me)
+        return hello
 
-    def _turn_away(self, stream: Stream, code: str, sentence: str) -> None:
-        _log.warning("%s: turned away a connection: %s", self._terms.me, sentence)
-        if len(self._refused) < _REFUSALS_KEPT:
-            self._refused.append(sentence)
-        stream.end(code, sentence)
+    def _turn_away(self, stream: Stream, code: str, known: str, told: str) -> None:
+        stream.end(code, told)
+        if len(self.refused) < _REFUSALS_KEPT:
+            self.refused.append(known)
+            last = "; further ones are not logged" if len(self.refused) == _REFUSALS_KEPT else ""
+            _log.warning("%s: turned away a connection: %s%s", self._terms.me, known, last)

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter
+from hedgerow.transport.agreed import Agreed
 from hedgerow.transport.endpoint import Endpoint
 
 _PREFIX = struct.Struct("<q")  # nanoseconds; 8 bytes, so that the frame behind it stays aligned
@@ -71,6 +72,10 @@ class Emulated:
         """Everybody it can talk to."""
         return self._endpoint.peers
 
+    def agree(self, job: Agreed) -> None:
+        """Say which job this party has."""
+        self._endpoint.agree(job)
+
     def send(self, to: str, frame: bytes) -> None:
         """Put a frame on the line to a peer."""
         line = self._lines.get(to)
@@ -101,9 +106,9 @@ class Emulated:
         self._early.pop(peer, None)
         self._endpoint.drop(peer)
 
-    def abort(self, reason: str) -> None:
-        """Tell every peer that this party failed, and why."""
-        self._endpoint.abort(reason)
+    def abort(self, last_word: bytes) -> None:
+        """End all channels with this frame."""
+        self._endpoint.abort(last_word)
 
     def close(self) -> None:
         """Orderly end."""

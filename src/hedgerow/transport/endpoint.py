@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from hedgerow.errors import TransportError
+from hedgerow.transport.agreed import Agreed
+
+
+class LastWord(TransportError):
+    """What a peer said when it stopped: a frame that only a party can read, empty if it gave no reason."""
+
+    def __init__(self, party: str, frame: bytes) -> None:
+        super().__init__(f"{party} stopped")
+        self.party = party
+        self.frame = frame
+
 
 class Endpoint(Protocol):
     """One party's end of all its channels. Frames of a pair arrive in order, each exactly once."""
@@ -18,14 +30,18 @@ class Endpoint(Protocol):
         """Everybody it can talk to."""
         ...
 
+    def agree(self, job: Agreed) -> None:
+        """Say which job this party has. JobDiffers, here or at the first message, for a peer that has another one."""
+        ...
+
     def send(self, to: str, frame: bytes) -> None:
-        """Hand over a frame; may wait while the peer is slow. PeerLost or PeerFailed if there is nobody to take it."""
+        """Hand over a frame; may wait while the peer is slow. PeerLost or LastWord if there is nobody to take it."""
         ...
 
     def recv(self, sender: str, timeout: float) -> bytes:
         """The sender's next frame. What had arrived before it failed is still given out first.
 
-        DeadlineExceeded after `timeout` seconds, PeerLost or PeerFailed when no further frame can come.
+        DeadlineExceeded after `timeout` seconds, PeerLost or LastWord when no further frame can come.
         """
         ...
 
@@ -33,8 +49,8 @@ class Endpoint(Protocol):
         """Close the channel to a peer for good: no later frame of it is ever read."""
         ...
 
-    def abort(self, reason: str) -> None:
-        """Tell every peer that this party failed, and why. Never raises."""
+    def abort(self, last_word: bytes) -> None:
+        """End all channels with this frame, which peers get after all others as a LastWord. Never raises."""
         ...
 
     def close(self) -> None:

@@ -1,13 +1,17 @@
 """What travels between two endpoints around each frame: who is there, which number a frame has, what has arrived.
 
-    HELLO  wire version, incarnation, last number received, run id, name of the speaker, name it speaks to
+    HELLO  wire version, incarnation, last number received, run id, name of the speaker, name it speaks to, its job
     DATA   number, last number received, frame
     ACK    last number received
-    ABORT  number, last number received, reason
+    ABORT  number, last number received, last word
     BYE    number, last number received
 
 DATA, ABORT and BYE are numbered together, from 1, per direction. The first eight bytes of HELLO (kind, magic, wire
 version) are the same in every version, so that two versions can tell each other which they are.
+
+Who dials sends its HELLO in the header of the call (`HELLO_KEY`), where gRPC itself limits its size: a call is decided
+on when it arrives, no message of a stranger is ever read, and nobody can keep a listening party waiting for a HELLO.
+Who listens answers with its HELLO as the first message.
 """
 
 from __future__ import annotations
@@ -16,23 +20,26 @@ import struct
 from dataclasses import dataclass
 
 from hedgerow.errors import FrameError
+from hedgerow.transport.agreed import Agreed
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 MAX_FRAME_BYTES = 256 << 20
+MAX_HELLO_BYTES = 4 << 10
+HELLO_KEY = "hedgerow-hello-bin"
 
 HELLO, DATA, ACK, ABORT, BYE = 1, 2, 3, 4, 5
 KIND_NAMES = {HELLO: "HELLO", DATA: "DATA", ACK: "ACK", ABORT: "ABORT", BYE: "BYE"}
 
 _MAGIC = b"HDGR"
 _GREETING = struct.Struct("<B4sxH")  # kind first, as in every envelope; fixed for all versions
-_HELLO = struct.Struct("<B4sxHQQHHH")
+_HELLO = struct.Struct("<B4sxHQQHHHH")
 _NUMBERED = struct.Struct("<B7xQQ")
 _MAX_NAME_BYTES = 255
-_MAX_REASON_BYTES = 16 << 10
+_MAX_LAST_WORD_BYTES = 1 << 10
 
 HEADER_BYTES = _NUMBERED.size
 
-pack_numbered = _NUMBERED.pack  # (kind, number, last received); followed by the frame or the reason
+pack_numbered = _NUMBERED.pack  # (kind, number, last received); followed by the frame or the last word
 unpack_numbered = _NUMBERED.unpack_from
 
 
@@ -46,13 +53,14 @@ class Hello:
     run_id: str
     speaker: str
     listener: str
+    job: Agreed
 
     def encode(self) -> bytes:
         """The envelope's bytes."""
-        texts = [text.encode() for text in (self.run_id, self.speaker, self.listener)]
-        sizes = (len(text) for text in texts)
+        parts = [*(text.encode() for text in (self.run_id, self.speaker, self.listener)), self.job.encode()]
+        sizes = (len(part) for part in parts)
         head = _HELLO.pack(HELLO, _MAGIC, self.version, self.incarnation, self.last_received, *sizes)
-        return head + b"".join(texts)
+        return head + b"".join(parts)
 
 
 def hello_version(envelope: bytes) -> int:
@@ -68,26 +76,24 @@ def hello_version(envelope: bytes) -> int:
 def decode_hello(envelope: bytes) -> Hello:
     """A HELLO of our own version."""
     version = hello_version(envelope)
-    if len(envelope) < _HELLO.size:
-        raise FrameError(f"a HELLO is at least {_HELLO.size} bytes long, got {len(envelope)}")
+    if not _HELLO.size <= len(envelope) <= MAX_HELLO_BYTES:
+        raise FrameError(f"a HELLO has {_HELLO.size} to {MAX_HELLO_BYTES} bytes, got {len(envelope)}")
     _, _, _, incarnation, last_received, *sizes = _HELLO.unpack_from(envelope)
-    if max(sizes) > _MAX_NAME_BYTES or _HELLO.size + sum(sizes) != len(envelope):
+    if max(sizes[:3]) > _MAX_NAME_BYTES or _HELLO.size + sum(sizes) != len(envelope):
         raise FrameError("a HELLO whose lengths do not fit")
-    texts, start = [], _HELLO.size
+    parts, start = [], _HELLO.size
     for size in sizes:
-        try:
-            texts.append(envelope[start : start + size].decode())
-        except UnicodeDecodeError as error:
-            raise FrameError("a HELLO with a text that is no UTF-8") from error
+        parts.append(envelope[start : start + size])
         start += size
-    return Hello(version, incarnation, last_received, *texts)
+    try:
+        run_id, speaker, listener = (part.decode() for part in parts[:3])
+    except UnicodeDecodeError as error:
+        raise FrameError("a HELLO with a text that is no UTF-8") from error
+    return Hello(version, incarnation, last_received, run_id, speaker, listener, Agreed.decode(parts[3]))
 
 
-def encode_reason(reason: str) -> bytes:
-    """The text of an ABORT, cut to a size that any peer accepts."""
-    return reason.encode("utf-8", "replace")[:_MAX_REASON_BYTES]
-
-
-def decode_reason(data: bytes) -> str:
-    """The text of a peer's ABORT; whatever it holds, it can be shown."""
-    return data[:_MAX_REASON_BYTES].decode("utf-8", "replace")
+def check_last_word(frame: bytes) -> bytes:
+    """The frame of a peer's ABORT, if it is as short as one may be."""
+    if len(frame) > _MAX_LAST_WORD_BYTES:
+        raise FrameError(f"a last word of {len(frame)} bytes, {_MAX_LAST_WORD_BYTES} are allowed")
+    return frame

@@ -5,8 +5,15 @@ one two-way stream of envelopes (envelope.py). A broken connection is dialled ag
 lost or repeated (peer_channel.py). Who waits for a frame watches the sockets itself (grpc_calls.py), unless the
 installed grpcio is one that this was not tested with (grpc_versions.py, grpc_public.py).
 
-Both sides must show a certificate (mtls.py): TLS checks it against the pinned ones, and before the first message the
-listening side compares it with the one pinned for the name that is claimed (doorkeeper.py).
+Both sides must show a certificate (mtls.py), and both check the other's in the same way, before a message is read:
+
+    listening   TLS checks it against the pinned ones and the own authority's; the header of the call is compared with
+                it (doorkeeper.py), by `TrustStore.check`
+    dialling    a pinned certificate is the only one that TLS accepts. With an own authority, TLS alone would also take
+                wildcards, common names and what an intermediate signed. So the endpoint looks first which certificate
+                the peer shows, on a connection of its own over which nothing is said, and checks that with
+                `TrustStore.check`. From then on TLS accepts this one certificate and no other. So the check holds for
+                the connection that is used, whoever answered the first one.
 """
 
 from __future__ import annotations
@@ -19,19 +26,20 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 from cryptography import x509
 
-from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, PeerRefused
+from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, JobDiffers, PeerRefused
 from hedgerow.transport import envelope
+from hedgerow.transport.agreed import NOTHING, Agreed
 from hedgerow.transport.doorkeeper import Doorkeeper
-from hedgerow.transport.envelope import MAX_FRAME_BYTES, WIRE_VERSION
+from hedgerow.transport.envelope import MAX_FRAME_BYTES, MAX_HELLO_BYTES, WIRE_VERSION
 from hedgerow.transport.grpc_versions import load_library
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_party_name
 from hedgerow.transport.peer_channel import PeerChannel, Terms
 from hedgerow.transport.pump import Pump
-from hedgerow.transport.streams import Dialler, Listener, Options, StreamOwner
+from hedgerow.transport.streams import Dialler, Listener, Options
 
 _log = logging.getLogger("hedgerow")
 
@@ -41,6 +49,11 @@ _ABORT_SECONDS = 1.0  # the same for abort()
 _HANG_UP_SECONDS = 0.5
 _PROBE_SECONDS = 1.0
 _DIALS_BEFORE_PROBE = 2
+_LOOK_AGAIN_SECONDS = 0.1  # for a peer that does not answer yet
+_STRANGER_SECONDS = 5.0  # for a handshake, and without a call after it
+_CALLS_PER_CONNECTION = 4  # one is needed; the one before may not have ended yet
+_MORE_CALLS = 16  # at one time, beyond two for each party that is expected
+_MORE_CONNECTIONS = 200  # the same for connections, most of which are strangers that TLS has not seen through yet
 _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -53,12 +66,13 @@ class GrpcEndpoint:
         self._trust = trust
         self._terms = terms
         self._channels: dict[str, PeerChannel] = {}
+        self._dialling_in: dict[str, PeerChannel] = {}
         self._pumps: list[Pump] = []
         self._dialled: dict[str, tuple[Dialler, str]] = {}
         self._server: Listener | None = None
         self._library = load_library()
         self._probed: set[str] = set()  # peers whose certificate is being looked at
-        self._refused: list[str] = []
+        self._doorkeeper: Doorkeeper | None = None
         self._stopping = threading.Event()
         self._closed = False
         self._clock = threading.Thread(target=self._tick, daemon=True, name=f"hedgerow-clock-{name}")
@@ -72,6 +86,7 @@ class GrpcEndpoint:
         *,
         run_id: str,
         peers: Sequence[str],
+        job: Agreed = NOTHING,
         listen: str | None = None,
         dial: Mapping[str, str] = _NOBODY,
         grace: float = 10.0,
@@ -83,10 +98,10 @@ class GrpcEndpoint:
 
         `listen` is "host:port", with port 0 for any free one (see `port`). `grace` is how many seconds a peer may be
         away, `connect_timeout` how long the first connection may take. `max_unacked_bytes`, per peer and direction,
-        bounds what is kept: `send` waits beyond it.
+        bounds what is kept: `send` waits beyond it. A peer whose `job` differs is refused: JobDiffers on both sides.
         """
         _check_arguments(name, identity, peers, listen, dial, grace, connect_timeout, max_unacked_bytes)
-        terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version)
+        terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version, job)
         endpoint = cls(name, identity, trust, terms)
         try:
             if listen is not None:
@@ -128,15 +143,20 @@ class GrpcEndpoint:
                 raise channel.error()
         missing = [peer for peer, channel in self._channels.items() if not channel.has_talked]
         if missing:
-            if self._refused:
-                why = f"; refused meanwhile: {'; '.join(self._refused)}"
+            if self._doorkeeper is not None and self._doorkeeper.refused:
+                why = f"; refused meanwhile: {'; '.join(self._doorkeeper.refused)}"
             else:
                 troubles = [self._channels[peer].trouble for peer in missing]
                 why = f" ({'; '.join(filter(None, troubles))})" if any(troubles) else ""
             raise DeadlineExceeded(f"{self._name} is still waiting for {', '.join(missing)} to connect{why}")
 
+    def agree(self, job: Agreed) -> None:
+        """Take part in this job, which is the one that the endpoint was opened for."""
+        if job.digest != self._terms.job.digest:
+            raise JobDiffers(f"{self._name} was connected for another job than the one that it begins")
+
     def send(self, to: str, frame: bytes) -> None:
-        """Hand over a frame; waits while the peer is slow. PeerLost or PeerFailed if there is nobody to take it."""
+        """Hand over a frame; waits while the peer is slow. PeerLost or LastWord if there is nobody to take it."""
         if len(frame) > MAX_FRAME_BYTES:
             raise FrameError(f"a frame for {to} is {len(frame)} bytes long, the limit is {MAX_FRAME_BYTES}")
         self._channel(to).send(frame)
@@ -149,10 +169,10 @@ class GrpcEndpoint:
         """Close the channel to a peer for good: no later frame of it is ever read."""
         self._channel(peer).drop()
 
-    def abort(self, reason: str) -> None:
-        """Tell every peer that this party failed, and why. Never raises."""
+    def abort(self, last_word: bytes) -> None:
+        """End all channels with this frame, which peers get after all others as a LastWord. Never raises."""
         try:
-            self._end(envelope.ABORT, envelope.encode_reason(reason), _ABORT_SECONDS)
+            self._end(envelope.ABORT, last_word, _ABORT_SECONDS)
         except Exception:  # noqa: BLE001 - the failure that is being told of must not be hidden by this one
             _log.exception("%s: telling the peers of a failure failed", self._name)
 
@@ -169,7 +189,7 @@ class GrpcEndpoint:
         if error is None:
             self.close()
         else:
-            self.abort(str(error) or type(error).__name__)
+            self.abort(b"")
 
     # Setting up
 
@@ -179,35 +199,45 @@ class GrpcEndpoint:
             root_certificates=self._trust.roots(expected),
             require_client_auth=True,
         )
-        options = (*_options(self._terms), ("grpc.so_reuseport", 0))
-        self._server = self._library.listen(address, credentials, options, self._doorkeeper)
+        milliseconds = int(_STRANGER_SECONDS * 1000)
+        options = (
+            *_options(self._terms),
+            ("grpc.so_reuseport", 0),
+            ("grpc.server_handshake_timeout_ms", milliseconds),
+            ("grpc.max_connection_idle_ms", milliseconds),
+            ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+            ("grpc.max_allowed_incoming_connections", 2 * len(expected) + _MORE_CONNECTIONS),
+        )
+        doorkeeper = self._doorkeeper = Doorkeeper(self._terms, self._trust, self._dialling_in)
+        most_calls = 2 * len(expected) + _MORE_CALLS
+        self._server = self._library.listen(address, credentials, options, doorkeeper.receive, most_calls)
         self._pumps.append(self._server)
 
     def _add_peer(self, peer: str, address: str | None) -> None:
         if address is None:
             assert self._server is not None  # noqa: S101 - checked with the arguments
-            self._channels[peer] = PeerChannel(peer, self._terms, self._server)
-            self._channels[peer].trouble = _nobody_came(self._name, peer)
+            channel = self._channels[peer] = self._dialling_in[peer] = PeerChannel(peer, self._terms, self._server)
+            channel.trouble = _nobody_came(self._name, peer)
             return
-        credentials = self._library.grpc.ssl_channel_credentials(
-            self._trust.roots([peer]), self._identity.key_pem, self._identity.certificate.pem
-        )
+        roots = self._trust.roots([peer])
         # The name in the certificate is the party's, whatever the host is called.
         options = (*_options(self._terms), ("grpc.ssl_target_name_override", peer))
-        pump = self._library.dial(address, credentials, options)
+        pump = self._library.dial(address, options)
         self._pumps.append(pump)
         self._dialled[peer] = (pump, address)
         self._channels[peer] = PeerChannel(peer, self._terms, pump)
+        if self._trust.has_pinned(peer):
+            pump.connect(self._credentials(roots))
+
+    def _credentials(self, accepted: bytes) -> Any:
+        own = self._identity
+        return self._library.grpc.ssl_channel_credentials(accepted, own.key_pem, own.certificate.pem)
 
     def _channel(self, peer: str) -> PeerChannel:
         try:
             return self._channels[peer]
         except KeyError:
             raise InvalidParameter(f"{peer!r} is no peer of {self._name}; its peers are {self.peers}") from None
-
-    def _doorkeeper(self) -> StreamOwner:
-        dialling_in = {peer: channel for peer, channel in self._channels.items() if peer not in self._dialled}
-        return Doorkeeper(self._terms, self._trust, dialling_in, self._refused)
 
     # In the background
 
@@ -230,7 +260,7 @@ class GrpcEndpoint:
                 self._dial(channel, *self._dialled[peer])
 
     def _dial(self, channel: PeerChannel, pump: Dialler, address: str) -> None:
-        if channel.failed_dials < _DIALS_BEFORE_PROBE or channel.has_talked:
+        if pump.is_ready and (channel.failed_dials < _DIALS_BEFORE_PROBE or channel.has_talked):
             channel.dial(pump, time.monotonic())
         elif channel.peer not in self._probed:
             self._probed.add(channel.peer)
@@ -241,30 +271,33 @@ class GrpcEndpoint:
     def _probe(self, channel: PeerChannel, pump: Dialler, address: str) -> None:
         """In a thread of its own: looking up the address of a host can take the better part of a minute."""
         try:
-            refusal = self._why_refused(channel, address)
-            if refusal is not None:
-                channel.fail(lambda: PeerRefused(refusal))
+            certificate = _shown_certificate(address, channel.peer)
+            if certificate is None:  # nobody there (yet)
+                channel.failed_dials = 0
+                channel.trouble = channel.trouble or f"nobody answers at {address}"
+                self._stopping.wait(0.0 if pump.is_ready else _LOOK_AGAIN_SECONDS)
             else:
+                refusal = self._why_refused(channel, certificate, address)
+                if refusal is not None:
+                    channel.fail(lambda: PeerRefused(refusal))
+                elif not pump.is_ready:
+                    pump.connect(self._credentials(certificate.pem))
+            if pump.is_ready:
                 channel.dial(pump, time.monotonic())
         finally:
             self._probed.discard(channel.peer)
 
-    def _why_refused(self, channel: PeerChannel, address: str) -> str | None:
+    def _why_refused(self, channel: PeerChannel, certificate: Certificate, address: str) -> str | None:
         """Is it a matter of certificates that attempts failed? grpcio does not say, so look at what the peer shows."""
-        peer = channel.peer
         try:
-            certificate = _shown_certificate(address, peer)
-        except (OSError, ValueError):
-            channel.failed_dials = 0
-            return None  # nobody there (yet)
-        try:
-            self._trust.check(peer, certificate)
+            self._trust.check(channel.peer, certificate)
         except PeerRefused as error:
             return f"{self._name} refused the connection to {address}: {error}"
         # It shows the right certificate, yet hangs up on us each time. Once or twice may be a coincidence.
         if channel.failed_dials < 3 * _DIALS_BEFORE_PROBE:
             return None
-        return f"{peer} is there, but does not accept the certificate of {self._name} ({self._identity.fingerprint})"
+        own = self._identity.fingerprint
+        return f"{channel.peer} is there, but does not accept the certificate of {self._name} ({own})"
 
     def _end(self, kind: int, text: bytes, patience: float) -> None:
         if self._closed:
@@ -329,6 +362,9 @@ def _options(terms: Terms) -> Options:
     return (
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", MAX_FRAME_BYTES + (64 << 10)),
+        # The header of a call holds a HELLO and little else.
+        ("grpc.max_metadata_size", 2 * MAX_HELLO_BYTES),
+        ("grpc.absolute_max_metadata_size", 2 * MAX_HELLO_BYTES),
         # A peer whose machine or network is silently gone is noticed within the grace period.
         ("grpc.keepalive_time_ms", max(milliseconds // 3, 200)),
         ("grpc.keepalive_timeout_ms", max(milliseconds // 3, 200)),
@@ -349,17 +385,19 @@ def _options(terms: Terms) -> Options:
     )
 
 
-def _shown_certificate(address: str, peer: str) -> Certificate:
+def _shown_certificate(address: str, peer: str) -> Certificate | None:
+    """The certificate that is shown at an address; None if nobody shows one. Nothing is said or believed meanwhile."""
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only to look at it: nothing is sent or believed over this connection
+    context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS) as plain,
-        context.wrap_socket(plain, server_hostname=peer) as connection,
-    ):
-        der = connection.getpeercert(binary_form=True)
-    if der is None:
-        raise ValueError("no certificate shown")
-    return Certificate(x509.load_der_x509_certificate(der))
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=peer) as connection,
+        ):
+            der = connection.getpeercert(binary_form=True)
+        return None if der is None else Certificate(x509.load_der_x509_certificate(der))
+    except (OSError, ValueError):
+        return None

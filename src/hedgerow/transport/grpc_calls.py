@@ -18,16 +18,20 @@ from collections.abc import Callable
 from typing import Any
 
 from hedgerow.errors import TransportError
+from hedgerow.transport.envelope import HELLO_KEY
 from hedgerow.transport.streams import (
     METHOD,
     STOP_SECONDS,
+    TOO_MANY,
     WRONG_METHOD,
     Dialler,
     Listener,
     Nobody,
     Options,
+    Receive,
     Stream,
     StreamOwner,
+    hello_in,
 )
 
 _SLICE_SECONDS = 0.05  # how long one look at a server's queue may last before deadlines are looked at again
@@ -109,16 +113,17 @@ def missing_names(grpc: Any, cygrpc: Any) -> list[str]:
     return missing
 
 
-def dial(address: str, credentials: Any, options: Options) -> Dialler:
+def dial(address: str, options: Options) -> Dialler:
     """A channel to the peer that listens at `address`."""
     _, cygrpc = load_grpc()
-    return _CoreDialler(address, credentials._credentials, options, cygrpc)  # noqa: SLF001 - what cygrpc takes
+    return _CoreDialler(address, options, cygrpc)
 
 
-def listen(address: str, credentials: Any, options: Options, accept: Callable[[], StreamOwner]) -> Listener:
-    """Listen at `address`; `accept` makes the owner of each stream that comes in."""
+def listen(address: str, credentials: Any, options: Options, receive: Receive, most_calls: int) -> Listener:
+    """Listen at `address`; `receive` decides on each stream that comes in."""
     _, cygrpc = load_grpc()
-    return _CoreListener(address, credentials._credentials, options, accept, cygrpc)  # noqa: SLF001 - what cygrpc takes
+    inner = credentials._credentials  # noqa: SLF001 - what cygrpc takes
+    return _CoreListener(address, inner, options, receive, most_calls, cygrpc)
 
 
 class _CoreStream(Stream):
@@ -155,10 +160,11 @@ class _CoreClientStream(_CoreStream):
 
     LISTENS = False
 
-    def __init__(self, owner: StreamOwner, channel: Any, due: _EventsDue, cygrpc: Any) -> None:
+    def __init__(self, owner: StreamOwner, hello: bytes, channel: Any, due: _EventsDue, cygrpc: Any) -> None:
         super().__init__(owner, cygrpc)
         self._due = due
-        opening = (cygrpc.SendInitialMetadataOperation((), 0), cygrpc.ReceiveStatusOnClientOperation(0))
+        header = ((HELLO_KEY, hello),)
+        opening = (cygrpc.SendInitialMetadataOperation(header, 0), cygrpc.ReceiveStatusOnClientOperation(0))
         batches = ((opening, self._status), ((cygrpc.ReceiveInitialMetadataOperation(0),), _ignore))
         due.add(len(batches))
         self._call = channel.integrated_call(0, METHOD.encode(), None, None, (), None, batches, None, None)
@@ -189,9 +195,11 @@ class _CoreServerStream(_CoreStream):
 
     LISTENS = True
 
-    def __init__(self, owner: StreamOwner, call: Any, cygrpc: Any) -> None:
-        super().__init__(owner, cygrpc)
-        self._call = call
+    def __init__(self, event: Any, on_closed: Callable[[], None], cygrpc: Any) -> None:
+        super().__init__(Nobody(), cygrpc)
+        self._call = call = event.call
+        self._on_closed = on_closed
+        self.hello = hello_in(event.invocation_metadata)
         certificates = cygrpc.auth_context(call).get(b"x509_pem_cert", ())
         self.peer_certificate = certificates[0] if certificates else None
         self._start((cygrpc.ReceiveCloseOnServerOperation(0),), self._closed)
@@ -212,6 +220,7 @@ class _CoreServerStream(_CoreStream):
             self._start((self._cygrpc.SendStatusFromServerOperation((), status, details.encode(), 0),), _ignore)
 
     def _closed(self, event: Any) -> None:
+        self._on_closed()
         self._over("cancelled" if event.batch_operations[0].cancelled() else "ok", "the stream ended")
 
 
@@ -231,21 +240,37 @@ class _EventsDue:
 class _CoreDialler(Dialler):
     """A channel to one listening peer, and the calls on it."""
 
-    def __init__(self, address: str, credentials: Any, options: Options, cygrpc: Any) -> None:
+    def __init__(self, address: str, options: Options, cygrpc: Any) -> None:
         super().__init__(f"dial-{address}")
         self._cygrpc = cygrpc
         self._due = _EventsDue()
         self._closing = False
-        self._channel = cygrpc.Channel(address.encode(), options, credentials)
+        self._address, self._options = address, options
+        self._channel: Any = None
+        self._connecting = threading.Condition()
 
-    def open_stream(self, owner: StreamOwner) -> Stream:
+    def connect(self, credentials: Any) -> None:
+        """Make the channel."""
+        with self._connecting:
+            if self.stopped:
+                return
+            inner = credentials._credentials  # noqa: SLF001 - what cygrpc takes
+            self._channel = self._cygrpc.Channel(self._address.encode(), self._options, inner)
+            self.is_ready = True
+            self._connecting.notify_all()
+
+    def open_stream(self, owner: StreamOwner, hello: bytes) -> Stream:
         """Start a call; its owner hears of its end if it cannot be made."""
-        stream = _CoreClientStream(owner, self._channel, self._due, self._cygrpc)
+        stream = _CoreClientStream(owner, hello, self._channel, self._due, self._cygrpc)
         stream.read()
         return stream
 
     def poll(self, until: float) -> None:
         """One event; there is no way to give up earlier, so somebody has to `interrupt` at `leader_until`."""
+        if not self.is_ready:
+            with self._connecting:
+                self._connecting.wait(max(0.0, min(until - time.monotonic(), _SLICE_SECONDS)))
+            return
         self.leader_until = until
         try:
             event = self._channel.next_call_event()
@@ -257,7 +282,7 @@ class _CoreDialler(Dialler):
 
     def interrupt(self) -> None:
         """A call that has expired before it begins ends at once, without any traffic: that wakes the leader."""
-        if self._closing:
+        if self._closing or not self.is_ready:
             return
         opening = (self._cygrpc.SendInitialMetadataOperation((), 0), self._cygrpc.ReceiveStatusOnClientOperation(0))
         self._due.add(1)
@@ -268,9 +293,12 @@ class _CoreDialler(Dialler):
 
     def stop(self) -> None:
         """Cancel every call and close the channel."""
-        self.stopped = True
+        with self._connecting:
+            self.stopped = True
         self.take_over()
         self.lead()
+        if not self.is_ready:
+            return
         self._closing = True
         # close() waits for the last event of each call; somebody has to take them meanwhile. Those and no more: after
         # the last one it destroys the queue, and whoever looked there then would read memory that was given back.
@@ -291,12 +319,15 @@ class _CoreListener(Listener):
         address: str,
         credentials: Any,
         options: Options,
-        accept: Callable[[], StreamOwner],
+        receive: Receive,
+        most_calls: int,
         cygrpc: Any,
     ) -> None:
         super().__init__(f"listen-{address}")
         self._cygrpc = cygrpc
-        self._accept = accept
+        self._receive = receive
+        self._most_calls = most_calls
+        self._n_calls = 0  # that are not over; changed by the leader only
         self._down = False
         self._queue = cygrpc.CompletionQueue()
         self._server = cygrpc.Server(options, False)
@@ -340,12 +371,17 @@ class _CoreListener(Listener):
         if self.stopped or not event.success:
             return
         self._request_call()
-        stream = _CoreServerStream(Nobody(), event.call, self._cygrpc)
-        if event.call_details.method != METHOD.encode():
+        self._n_calls += 1
+        stream = _CoreServerStream(event, self._call_over, self._cygrpc)
+        if self._n_calls > self._most_calls:
+            stream.end("resource_exhausted", TOO_MANY)
+        elif event.call_details.method != METHOD.encode():
             stream.end("unimplemented", WRONG_METHOD)
-            return
-        stream.owner = self._accept()
-        stream.read()
+        else:
+            self._receive(stream)
+
+    def _call_over(self) -> None:
+        self._n_calls -= 1
 
 
 def _ignore(event: Any) -> None:

@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from hedgerow.errors import TransportError
+from hedgerow.transport.envelope import HELLO_KEY
 from hedgerow.transport.pump import Pump
 from hedgerow.transport.streams import (
     METHOD,
@@ -28,22 +29,23 @@ from hedgerow.transport.streams import (
     Listener,
     Nobody,
     Options,
+    Receive,
     Stream,
     StreamOwner,
+    hello_in,
 )
 
 _SLICE_SECONDS = 1.0  # how long one look at the queue may last
-_MOST_CALLS = 1000  # each takes two threads; whoever comes beyond is turned away, and tries again
 
 
-def dial(address: str, credentials: Any, options: Options) -> Dialler:
+def dial(address: str, options: Options) -> Dialler:
     """A channel to the peer that listens at `address`."""
-    return _QueueDialler(address, credentials, options)
+    return _QueueDialler(address, options)
 
 
-def listen(address: str, credentials: Any, options: Options, accept: Callable[[], StreamOwner]) -> Listener:
-    """Listen at `address`; `accept` makes the owner of each stream that comes in."""
-    return _QueueListener(address, credentials, options, accept)
+def listen(address: str, credentials: Any, options: Options, receive: Receive, most_calls: int) -> Listener:
+    """Listen at `address`; `receive` decides on each stream that comes in. Each call takes two threads."""
+    return _QueueListener(address, credentials, options, receive, most_calls)
 
 
 class _QueuePump(Pump):
@@ -152,9 +154,9 @@ class _QueueClientStream(_QueueStream):
 
     LISTENS = False
 
-    def __init__(self, owner: StreamOwner, pump: _QueuePump, talk: Callable[[Iterator[bytes]], Any]) -> None:
+    def __init__(self, owner: StreamOwner, hello: bytes, pump: _QueuePump, talk: Callable[..., Any]) -> None:
         super().__init__(owner, pump)
-        self._call = talk(self._to_send())
+        self._call = talk(self._to_send(), metadata=((HELLO_KEY, hello),))
         self._start_reader(self._call, self._call)
 
     def finish(self) -> None:
@@ -184,6 +186,7 @@ class _QueueServerStream(_QueueStream):
         self._is_over = threading.Event()
         certificates = context.auth_context().get("x509_pem_cert", ())
         self.peer_certificate = certificates[0] if certificates else None
+        self.hello = hello_in(context.invocation_metadata())
         self._start_reader(incoming, context)
 
     def answers(self) -> Iterator[bytes]:
@@ -219,36 +222,49 @@ class _QueueServerStream(_QueueStream):
 class _QueueDialler(_QueuePump, Dialler):
     """A channel to one listening peer, and the calls on it."""
 
-    def __init__(self, address: str, credentials: Any, options: Options) -> None:
+    def __init__(self, address: str, options: Options) -> None:
+        super().__init__(f"dial-{address}")
+        self._address, self._options = address, options
+        self._connecting = threading.Lock()
+        self._channel: Any = None
+        self._talk: Any = None
+
+    def connect(self, credentials: Any) -> None:
+        """Make the channel."""
         import grpc
 
-        super().__init__(f"dial-{address}")
-        self._channel = grpc.secure_channel(address, credentials, options)
-        self._talk = self._channel.stream_stream(METHOD)
+        with self._connecting:
+            if self.stopped:
+                return
+            self._channel = grpc.secure_channel(self._address, credentials, self._options)
+            self._talk = self._channel.stream_stream(METHOD)
+            self.is_ready = True
 
-    def open_stream(self, owner: StreamOwner) -> Stream:
+    def open_stream(self, owner: StreamOwner, hello: bytes) -> Stream:
         """Start a call; its owner hears of its end if it cannot be made."""
-        stream = _QueueClientStream(owner, self, self._talk)
+        stream = _QueueClientStream(owner, hello, self, self._talk)
         stream.read()
         return stream
 
     def _shut_down(self) -> None:
-        self._channel.close()
+        with self._connecting:
+            if self.is_ready:
+                self._channel.close()
 
 
 class _QueueListener(_QueuePump, Listener):
     """A listening port, and the calls that come in on it."""
 
-    def __init__(self, address: str, credentials: Any, options: Options, accept: Callable[[], StreamOwner]) -> None:
+    def __init__(self, address: str, credentials: Any, options: Options, receive: Receive, most_calls: int) -> None:
         import grpc
 
         super().__init__(f"listen-{address}")
-        self._accept = accept
+        self._receive = receive
         self._codes = grpc.StatusCode
         self._handler = grpc.stream_stream_rpc_method_handler(self._talk)
         self._wrong_handler = grpc.stream_stream_rpc_method_handler(self._refuse)
         self._server = grpc.server(
-            _ThreadPerCall(), handlers=(self,), options=options, maximum_concurrent_rpcs=_MOST_CALLS
+            _ThreadPerCall(), handlers=(self,), options=options, maximum_concurrent_rpcs=most_calls
         )
         try:
             self.port = int(self._server.add_secure_port(address, credentials))
@@ -269,8 +285,7 @@ class _QueueListener(_QueuePump, Listener):
 
     def _begin(self, stream: _QueueServerStream) -> None:
         # By the leader, not by grpcio's thread: nobody leads before the endpoint knows whom it expects.
-        stream.owner = self._accept()
-        stream.read()
+        self._receive(stream)
 
     def _refuse(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:  # noqa: ARG002 - what grpcio gives
         context.set_code(self._codes.UNIMPLEMENTED)

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from hedgerow.transport import grpc_calls, grpc_public
-from hedgerow.transport.streams import Dialler, Listener, Options, StreamOwner
+from hedgerow.transport.streams import Dialler, Listener, Options, Receive
 
 _log = logging.getLogger("hedgerow")
 
@@ -29,8 +29,8 @@ class Library(NamedTuple):
     """grpcio, and how ends of streams are made with it."""
 
     grpc: Any
-    dial: Callable[[str, Any, Options], Dialler]  # address, credentials, options
-    listen: Callable[[str, Any, Options, Callable[[], StreamOwner]], Listener]  # the last makes an owner per stream
+    dial: Callable[[str, Options], Dialler]  # address, options
+    listen: Callable[[str, Any, Options, Receive, int], Listener]  # address, credentials, ..., most calls at once
     is_fast: bool
 
 

@@ -12,7 +12,10 @@ once, and the processor time of a party is its own. All that is shared is change
 which is why there are no locks but the one that each role sleeps on.
 
 Time spent by other roles does not count against the deadline of a `recv`, since roles wait for their turn. What ends
-a wait in vain: when no role can go on and nothing is on its way, all of them are told at once, with DeadlineExceeded.
+a wait without end: when no role can go on and nothing is on its way, all are told at once, with DeadlineExceeded.
+
+An interrupt from the keyboard reaches the caller of `run`. It raises a flag that every role meets at its next message
+or report of progress (`check`), as a KeyboardInterrupt of its own; nothing that a role catches hides it.
 """
 
 from __future__ import annotations
@@ -29,13 +32,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
-from hedgerow.errors import DeadlineExceeded, InvalidParameter, PeerFailed, PeerLost, TransportError
+from hedgerow.errors import DeadlineExceeded, InvalidParameter, PeerLost, TransportError
+from hedgerow.transport.agreed import NOTHING, Agreed
 from hedgerow.transport.emulate import Line, Link
+from hedgerow.transport.endpoint import LastWord
 
 T = TypeVar("T")
 _STAT = Path("/proc/thread-self/stat")
 
-_SECONDS_TO_STOP = 5.0  # for the roles of a run that was interrupted
+_LOOK_SECONDS = 0.5  # between two looks for signals
+_SECONDS_TO_STOP = 5.0  # for a role that is in the middle of a long computation when the run is interrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,12 @@ class Outcome(Generic[T]):
 class _Channel:
     """One direction of a pair. The two ends learn at different times that it is closed if the link is slow."""
 
-    __slots__ = ("end", "frames", "line", "receiver", "refusal", "sender")
+    __slots__ = ("compared", "end", "frames", "line", "receiver", "refusal", "sender")
 
     def __init__(self, sender: _Role, receiver: _Role, link: Link | None) -> None:
         self.sender = sender
         self.receiver = receiver
+        self.compared = False  # have both the same job?
         self.frames: deque[bytes] = deque()
         self.line = None if link is None else Line(link)
         # Functions rather than errors: an error that is raised again drags its former traceback along.
@@ -64,18 +71,19 @@ class _Channel:
 class _Role:
     """One party's place in the circle."""
 
-    __slots__ = ("bit", "deadline", "index", "name", "thread", "told", "turn", "waits_for")
+    __slots__ = ("bit", "deadline", "index", "job", "name", "thread", "told", "turn", "waits_for")
 
     def __init__(self, index: int, name: str) -> None:
         self.index = index
         self.bit = 1 << index
         self.name = name
+        self.job = NOTHING
         self.thread = 0
         self.turn = threading.Lock()  # released by whoever hands over the baton
         self.turn.acquire()
         self.waits_for: _Channel | None = None
         self.deadline = math.inf
-        self.told: str | None = None  # why its wait is in vain
+        self.told: str | None = None  # why it need not wait any longer
 
 
 class MemoryNetwork:
@@ -102,7 +110,7 @@ class MemoryNetwork:
         self._all_done = threading.Lock()
         self._alarm = threading.Lock()  # ends the sleep until the next arrival
         self._started = False
-        self._interrupted = False
+        self._interrupted = False  # written by the caller of `run`, read by the roles
         self._core = _core_at_work() if one_core else None
         self._endpoints = {name: self._endpoint_of(name) for name in names}
 
@@ -138,7 +146,9 @@ class MemoryNetwork:
             thread.start()
         try:
             self._circle[0].turn.release()
-            self._all_done.acquire()
+            # Not for ever at a time: a signal that comes just before the wait begins would be noticed after it only.
+            while not self._all_done.acquire(timeout=_LOOK_SECONDS):
+                pass
         except BaseException:  # an interrupt from the keyboard, mostly
             self._interrupted = True
             self._alarm.release()
@@ -160,8 +170,7 @@ class MemoryNetwork:
             outcomes[role.name] = Outcome(value=function())
         except BaseException as error:  # noqa: BLE001 - handed to the caller of `run`
             outcomes[role.name] = Outcome(error=error)
-            reason = str(error) if isinstance(error, PeerFailed) else f"{type(error).__name__}: {error}"
-            self.tell_all(role, lambda: PeerFailed(role.name, reason))
+            self.tell_all(role, lambda: LastWord(role.name, b""))  # unless it has said more by itself
         else:
             self.tell_all(role, lambda: PeerLost(f"{role.name} has finished"))
         self._ready &= ~role.bit
@@ -170,6 +179,11 @@ class MemoryNetwork:
             self._all_done.release()
         else:
             self._next_role(role).turn.release()
+
+    def check(self) -> None:
+        """KeyboardInterrupt if somebody has interrupted the run."""
+        if self._interrupted:
+            raise KeyboardInterrupt("the run was interrupted")
 
     # --- channels: called by endpoints, whose role holds the baton ---------------------------------------------------
 
@@ -232,6 +246,7 @@ class MemoryNetwork:
             successor.turn.release()
             role.turn.acquire()
         role.waits_for = None
+        self.check()
         if role.told is not None:
             told, role.told = role.told, None
             raise DeadlineExceeded(told)
@@ -276,8 +291,7 @@ class MemoryNetwork:
             self._arrive(channel, item)
 
     def _give_up(self, waiting: Sequence[_Role]) -> None:
-        reason = "the run was interrupted" if self._interrupted else "nobody can go on"
-        told = f"{reason}: {', '.join(_wait(role) for role in waiting)}"
+        told = f"nobody can go on: {', '.join(_wait(role) for role in waiting)}"
         for role in waiting:
             role.told = told
             self._ready |= role.bit
@@ -301,9 +315,16 @@ class MemoryEndpoint:
         self._incoming = incoming
         self._outgoing = outgoing
 
+    def agree(self, job: Agreed) -> None:
+        """Say which job this party has; compared with a peer's at the first message between the two."""
+        self._role.job = job
+
     def send(self, to: str, frame: bytes) -> None:
         """Put a frame into the peer's queue; never waits."""
         channel = self._outgoing.get(to) or self._unknown(to)
+        self._network.check()
+        if not channel.compared:
+            self._compare(channel, to)
         if channel.refusal is not None:
             raise channel.refusal()
         self._network.put(channel, frame)
@@ -311,6 +332,9 @@ class MemoryEndpoint:
     def recv(self, sender: str, timeout: float) -> bytes:
         """The sender's next frame; others run until it is there."""
         channel = self._incoming.get(sender) or self._unknown(sender)
+        self._network.check()
+        if not channel.compared:
+            self._compare(channel, sender)
         if channel.frames:
             return channel.frames.popleft()
         if channel.end is not None:
@@ -327,15 +351,20 @@ class MemoryEndpoint:
         incoming.frames.clear()
         self._network.tell(self._role, peer, lambda: PeerLost(f"{peer} was dropped by {name}"))
 
-    def abort(self, reason: str) -> None:
-        """Tell every peer that this party failed, and why."""
+    def abort(self, last_word: bytes) -> None:
+        """End all channels with this frame."""
         name = self.name
-        self._leave(lambda: PeerFailed(name, reason))
+        self._leave(lambda: LastWord(name, last_word))
 
     def close(self) -> None:
         """Orderly end: peers still get what was sent, and know that nothing follows."""
         name = self.name
         self._leave(lambda: PeerLost(f"{name} has finished"))
+
+    def _compare(self, channel: _Channel, peer: str) -> None:
+        other = channel.sender if channel.receiver is self._role else channel.receiver
+        self._role.job.check(peer, other.job, self.name)
+        channel.compared = True
 
     def _leave(self, end: Callable[[], TransportError]) -> None:
         name = self.name

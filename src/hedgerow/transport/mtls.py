@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
+from hedgerow.transport.texts import plain
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SIGNED = b"hedgerow signed statement, version 1\0"
@@ -61,7 +62,7 @@ class Certificate:
         try:
             found = x509.load_pem_x509_certificates(pem)
         except ValueError as error:
-            raise PeerRefused(f"this is no certificate in PEM form: {error}") from error
+            raise PeerRefused(f"this is no certificate in PEM form: {plain(str(error))}") from error
         if len(found) != 1:
             raise PeerRefused(f"expected one certificate, got {len(found)}")
         return cls(found[0])
@@ -117,7 +118,7 @@ class Certificate:
             raise PeerRefused(f"a signature that is said to be of {self._owner()} is not") from None
 
     def _owner(self) -> str:
-        return " or ".join(self.names) or "nobody"
+        return plain(" or ".join(self.names)) or "nobody"
 
 
 @dataclass(frozen=True, repr=False)
@@ -251,6 +252,8 @@ class TrustStore:
         """PeerRefused unless this is that party's certificate, accepted here and valid now."""
         pinned = self._pinned.get(name)
         _check_name(name, certificate)
+        if certificate.is_authority:
+            raise PeerRefused(f"{name} showed the certificate of an authority, which is nobody's own")
         if pinned is not None:
             if pinned.der != certificate.der:
                 raise PeerRefused(
@@ -260,6 +263,10 @@ class TrustStore:
         elif not any(_signed_by(certificate, authority, at) for authority in self._authorities):
             raise PeerRefused(f"{name} showed the certificate {certificate.fingerprint}, which is not known here")
         certificate.check_validity(name, at)
+
+    def has_pinned(self, name: str) -> bool:
+        """Is one certificate accepted for this name, and no other?"""
+        return name in self._pinned
 
     def roots(self, names: Iterable[str]) -> bytes:
         """What TLS checks the certificates of these parties against, as PEM. PeerRefused if one is unknown."""
@@ -274,7 +281,8 @@ class TrustStore:
 
 def _check_name(name: str, certificate: Certificate) -> None:
     if name not in certificate.names:
-        raise PeerRefused(f"the certificate is made for {' or '.join(certificate.names) or 'nobody'}, not for {name}")
+        made_for = plain(" or ".join(certificate.names)) or "nobody"
+        raise PeerRefused(f"the certificate is made for {made_for}, not for {name}")
 
 
 def _signed_by(certificate: Certificate, authority: Certificate, at: dt.datetime | None) -> bool:

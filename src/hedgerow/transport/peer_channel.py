@@ -17,16 +17,19 @@ from dataclasses import dataclass
 from hedgerow.errors import (
     DeadlineExceeded,
     FrameError,
-    PeerFailed,
+    JobDiffers,
     PeerLost,
     PeerRefused,
     TransportError,
     VersionMismatch,
 )
 from hedgerow.transport import envelope
+from hedgerow.transport.agreed import Agreed
+from hedgerow.transport.endpoint import LastWord
 from hedgerow.transport.envelope import Hello
 from hedgerow.transport.pump import Pump
 from hedgerow.transport.streams import Dialler, Stream
+from hedgerow.transport.texts import plain
 
 _log = logging.getLogger("hedgerow")
 
@@ -34,6 +37,9 @@ _LATE_ACK_SECONDS = 0.05  # frames that nothing went back for are acknowledged a
 _DIAL_SECONDS = 0.05  # between two attempts
 _LARGE_FRAME = 16 << 10  # may not fit the socket's buffer: see that it leaves before turning to other work
 _PATIENCE_SECONDS = 0.002
+
+# How a listening party ends the call of one that it turns away for these reasons.
+ANOTHER_VERSION, ANOTHER_JOB = "failed_precondition", "not_found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Terms:
     connect_timeout: float
     max_unacked_bytes: int
     wire_version: int
+    job: Agreed
 
 
 class PeerChannel:
@@ -113,9 +120,7 @@ class PeerChannel:
                 raise self.error()
             else:
                 link = "" if self.talking else f", with which there is no connection ({self.trouble or 'not yet'})"
-                raise DeadlineExceeded(
-                    f"{self.terms.me} waited {timeout:g} s in vain for a message of {self.peer}{link}"
-                )
+                raise DeadlineExceeded(f"{self.terms.me} got no message of {self.peer} within {timeout:g} s{link}")
         if stream is not None:
             stream.resume()
         return frame
@@ -188,19 +193,15 @@ class PeerChannel:
         with self._lock:
             if self._stream is None and self.error is None and now >= self._next_dial:
                 self._next_dial = now + _DIAL_SECONDS
-                self._stream = pump.open_stream(self)
-                self._writing = True
-                self._stream.write(self._hello().encode())
+                self._stream = pump.open_stream(self, self._hello().encode())
                 pump.take_over()  # connecting takes several events, and perhaps nobody is waiting yet
 
     def accept(self, stream: Stream, hello: Hello) -> tuple[str, str] | None:
         """Take the stream of a peer that dialled, or say why not: a status and a sentence."""
         me, peer = self.terms.me, self.peer
         with self._lock:
-            if hello.run_id != self.terms.run_id:
-                return "permission_denied", f"{me} takes part in the run {self.terms.run_id!r}, not in {hello.run_id!r}"
             if self.error is not None:
-                return "aborted", f"{me} has ended its channel to {peer}: {self.error()}"
+                return "aborted", f"{me} has ended its channel to {peer}"
             if self._stream is not None:
                 return "already_exists", f"{peer} is connected with {me} already"
             if self._peer_incarnation not in (None, hello.incarnation):
@@ -212,10 +213,6 @@ class PeerChannel:
             stream.write(self._hello().encode())
             self._start_talking(hello)
         return None
-
-    def tell_version(self, stream: Stream) -> None:
-        """Send our HELLO to a peer of another version: the beginning, with the version, is the same in all."""
-        stream.write(self._hello().encode())
 
     def hang_up(self) -> None:
         """End the stream in good order; nothing is sent or given out any more."""
@@ -262,6 +259,7 @@ class PeerChannel:
 
     def on_end(self, stream: Stream, code: str, details: str) -> None:
         """Keep what is not acknowledged for the next stream, or end for good if the peer said so."""
+        details = plain(details)
         with self._lock:
             if stream is not self._stream:
                 return
@@ -284,6 +282,10 @@ class PeerChannel:
                 code == "already_exists" and not self.has_talked
             ):
                 self._fail(lambda: PeerRefused(f"{self.peer} refused {self.terms.me}: {details}"))
+            elif code == ANOTHER_VERSION:
+                self._fail(lambda: VersionMismatch(f"{self.peer} refused {self.terms.me}: {details}"))
+            elif code == ANOTHER_JOB:
+                self._fail(lambda: JobDiffers(f"{self.peer} refused {self.terms.me}: {details}"))
 
     # Inside; the lock is held
 
@@ -292,7 +294,8 @@ class PeerChannel:
 
     def _hello(self) -> Hello:
         terms = self.terms
-        return Hello(terms.wire_version, terms.incarnation, self._last_received, terms.run_id, terms.me, self.peer)
+        who = (terms.run_id, terms.me, self.peer)
+        return Hello(terms.wire_version, terms.incarnation, self._last_received, *who, terms.job)
 
     def _fail(self, make_error: Callable[[], TransportError]) -> None:
         if self.error is None:
@@ -332,10 +335,9 @@ class PeerChannel:
         check_version(message, self.terms, self.peer)
         hello = envelope.decode_hello(message)
         if (hello.speaker, hello.listener, hello.run_id) != (self.peer, self.terms.me, self.terms.run_id):
-            raise PeerRefused(
-                f"{self.terms.me} dialled {self.peer} for the run {self.terms.run_id!r}, "
-                f"but {hello.speaker!r} answered {hello.listener!r} for the run {hello.run_id!r}"
-            )
+            answered = plain(f"{hello.speaker!r} answered {hello.listener!r} for the run {hello.run_id!r}")
+            raise PeerRefused(f"{self.terms.me} dialled {self.peer} for the run {self.terms.run_id!r}, but {answered}")
+        self.terms.job.check(self.peer, hello.job, self.terms.me)
         if self._peer_incarnation not in (None, hello.incarnation):
             raise PeerLost(f"{self.peer} was started anew and cannot go on where it was")
         self._check_place(hello)
@@ -368,8 +370,8 @@ class PeerChannel:
         self._flush()
         self.gone = True
         if kind == envelope.ABORT:
-            reason = envelope.decode_reason(message[envelope.HEADER_BYTES :])
-            self._end_softly(lambda: PeerFailed(self.peer, reason))
+            last_word = envelope.check_last_word(message[envelope.HEADER_BYTES :])
+            self._end_softly(lambda: LastWord(self.peer, last_word))
         else:
             self._end_softly(lambda: PeerLost(f"{self.peer} has ended its part and closed the connection"))
 

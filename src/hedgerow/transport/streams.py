@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Protocol
 
+from hedgerow.transport.envelope import HELLO_KEY
 from hedgerow.transport.pump import Pump
 
 METHOD = "/hedgerow.Transport/Talk"
 WRONG_METHOD = "this is a Hedgerow endpoint"
+TOO_MANY = "too many calls at once"
 STOP_SECONDS = 5.0  # how long the end of the last calls may take when an endpoint is closed
 
 Options = tuple[tuple[str, int | str], ...]
@@ -52,6 +55,7 @@ class Stream(ABC):
     def __init__(self, owner: StreamOwner) -> None:
         self.owner = owner
         self.peer_certificate: bytes | None = None  # PEM; only a listening side can see it
+        self.hello = b""  # what came in the header of the call; only a listening side has it
         self.ended = False
         self._finished = False  # we said that we write no more
         self._paused = False
@@ -107,17 +111,33 @@ class Stream(ABC):
 
 
 class Dialler(Pump):
-    """A channel to one listening peer, and the calls on it."""
+    """A channel to one listening peer, and the calls on it. Nothing can be dialled before `connect`."""
+
+    is_ready = False
 
     @abstractmethod
-    def open_stream(self, owner: StreamOwner) -> Stream:
-        """Start a call; its owner hears of its end if it cannot be made."""
+    def connect(self, credentials: Any) -> None:
+        """Make the channel, with credentials that accept the certificate of this peer and no other."""
+
+    @abstractmethod
+    def open_stream(self, owner: StreamOwner, hello: bytes) -> Stream:
+        """Start a call with this HELLO in its header; its owner hears of its end if it cannot be made."""
+
+
+Receive = Callable[[Stream], None]
+"""What a listener does with a call that came in: take it and let it read, or end it, at once."""
 
 
 class Listener(Pump):
     """A listening port, and the calls that come in on it."""
 
     port: int
+
+
+def hello_in(metadata: Iterable[tuple[Any, Any]]) -> bytes:
+    """The HELLO in the header of a call; empty unless there is exactly one."""
+    found = [value for key, value in metadata if key == HELLO_KEY]
+    return found[0] if len(found) == 1 and isinstance(found[0], bytes) else b""
 
 
 class Nobody:

@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self, TypeVar
 
 from hedgerow.errors import FrameError, InvalidInput
-from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.agreed import Agreed
+from hedgerow.transport.endpoint import Endpoint, LastWord
 from hedgerow.transport.frames import MAX_FRAME_BYTES, Message, decode, peek
 
 M = TypeVar("M", bound=Message)
@@ -280,16 +281,34 @@ class Recording:
         self.name, self.peers = endpoint.name, endpoint.peers
         self.passed: list[Passed] = []
         self._keep = self.passed.append if file is None else file.add
+        self._ended: set[str] = set()  # peers whose last word is kept
+
+    def agree(self, job: Agreed) -> None:
+        """Say which job this party has."""
+        self._inner.agree(job)
 
     def send(self, to: str, frame: bytes) -> None:
         """Hand over a frame."""
         # As in the ledger: what may have left the house is written down first.
         self._keep(Passed(SENT, to, frame))
-        self._inner.send(to, frame)
+        try:
+            self._inner.send(to, frame)
+        except LastWord as last:
+            self._keep_last(to, last)
+            raise
+
+    def _keep_last(self, peer: str, last: LastWord) -> None:
+        if last.frame and peer not in self._ended:
+            self._ended.add(peer)
+            self._keep(Passed(RECEIVED, peer, last.frame))
 
     def recv(self, sender: str, timeout: float) -> bytes:
         """The sender's next frame."""
-        frame = self._inner.recv(sender, timeout)
+        try:
+            frame = self._inner.recv(sender, timeout)
+        except LastWord as last:
+            self._keep_last(sender, last)
+            raise
         self._keep(Passed(RECEIVED, sender, frame))
         return frame
 
@@ -301,9 +320,12 @@ class Recording:
         """Close the channel to a peer."""
         self._inner.drop(peer)
 
-    def abort(self, reason: str) -> None:
-        """Tell every peer that this party failed."""
-        self._inner.abort(reason)
+    def abort(self, last_word: bytes) -> None:
+        """End all channels with this frame."""
+        if last_word:
+            for peer in self.peers:
+                self._keep(Passed(SENT, peer, last_word))
+        self._inner.abort(last_word)
 
     def close(self) -> None:
         """Orderly end."""
@@ -336,6 +358,9 @@ class Replaying:
         for frames in self._frames.values():
             frames.reverse()  # the next one is taken from the end
 
+    def agree(self, job: Agreed) -> None:
+        """Nobody has another one."""
+
     def send(self, to: str, frame: bytes) -> None:
         """Nobody listens."""
 
@@ -348,7 +373,7 @@ class Replaying:
     def drop(self, peer: str) -> None:
         """There is no channel."""
 
-    def abort(self, reason: str) -> None:
+    def abort(self, last_word: bytes) -> None:
         """Nobody is told."""
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Owners agree on masks, with the coordinator passing on what it cannot change: every key is signed by its owner.
 
-    owner i -> coordinator   MaskKey     X25519 key, signature over (run, round, name, key)
+    owner i -> coordinator   MaskKey     X25519 key, signature over (run, job, round, name, key)
     coordinator -> owner i   MaskKeys    everybody's; i checks each signature against the certificate it has pinned
 
 After a dropout the survivors do the same under the next round id, so no old mask fits any new one.
@@ -43,7 +43,7 @@ def agree_on_secrets(me: Party, job: Job, round_id: int) -> tuple[int, dict[str,
     """Owner's side: a secret with every other owner that is still there, and the round that it is for."""
     while True:
         pair = KeyPair.generate()
-        statement = signed_key_statement(job.run_id, round_id, me.name, pair.public)
+        statement = signed_key_statement(job.run_id, round_id, me.name, pair.public, job=me.job.digest)
         me.send(job.coordinator, MaskKey(round_id, pair.public, *me.sign(statement)))
         keys = me.recv(job.coordinator, MaskKeys)
         if keys.owners:
@@ -59,7 +59,8 @@ def agree_on_secrets(me: Party, job: Job, round_id: int) -> tuple[int, dict[str,
             continue
         public = keys.publics[k].tobytes()
         signature, certificate = proofs[2 * k], proofs[2 * k + 1]
-        me.verify(owner, signature, certificate, signed_key_statement(job.run_id, round_id, owner, public))
+        statement = signed_key_statement(job.run_id, round_id, owner, public, job=me.job.digest)
+        me.verify(owner, signature, certificate, statement)
         secrets[owner] = pair_secret(pair, public, run_id=job.run_id, round_id=round_id, me=me.name, peer=owner)
     return round_id, secrets
 
