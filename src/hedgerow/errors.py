@@ -5,9 +5,19 @@ Each also derives from the built-in that Python and scikit-learn users expect to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 
 class HedgerowError(Exception):
-    """Base of all errors raised on purpose by Hedgerow."""
+    """Base of all errors raised on purpose by Hedgerow.
+
+    `ledgers`: where several parties did not come to the end of a run, party -> `Ledger` of what it had disclosed and
+    learned by then. Those of parties whose process was killed are missing.
+    """
+
+    ledgers: Mapping[str, Any] = MappingProxyType({})
 
 
 class InvalidInput(HedgerowError, ValueError):
