@@ -111,16 +111,10 @@ def damage_told(sentence: str, kind: type[HedgerowError] = InvalidInput) -> Iter
         yield
     except HedgerowError:
         raise
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError) as problem:
-        raise kind(f"{sentence}: {_told(problem)}") from problem
-    except (RecursionError, MemoryError) as problem:
-        raise kind(f"{sentence}: it is nested too deeply, or too large ({type(problem).__name__})") from problem
-
-
-def _told(problem: Exception) -> str:
-    text = " ".join(str(problem).split())[:200]
-    plain = isinstance(problem, OSError | ValueError) and text
-    return text if plain else f"{type(problem).__name__} {text}"
+    except Exception as problem:  # what a wrong value in a file leads to cannot be listed
+        text = " ".join(str(problem).split())[:200]
+        plain = isinstance(problem, OSError | ValueError) and text
+        raise kind(f"{sentence}: {text if plain else f'{type(problem).__name__} {text}'}") from problem
 
 
 def read_object(path: Path) -> dict[str, Any]:

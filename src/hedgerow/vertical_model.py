@@ -26,7 +26,7 @@ from hedgerow.engine.losses import Loss
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.labels import read_classes, read_targets
+from hedgerow.labels import exact_array, read_classes, read_targets
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.party import DEADLINE
 from hedgerow.protocols.protocol import PartyData, Statement, find
@@ -131,7 +131,7 @@ class VerticalModel:
         classes = self._target.classes
         if classes is None:
             raise AttributeError("a model for numbers has no classes")
-        return np.array(classes)
+        return exact_array(classes)
 
     @property
     def n_iter_(self) -> int:
@@ -315,6 +315,10 @@ class VerticalModel:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refused: pickle and joblib would write everybody's parts into one file."""
         self._refuse("one file (with pickle or joblib)")
+
+    def __copy__(self) -> VerticalModel:
+        """In memory there is nothing to refuse."""
+        return VerticalModel(self.parts)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> VerticalModel:
         """In memory there is nothing to refuse."""
