@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from hedgerow.errors import HedgerowError, InvalidInput
+from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -109,6 +109,8 @@ def damage_told(sentence: str, kind: type[HedgerowError] = InvalidInput) -> Iter
     """Whatever reading trips over in a file that holds something else than it should, as one error about the file."""
     try:
         yield
+    except InvalidParameter as problem:  # nobody passed one: it stands in the file
+        raise kind(f"{sentence}: {problem}") from problem
     except HedgerowError:
         raise
     except Exception as problem:  # what a wrong value in a file leads to cannot be listed

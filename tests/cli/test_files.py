@@ -159,12 +159,13 @@ def test_damaged_runs_end_a_command_in_one_line(matched: Path, run: Any) -> None
     for name, text, code in [
         ("run.json", DEEP, 3),
         ("run.json", '{"format": 1}', 3),
+        ("run.json", '{"format": 1, "protocol": "none"}', 3),
         ("ledgers/bank.jsonl", DEEP, 3),
         ("ledgers/bank.jsonl", '{"party": "bank"}', 3),
         ("alignment/alignment.json", DEEP, 3),
         ("alignment/bank/rows.npy", "no rows", 3),
         ("model/parties.json", DEEP, 4),
-        ("model/parties.json", '{"parties": ["../bank"]}', 2),
+        ("model/parties.json", '{"parties": ["../bank"]}', 4),
         ("model/bank/part.json", DEEP, 4),
     ]:
         path = matched / name
