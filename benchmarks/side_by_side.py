@@ -238,8 +238,9 @@ def peak_memory() -> Iterator[dict[str, int]]:
             for child in {pid for task in mine.glob("*/children") for pid in _read(task).split()}:
                 words = _read(Path(f"/proc/{child}/cmdline")).split("\0")
                 high = [line for line in _read(Path(f"/proc/{child}/status")).splitlines() if line.startswith("VmHWM")]
-                if "hedgerow.local_party" in words and high:
-                    party = Path(words[words.index("hedgerow.local_party") + 1]).name
+                at = next((k for k, word in enumerate(words) if word.endswith("hedgerow/local_start.py")), None)
+                if at is not None and high:
+                    party = words[at + 1]
                     peaks[party] = max(peaks.get(party, 0), int(high[0].split()[1]) * 1024)
 
     watcher = threading.Thread(target=look, daemon=True)

@@ -88,11 +88,13 @@ def end_of(watched, data, *, kill=None, task="classification", **params):
 def both(watched):
     """One job, in memory and in processes."""
     told = []
+    before = set(Path(tempfile.gettempdir()).iterdir())
     fed = Federation.horizontal(data_of(OWNERS))
     params = {"n_estimators": N_TREES, "max_depth": 3, "random_state": 4, "colsample_bytree": 0.7}
     memory = fed.fit(PROTOCOL, **params)
     grpc = fed.fit(PROTOCOL, transport="grpc", on_progress=lambda *how_far: told.append(how_far), **params)
-    return SimpleNamespace(memory=memory, grpc=grpc, told=told, processes=watched.processes)
+    mine = {path for path in set(Path(tempfile.gettempdir()).iterdir()) - before if "hedgerow" in path.name}
+    return SimpleNamespace(memory=memory, grpc=grpc, told=told, processes=watched.processes, left=mine)
 
 
 def test_processes_give_the_same_model_as_memory(both):
@@ -144,13 +146,11 @@ def test_a_run_in_processes_tells_its_progress_and_time(both):
 
 
 def test_no_process_and_no_folder_is_left_over(both):
-    """Every party was a process of its own, and all have ended well; the folders with keys and rows are gone."""
+    """Every party was a process of its own, and all have ended well; none of them had a folder, or left a file."""
     assert both.processes.keys() == {"coordinator", *OWNERS}
     assert len({process.pid for process in both.processes.values()}) == 4
     assert all(is_gone(process) and process.returncode == 0 for process in both.processes.values())
-    folders = {Path(process.args[-1]) for process in both.processes.values()}
-    assert {folder.parent.parent for folder in folders} == {Path(tempfile.gettempdir())}
-    assert not any(folder.exists() for folder in folders)
+    assert both.left == set()
 
 
 # --- a process that is killed ----------------------------------------------------------------------------------------
@@ -243,25 +243,25 @@ def test_the_root_cause_is_what_the_user_reads(watched):
 
 
 def test_a_party_that_cannot_even_start_is_named(watched, monkeypatch):
-    """A key that others can read is refused by the process itself, before it connects; the others are stopped."""
+    """A key that is not its own is refused by the process itself, before it connects; the others are stopped."""
     started = []
 
-    def careless(folder, about, identity, data):
-        write_folder(folder, about, identity, data)
-        if about["name"] == "oak":
-            (folder / "key.pem").chmod(0o644)
+    def mistaken(*arguments):
+        orders = orders_of(*arguments)
+        orders["oak"]["key"] = orders["elm"]["key"]
+        return orders
 
-    def spawn(fleet, name, folder):
-        spawn_one(fleet, name, folder)
+    def spawn(fleet, name, *arguments):
+        spawn_one(fleet, name, *arguments)
         started.append(fleet.processes[name])
 
-    write_folder, spawn_one = local_processes.write_folder, local_processes._Fleet._spawn
-    monkeypatch.setattr(local_processes, "write_folder", careless)
+    orders_of, spawn_one = local_processes._orders, local_processes._Fleet._spawn
+    monkeypatch.setattr(local_processes, "_orders", mistaken)
     monkeypatch.setattr(local_processes._Fleet, "_spawn", spawn)
     failed = end_of(watched, data_of(OWNERS))
     assert isinstance(failed.end, InvalidInput)
     assert str(failed.end).startswith("oak: ")
-    assert "may be read by others (mode 644)" in str(failed.end)
+    assert "the key does not belong to the certificate" in str(failed.end)
     assert len(started) == 4
     assert all(is_gone(process) for process in started)
 
@@ -282,11 +282,9 @@ def test_errors_of_processes_become_errors_of_ours():
         assert (type(other), str(other)) == (HedgerowError, f"{name}: no rows")
 
 
-def test_a_process_that_ends_without_a_word(tmp_path):
+def test_a_process_that_ends_without_a_word():
     """Its exit code and the last line that it wrote are all there is to tell."""
-    (tmp_path / "stderr.txt").write_text("Traceback\nMemoryError: no room\n")
-    end = local_processes._sudden_end("elm", 3, tmp_path)
+    end = local_processes._sudden_end("elm", 3, "Traceback\nMemoryError: no room\n")
     assert isinstance(end, PeerLost)
     assert str(end) == "elm: the process ended with exit code 3: MemoryError: no room"
-    (tmp_path / "stderr.txt").write_text("")
-    assert str(local_processes._sudden_end("elm", 1, tmp_path)).endswith("exit code 1: no message")
+    assert str(local_processes._sudden_end("elm", 1, "")).endswith("exit code 1: no message")

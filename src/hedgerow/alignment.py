@@ -33,13 +33,15 @@ from hedgerow.protocols.vertical.aligning.job import AligningJob
 from hedgerow.protocols.vertical.aligning.packed_ids import packed
 from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
 from hedgerow.running import OnProgress, check_how, run_together, watcher
+from hedgerow.saved_files import damage_told, read_object, whole_folder
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
-from hedgerow.transport.mtls import check_party_name
+from hedgerow.transport.mtls import check_party_names
 
 FORMAT = "hedgerow alignment"
 VERSION = 1
 ABOUT, ROWS, LEDGER = "alignment.json", "rows.npy", "ledger.jsonl"
+FILES = (ABOUT, f"*/{ROWS}", f"*/{LEDGER}")
 MAX_BITS = 4096  # of a whole number that is an id; Python takes ever longer to write down larger ones
 
 
@@ -72,10 +74,9 @@ class Alignment:
     def save(self, folder: str | Path) -> None:
         """Write it into a folder: alignment.json with what all know, and a sub-folder for what each party alone knows.
 
-        A party is given alignment.json and its own sub-folder, which holds its rows and its ledger.
+        A party is given alignment.json and its own sub-folder, which holds its rows and its ledger. All of it appears
+        together or not at all; another alignment that was saved there is replaced.
         """
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
         about = {
             "format": FORMAT,
             "version": VERSION,
@@ -88,52 +89,50 @@ class Alignment:
             "traffic": {party: meter.to_dict() for party, meter in self.meters.items()},
             "statement": self.statement().to_dict(),
         }
-        (place / ABOUT).write_text(json.dumps(about, indent=1))
-        for party, rows in self.rows.items():
-            own = place / party
-            own.mkdir(mode=0o700, exist_ok=True)
-            np.save(own / ROWS, rows, allow_pickle=False)
-            (own / LEDGER).write_text(self.ledgers[party].to_json_lines())
+        with whole_folder(folder, FILES) as place:
+            (place / ABOUT).write_text(json.dumps(about, indent=1))
+            for party, rows in self.rows.items():
+                own = place / party
+                own.mkdir()
+                np.save(own / ROWS, rows, allow_pickle=False)
+                (own / LEDGER).write_text(self.ledgers[party].to_json_lines())
 
     @classmethod
     def load(cls, folder: str | Path) -> Alignment:
         """What was saved in a folder; parties whose sub-folder is not there are left out."""
         place = Path(folder)
-        try:
-            about = json.loads((place / ABOUT).read_text())
-        except (OSError, ValueError) as problem:
-            raise InvalidInput(f"{place} holds no saved alignment: {problem}") from problem
-        if not isinstance(about, dict) or (about.get("format"), about.get("version")) != (FORMAT, VERSION):
+        with damage_told(f"{place} holds no saved alignment"):
+            about = read_object(place / ABOUT)
+        if (about.get("format"), about.get("version")) != (FORMAT, VERSION):
             raise InvalidInput(f"{place / ABOUT} is not an alignment of a kind that this version can read")
-        job = AligningJob.from_dict(about["job"])
+        with damage_told(f"{place / ABOUT} is damaged"):
+            job = AligningJob.from_dict(about["job"])
+            check_party_names(job.parties)  # each is the name of a folder
+            n_common, seconds, transport = int(about["n_common"]), float(about["seconds"]), str(about["transport"])
+            sizes = {party: int(about["sizes"][party]) for party in job.parties}
+            meters = {party: Meter.from_dict(meter) for party, meter in about["traffic"].items()}
         here = [party for party in job.parties if (place / party / ROWS).exists()]
         if not here:
             raise InvalidInput(f"{place} holds the rows of none of the parties {list(job.parties)}")
-        rows = {party: _read_rows(place / party / ROWS, party, about["n_common"]) for party in here}
-        ledgers = {party: Ledger.from_json_lines(party, (place / party / LEDGER).read_text()) for party in here}
-        meters = {party: Meter.from_dict(meter) for party, meter in about["traffic"].items()}
-        return cls(
-            job=job,
-            transport=about["transport"],
-            rows=rows,
-            sizes=dict(about["sizes"]),
-            n_common=int(about["n_common"]),
-            ledgers=ledgers,
-            meters=meters,
-            seconds=float(about["seconds"]),
-        )
+        rows = {party: _read_rows(place / party / ROWS, party, n_common) for party in here}
+        with damage_told(f"{place}: a ledger of the alignment is damaged"):
+            texts = {party: (place / party / LEDGER).read_text() for party in here}
+            ledgers = {party: Ledger.from_json_lines(party, text) for party, text in texts.items()}
+        found = cls(job, transport, rows, sizes, n_common, ledgers, meters, seconds)
+        with damage_told(f"{place / ABOUT} is damaged"):
+            found.statement()
+        return found
 
     def __str__(self) -> str:
         return f"Alignment of {', '.join(self.sizes)}: {self.n_common:,} common ids"
 
 
 def _read_rows(file: Path, party: str, n_common: int) -> Rows:
-    try:
-        rows: Rows = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as problem:
-        raise InvalidInput(f"{party}: {file} cannot be read: {problem}") from problem
-    if rows.dtype != np.int64 or rows.shape != (n_common,):
-        raise InvalidInput(f"{party}: {file} should hold {n_common} rows as int64")
+    with damage_told(f"{party}: {file} cannot be read"):
+        # Mapped first: a wrong heading cannot make us ask for more memory than the file has bytes.
+        rows: Rows = np.array(np.load(file, allow_pickle=False, mmap_mode="r"))
+    if rows.dtype != np.int64 or rows.shape != (n_common,) or (rows < 0).any():
+        raise InvalidInput(f"{party}: {file} should hold {n_common} rows as int64, none of them negative")
     return rows
 
 
@@ -169,8 +168,7 @@ def align(
     check_how(transport, deadline)
     if not isinstance(ids, Mapping) or len(ids) < 2:
         raise InvalidInput("align takes a dict of two or more parties: name of the party -> column of ids")
-    for name in ids:
-        check_party_name(name)
+    check_party_names(ids)
     chosen = _rule_for(ids, rule)
     job = AligningJob(
         parties=tuple(ids),

@@ -6,13 +6,21 @@ are told when a party of a federation stops with such an error.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from hedgerow.aborts import Reason
 
 
 class HedgerowError(Exception):
-    """Base of all errors raised on purpose by Hedgerow."""
+    """Base of all errors raised on purpose by Hedgerow.
+
+    `ledgers`: where several parties did not come to the end of a run, party -> `Ledger` of what it had disclosed and
+    learned by then. Those of parties whose process was killed are missing.
+    """
+
+    ledgers: Mapping[str, Any] = MappingProxyType({})
 
     abort_reason: ClassVar[Reason] = Reason.INTERNAL
 

@@ -20,7 +20,7 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import MissingUnseen
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.labels import encode_classes, encode_like, read_classes, read_targets
+from hedgerow.labels import encode_classes, encode_like, exact_array, read_classes, read_targets
 from hedgerow.parameters import accepts_aliases
 
 CLASSIFIER_LOSSES = ("logistic", "softmax", "squared")
@@ -182,7 +182,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         classes = ensemble.classes if ensemble.classes is not None else range(n_classes)
         if len(classes) != n_classes:
             raise ModelFileError(f"{path}: the model distinguishes {n_classes} classes, but names {len(classes)}")
-        self.classes_ = np.array(classes)
+        self.classes_ = exact_array(list(classes))
         return self
 
 

@@ -34,7 +34,7 @@ from hedgerow.records import records_for
 from hedgerow.running import OnProgress, check_how, run_together, watcher
 from hedgerow.runs import Run
 from hedgerow.transport.emulate import Link
-from hedgerow.transport.mtls import check_party_name
+from hedgerow.transport.mtls import check_party_names
 from hedgerow.vertical_model import VerticalModel
 
 NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
@@ -74,8 +74,8 @@ class Federation:
         if not isinstance(data, Mapping) or not data:
             raise InvalidInput("Federation.horizontal takes a dict: name of the owner -> (X, y)")
         read = {}
+        check_party_names(data)
         for name, pair in data.items():
-            check_party_name(name)
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
             read[name] = _read(name, *pair, task, categorical_features)
@@ -113,8 +113,8 @@ class Federation:
         if unknown:
             raise InvalidParameter(f"categorical_features names {unknown[0]!r}, which is none of {list(data)}")
         read, ids = {}, {}
+        check_party_names(data)
         for name, X in data.items():
-            check_party_name(name)
             if id is not None:
                 ids[name], X = split_ids(X, id, name)  # noqa: PLW2901 - from here on the table is without ids
             if _n_columns(X) == 0:

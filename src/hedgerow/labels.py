@@ -45,12 +45,13 @@ def read_classes(y: Any, n_rows: int, where: str = "y") -> Array:
 def encode_classes(values: Array, where: str = "y") -> tuple[Array, Floats]:
     """The sorted distinct classes, and each row's class as 0.0, 1.0, ..."""
     if values.dtype.kind in "bui" and values.size:
-        low = int(values.min())
-        span = int(values.max()) - low + 1
+        wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64)
+        low = wide.min()
+        span = int(wide.max()) - int(low) + 1
         if span <= SMALL_SPAN:
-            offsets = (values.astype(np.int64) - low) if low >= np.iinfo(np.int64).min else values
+            offsets = (wide - low).astype(np.intp)
             present = np.bincount(offsets, minlength=span) > 0
-            classes = (np.flatnonzero(present) + low).astype(values.dtype)
+            classes = (np.flatnonzero(present).astype(wide.dtype) + low).astype(values.dtype)
             positions: Floats = np.cumsum(present).astype(np.float64) - 1.0
             return classes, positions[offsets]
     try:
@@ -143,7 +144,19 @@ def _as_array(values: Any) -> Array:
             return np.asarray(values.to_numpy(zero_copy_only=False))
         except TypeError:
             return np.asarray(values.to_numpy())
-    return np.asarray(values)
+    return exact_array(values)
+
+
+def exact_array(values: Any) -> Array:
+    """`np.array(values)` in which whole numbers keep their values: numpy makes floats of those beyond 2^63."""
+    array = np.asarray(values)
+    if array.dtype.kind != "f" or array.ndim != 1 or not array.size or not np.abs(array).max() >= 2**53:
+        return array
+    plain = list(values)
+    if not all(isinstance(value, int | np.integer) for value in plain):
+        return array
+    fits = all(0 <= value < 2**64 for value in plain)
+    return np.array(plain, np.uint64 if fits else object)
 
 
 def _plain(array: Array, where: str) -> Array:
@@ -153,7 +166,7 @@ def _plain(array: Array, where: str) -> Array:
         _refuse_first(missing, where, array)
     if all(isinstance(value, str) for value in array):
         return array
-    plain = np.array(array.tolist())
+    plain = exact_array(array.tolist())
     return plain if plain.dtype.kind in "buif" and plain.ndim == 1 else array
 
 

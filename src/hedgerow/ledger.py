@@ -228,13 +228,27 @@ class Ledger:
         for number, row in enumerate(text.splitlines(), start=1):
             try:
                 entry = json.loads(row)
-                lines.append(Line(**{name: entry[name] for name in Line._fields}))
+                line = Line(**{name: entry[name] for name in Line._fields})
+                _check_line(line)
+                lines.append(line)
                 right_party = entry["party"] == party
-            except (ValueError, KeyError, TypeError) as problem:
+            except (ValueError, KeyError, TypeError, RecursionError) as problem:
                 raise LedgerMismatch(f"line {number} of the ledger of {party} cannot be read: {problem}") from problem
             if not right_party:
                 raise LedgerMismatch(f"line {number} of the ledger of {party} belongs to {entry['party']}")
         return cls(party, lines)
+
+
+def _check_line(line: Line) -> None:
+    """TypeError or ValueError for what no ledger has written."""
+    if line.direction not in ("disclosed", "learned"):
+        raise ValueError(f"its direction is {line.direction!r}")
+    if not all(isinstance(text, str) for text in (line.peer, line.message, line.what, line.protection)):
+        raise TypeError("its peer, message, what and protection must be text")
+    if not all(type(number) is int and number >= 0 for number in (line.number, line.version, line.n_bytes)):
+        raise TypeError("its number, version and n_bytes must be whole numbers")
+    if line.event is not None and not isinstance(line.event, Mapping):
+        raise TypeError("its event must be an object")
 
 
 def reconcile(ledgers: Mapping[str, Ledger]) -> None:

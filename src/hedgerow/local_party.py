@@ -1,14 +1,18 @@
-"""One party of a federation as a process of its own: `python -m hedgerow.local_party FOLDER`.
+"""One party of a federation as a process of its own, started by `hedgerow.local_processes`.
 
-The folder holds what this party alone has (key, rows) and what all know (job, certificates). The process talks to its
-peers over mutual TLS, and to whoever started it in JSON lines: on stdout what happens, on stdin what to do next.
+Nothing that is secret has a name on disk. The process gets its key, its part of a model and what all know (job,
+certificates) in the first line of its standard input, and its rows in a file without a name, whose space is free again
+as soon as they are read. It talks to its peers over mutual TLS, and to whoever started it in JSON lines: on stdout what
+happens, on stdin what to do next.
 
+    <- {"start": {"name": "shop", "key": "...", "certificates": {...}, "job": {...}, ...}}
     -> {"event": "listening", "port": 40123}       it can be dialled
     <- {"dial": {"coordinator": "127.0.0.1:40123"}}
     -> {"event": "ready"}                          all peers are connected, all kernels compiled
     <- {"go": true}
     -> {"event": "progress", "done": 3, "total": 20}, {"event": "log", "level": 30, "message": "..."}
-    -> {"event": "done", ...} or {"event": "failed", "error": "InvalidInput", "message": "..."}
+    -> {"event": "done", "result": {...}, "ledger": "...", ...}
+       or {"event": "failed", "error": "InvalidInput", "message": "...", "ledger": "..."}
 """
 
 from __future__ import annotations
@@ -17,14 +21,16 @@ import json
 import logging
 import os
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from hedgerow.engine.table import Column, Table
+from hedgerow.local_start import Orders
 from hedgerow.party import LOGGER, Party
 from hedgerow.protocols.protocol import PartyData, find
 from hedgerow.protocols.rehearsal import role
@@ -38,35 +44,35 @@ from hedgerow.transport.transcripts import Recording, TranscriptFile
 if TYPE_CHECKING:
     from hedgerow.transport.grpc import GrpcEndpoint
 
-ABOUT, ROWS, RESULT, LEDGER = "party.json", "rows.npz", "result.json", "ledger.jsonl"
-PART, TRANSCRIPT = "part.json", "transcript.frames"
+# --- what a party brings, on its way into the process ----------------------------------------------------------------
 
 
-def write_folder(folder: Path, about: Mapping[str, Any], identity: Identity, data: PartyData | None) -> None:
-    """Everything that a party needs, readable by nobody else."""
-    folder.mkdir(mode=0o700)
-    identity.save(folder)
-    described = dict(about)
-    if data is not None:
-        columns = {f"column_{k}": column.values for k, column in enumerate(data.table.columns)}
-        more = {"labels": data.labels, "ids": data.ids}
-        more = {name: values for name, values in more.items() if values is not None}
-        np.savez(folder / ROWS, allow_pickle=False, **columns, **more)  # type: ignore[arg-type]  # the stubs take keywords for options
-        described["data"] = {
-            "names": list(data.table.names),
-            "has_names": data.table.has_names,
-            "n_rows": data.table.n_rows,
-            "levels": [None if c.levels is None else list(c.levels) for c in data.table.columns],
-            "classes": None if data.classes is None else list(data.classes),
-            "n_threads": data.n_threads,
-        }
-        if data.part is not None:
-            (folder / PART).write_text(json.dumps(data.part))
-    (folder / ABOUT).write_text(json.dumps(described))
+def describe(data: PartyData) -> dict[str, Any]:
+    """What a party brings, but for the numbers in its rows."""
+    return {
+        "names": list(data.table.names),
+        "has_names": data.table.has_names,
+        "n_rows": data.table.n_rows,
+        "levels": [None if c.levels is None else list(c.levels) for c in data.table.columns],
+        "classes": None if data.classes is None else list(data.classes),
+        "n_threads": data.n_threads,
+        "part": data.part,
+    }
 
 
-def _read_data(folder: Path, described: Mapping[str, Any]) -> PartyData:
-    with np.load(folder / ROWS, allow_pickle=False) as arrays:
+def rows_file(data: PartyData) -> IO[bytes]:
+    """The numbers, in a file that has no name: it is gone when the last process that has it open is."""
+    columns = {f"column_{k}": column.values for k, column in enumerate(data.table.columns)}
+    more = {"labels": data.labels, "ids": data.ids}
+    more = {name: values for name, values in more.items() if values is not None}
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it, once a process has it
+    np.savez(file, allow_pickle=False, **columns, **more)  # type: ignore[arg-type]  # the stubs take keywords for options
+    file.seek(0)
+    return file
+
+
+def _read_data(rows: int, described: Mapping[str, Any]) -> PartyData:
+    with os.fdopen(rows, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         columns = tuple(
             Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels))
             for k, (name, levels) in enumerate(zip(described["names"], described["levels"], strict=True))
@@ -74,25 +80,28 @@ def _read_data(folder: Path, described: Mapping[str, Any]) -> PartyData:
         labels, ids = arrays.get("labels"), arrays.get("ids")
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
-    part = json.loads((folder / PART).read_text()) if (folder / PART).exists() else None
-    return PartyData(table, labels, classes, described["n_threads"], part, ids)
+    return PartyData(table, labels, classes, described["n_threads"], described["part"], ids)
 
 
-def main(folder: Path) -> int:
-    """Play one party's role; 0 if it came to its end."""
-    about = json.loads((folder / ABOUT).read_text())
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def play(orders: Orders, rows: int | None) -> int:
+    """Play one party's role; 0 if it came to its end. `rows` is the descriptor of the file with its rows."""
+    about = orders.wait_for("start")
     LOGGER.addHandler(_TellLog(logging.WARNING))
     party: Party | None = None
     try:
-        identity = Identity.load(folder)
+        data = None if rows is None else _read_data(rows, about["data"])
+        certificates = about["certificates"]
+        identity = Identity.from_pem(about["key"].encode(), certificates[about["name"]].encode())
         trust = TrustStore()
-        for name, pem in about["certificates"].items():
+        for name, pem in certificates.items():
             trust.pin(name, pem.encode())
         protocol = find(about["protocol"])
         job = protocol.job_from_dict(about["job"])
-        data = _read_data(folder, about["data"]) if "data" in about else None
         protocol.rehearse(job)
-        connection = _open(about, identity, trust, agreed(protocol, job))
+        connection = _open(orders, about, identity, trust, agreed(protocol, job))
         endpoint: Endpoint = Emulated(connection, Link(**about["link"])) if about["link"] else connection
         transcript = None
         if "record" in about:
@@ -101,26 +110,26 @@ def main(folder: Path) -> int:
         party = Party(endpoint, identity, trust, deadline=about["deadline"], on_progress=_tell_progress)
         connection.wait_connected()
         _tell(event="ready")
-        _wait_for("go")
+        orders.wait_for("go")
         started = time.monotonic()
         result = role(protocol, party, job, data)()
         ended = time.monotonic()
-        (folder / RESULT).write_text(json.dumps(result.to_dict()))
-        (folder / LEDGER).write_text(party.ledger.to_json_lines())
         if transcript is not None:
             transcript.close()
         endpoint.close()
-        _tell(event="done", started=started, ended=ended, traffic=party.meter.to_dict())
+        done = {"started": started, "ended": ended, "traffic": party.meter.to_dict()}
+        _tell(event="done", result=result.to_dict(), ledger=party.ledger.to_json_lines(), **done)
     except Exception as error:  # noqa: BLE001 - whatever it is, the peers and the one who started us must hear of it
         if party is not None:
             party.abort(error)
+        ledger = "" if party is None else party.ledger.to_json_lines()
         told = {name: getattr(error, name, None) for name in ("party", "code")}
-        _tell(event="failed", error=type(error).__name__, message=str(error), **told)
+        _tell(event="failed", error=type(error).__name__, message=str(error), ledger=ledger, **told)
         return 1
     return 0
 
 
-def _open(about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: Agreed) -> GrpcEndpoint:
+def _open(orders: Orders, about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: Agreed) -> GrpcEndpoint:
     """Dial those that this party is to dial, and listen if others dial it."""
     from hedgerow.transport.grpc import GrpcEndpoint
 
@@ -132,7 +141,7 @@ def _open(about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: 
         peers=about["peers"],
         job=job,
         listen="127.0.0.1:0" if about["listens"] else None,
-        dial=_wait_for("dial") if about["dials"] else {},
+        dial=orders.wait_for("dial") if about["dials"] else {},
         grace=about["grace"],
     )
     if about["listens"]:
@@ -140,9 +149,14 @@ def _open(about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: 
     return endpoint
 
 
+_telling = threading.Lock()
+
+
 def _tell(**what: Any) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
+    line = json.dumps(what) + "\n"
+    with _telling:  # a warning may come from any thread
+        sys.stdout.write(line)
+        sys.stdout.flush()
 
 
 class _TellLog(logging.Handler):
@@ -154,14 +168,3 @@ class _TellLog(logging.Handler):
 
 def _tell_progress(done: int, total: int) -> None:
     _tell(event="progress", done=done, total=total)
-
-
-def _wait_for(key: str) -> Any:
-    line = sys.stdin.readline()
-    if not line:  # whoever started us is gone
-        os._exit(1)
-    return json.loads(line)[key]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))

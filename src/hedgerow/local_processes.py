@@ -1,7 +1,8 @@
 """A federation as processes of this machine: started, connected over mutual TLS on loopback, watched to their end.
 
-Each process gets a folder that holds its own key and rows and nothing of the others'. What the user reads in the end is
-the root cause: the party that failed first, not those that failed because of it.
+Each process gets its own key and rows and nothing of the others', through pipes and files without a name: nothing of a
+run lies on disk where it could outlive it, however it ends. What the user reads in the end is the root cause: the party
+that failed first, not those that failed because of it.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hedgerow import errors
 from hedgerow.aborts import Reason
 from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
-from hedgerow.local_party import LEDGER, RESULT, TRANSCRIPT, write_folder
-from hedgerow.party import LOGGER, named, root_cause
+from hedgerow.local_party import describe, rows_file
+from hedgerow.party import LOGGER, named
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.records import Records
+from hedgerow.running import Outcome, check_results
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Identity
@@ -36,8 +38,7 @@ START_SECONDS = 180.0  # importing and compiling on a busy machine
 GRACE_SECONDS = 5.0  # how long a local process may be out of reach
 AFTERMATH_SECONDS = 15.0  # how long the others may take to end once the first result or failure is there
 
-Outcome = tuple[dict[str, Any], dict[str, Ledger], dict[str, Meter], float]
-"""Each party's result, ledger and traffic; seconds from the first message to the last result."""
+_START = Path(__file__).with_name("local_start.py")
 
 
 def run_in_processes(
@@ -56,45 +57,57 @@ def run_in_processes(
     `records` gets the transcript of everybody who came to its end.
     """
     names = protocol.parties(job)
-    with tempfile.TemporaryDirectory(prefix="hedgerow-") as place:
-        folders = _write_folders(Path(place), protocol, job, data, link, deadline, records)
-        fleet = _Fleet(folders, on_progress)
+    with contextlib.ExitStack() as files:
+        kept = {} if records is None else {name: _transcript_file(records, name, files) for name in names}
+        fleet = _Fleet(names, files, on_progress)
         try:
-            fleet.start(protocol.links(job))
+            fleet.start(_orders(protocol, job, data, link, deadline, kept), data, protocol.links(job), kept)
             if after_start is not None:
                 after_start(fleet.processes)
             fleet.wait()
         finally:
             fleet.stop()
-        if names[0] not in fleet.done:
-            party, error = root_cause({name: fleet.errors[name] for name in names if name in fleet.errors})
-            raise named(party, error, names)
+        results = {name: protocol.result_from_dict(event["result"]) for name, event in fleet.done.items()}
+        check_results(names, results, fleet.errors, fleet.ledgers, records)
         if records is not None:
             for name in fleet.done:
-                records.take(records.path(name) or folders[name] / TRANSCRIPT)
-        return _read_results(protocol, folders, fleet)
+                records.take(kept[name])
+    meters = {name: Meter.from_dict(event["traffic"]) for name, event in fleet.done.items()}
+    started = min(event["started"] for event in fleet.done.values())
+    ended = max(event["ended"] for event in fleet.done.values())
+    return results, {name: fleet.ledgers[name] for name in names if name in fleet.done}, meters, ended - started
 
 
-def _write_folders(
-    place: Path,
+def _transcript_file(records: Records, name: str, files: contextlib.ExitStack) -> Path | IO[bytes]:
+    """Where a party's transcript goes: into the user's folder, or into a file without a name until the run is over."""
+    path = records.path(name)
+    return _nameless_file(files) if path is None else path.resolve()
+
+
+def _nameless_file(files: contextlib.ExitStack) -> IO[bytes]:
+    return files.enter_context(tempfile.TemporaryFile())
+
+
+def _orders(
     protocol: Protocol,
     job: Any,
     data: Mapping[str, PartyData],
     link: Link | None,
     deadline: float,
-    records: Records | None,
-) -> dict[str, Path]:
+    kept: Mapping[str, Path | IO[bytes]],
+) -> dict[str, dict[str, Any]]:
+    """What each party is told at its start. Keys are made afresh for every run."""
     names, links = protocol.parties(job), protocol.links(job)
     identities = {name: Identity.create(name, days=1) for name in names}
-    folders = {}
+    orders = {}
     for name in names:
-        peers = [b if a == name else a for a, b in links if name in (a, b)]
-        about = {
+        orders[name] = {
             "name": name,
+            "key": identities[name].key_pem.decode(),
             "protocol": protocol.name,
             "job": job.to_dict(),
             "run_id": job.run_id,
-            "peers": peers,
+            "peers": [b if a == name else a for a, b in links if name in (a, b)],
             "listens": any(a == name for a, _ in links),
             "dials": [a for a, b in links if b == name],
             "certificates": {n: i.certificate.pem.decode() for n, i in identities.items()},
@@ -102,31 +115,44 @@ def _write_folders(
             "grace": GRACE_SECONDS,
             "link": None if link is None else {"round_trip": link.round_trip, "bandwidth": link.bandwidth},
         }
-        folders[name] = place / name
-        if records is not None:
-            about["record"] = str((records.path(name) or folders[name] / TRANSCRIPT).resolve())
-        write_folder(folders[name], about, identities[name], data.get(name))
-    return folders
+        if name in data:
+            orders[name]["data"] = describe(data[name])
+        if name in kept:
+            place = kept[name]
+            orders[name]["record"] = str(place) if isinstance(place, Path) else place.fileno()
+    return orders
 
 
 class _Fleet:
     """The processes, and what they have told."""
 
-    def __init__(self, folders: Mapping[str, Path], on_progress: Callable[[int, int], None] | None) -> None:
-        self._folders = folders
+    def __init__(
+        self, names: tuple[str, ...], files: contextlib.ExitStack, on_progress: Callable[[int, int], None] | None
+    ) -> None:
+        self._names = names
         self._on_progress = on_progress
+        self._stderr = {name: _nameless_file(files) for name in names}
         self._told: queue.Queue[tuple[str, dict[str, Any] | None]] = queue.Queue()
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.done: dict[str, dict[str, Any]] = {}
+        self.ledgers: dict[str, Ledger] = {}  # also of those who failed
         self.errors: dict[str, BaseException] = {}
         self._readers: list[threading.Thread] = []
 
     # --- start -------------------------------------------------------------------------------------------------------
 
-    def start(self, links: tuple[tuple[str, str], ...]) -> None:
+    def start(
+        self,
+        orders: Mapping[str, dict[str, Any]],
+        data: Mapping[str, PartyData],
+        links: tuple[tuple[str, str], ...],
+        kept: Mapping[str, Path | IO[bytes]],
+    ) -> None:
         """Start all, connect them, and let them go when the last one is ready."""
-        for name, folder in self._folders.items():
-            self._spawn(name, folder)
+        for name in self._names:
+            self._spawn(name, data.get(name), kept.get(name))
+        for name in self._names:
+            self._say(name, {"start": orders[name]})
         ports: dict[str, int] = {}
         ready: set[str] = set()
         dialling: set[str] = set()
@@ -148,15 +174,24 @@ class _Fleet:
         for name in self.processes:
             self._say(name, {"go": True})
 
-    def _spawn(self, name: str, folder: Path) -> None:
-        with (folder / "stderr.txt").open("w") as stderr:
-            process = subprocess.Popen(  # noqa: S603 - our own module, with a path that we made
-                [sys.executable, "-m", "hedgerow.local_party", str(folder)],
+    def _spawn(self, name: str, data: PartyData | None, kept: Path | IO[bytes] | None) -> None:
+        with contextlib.ExitStack() as ours:  # closed here once the process has it
+            rows = None if data is None else ours.enter_context(rows_file(data)).fileno()
+            handed = [] if rows is None else [rows]
+            if kept is not None and not isinstance(kept, Path):
+                handed.append(kept.fileno())
+            process = subprocess.Popen(  # noqa: S603 - our own module, with arguments that we made
+                [
+                    *(sys.executable, "-E", "-P", *(["-B"] if sys.dont_write_bytecode else [])),
+                    *(str(_START), name, str(os.getpid()), "-" if rows is None else str(rows)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=stderr,
+                stderr=self._stderr[name],
                 text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                cwd="/",
+                env=_environment(),
+                pass_fds=handed,
             )
         self.processes[name] = process
         reader = threading.Thread(target=self._listen, args=(name, process), daemon=True)
@@ -189,13 +224,13 @@ class _Fleet:
             except DeadlineExceeded:
                 break
             if event is not None and event["event"] == "progress":
-                if self._on_progress is not None and name == next(iter(self._folders)):
+                if self._on_progress is not None and name == self._names[0]:
                     self._on_progress(event["done"], event["total"])
                 continue
             if event is None:
                 ended.add(name)
             self._note_end(name, event)
-            if name == next(iter(self._folders)) and first_end is None:
+            if name == self._names[0] and first_end is None:
                 first_end = time.monotonic()
 
     def _next(self, until: float | None) -> tuple[str, dict[str, Any] | None]:
@@ -210,18 +245,26 @@ class _Fleet:
         return name, event
 
     def _note_end(self, name: str, event: dict[str, Any] | None) -> None:
+        if event is not None:
+            self.ledgers[name] = Ledger.from_json_lines(name, event["ledger"])
         if event is not None and event["event"] == "done":
             self.done[name] = event
         elif event is not None:
             self.errors[name] = _as_error(event)
         elif name not in self.done and name not in self.errors:
-            self.errors[name] = _sudden_end(name, self.processes[name].returncode, self._folders[name])
+            self._stderr[name].seek(0)
+            told = self._stderr[name].read().decode(errors="replace")
+            self.errors[name] = _sudden_end(name, self.processes[name].returncode, told)
 
     def stop(self) -> None:
-        """No process outlives the run."""
-        for process in self.processes.values():
+        """No process outlives the run. One that has to be ended came to no end of its own."""
+        for name, process in self.processes.items():
             if process.poll() is None:
                 process.kill()
+                if name not in self.done and name not in self.errors:
+                    self.errors[name] = DeadlineExceeded(
+                        f"{name}: did not come to its end within {AFTERMATH_SECONDS:g} s after {self._names[0]} did"
+                    )
         for process in self.processes.values():
             process.wait()
             for pipe in (process.stdin, process.stdout):
@@ -241,22 +284,22 @@ def _as_error(event: Mapping[str, Any]) -> BaseException:
     return HedgerowError(f"{event['error']}: {event['message']}")
 
 
-def _sudden_end(name: str, code: int | None, folder: Path) -> BaseException:
+def _sudden_end(name: str, code: int | None, told: str) -> BaseException:
     if code is not None and code < 0:
         return ProcessEnded(f"{name}: the process was killed by {signal.Signals(-code).name}")
-    last = (folder / "stderr.txt").read_text().strip().splitlines()[-1:]
+    last = told.strip().splitlines()[-1:]
     return ProcessEnded(f"{name}: the process ended with exit code {code}: {''.join(last) or 'no message'}")
 
 
-def _read_results(protocol: Protocol, folders: Mapping[str, Path], fleet: _Fleet) -> Outcome:
-    results, ledgers, meters = {}, {}, {}
-    for name, folder in folders.items():
-        if name not in fleet.done:
-            continue
-        event = fleet.done[name]
-        results[name] = protocol.result_from_dict(json.loads((folder / RESULT).read_text()))
-        ledgers[name] = Ledger.from_json_lines(name, (folder / LEDGER).read_text())
-        meters[name] = Meter.from_dict(event["traffic"])
-    started = min(event["started"] for event in fleet.done.values())
-    ended = max(event["ended"] for event in fleet.done.values())
-    return results, ledgers, meters, ended - started
+def _environment() -> dict[str, str]:
+    """Ours, but for folders of modules that are not named in full, or that are the working directory."""
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    named_in_full = [entry for entry in entries if Path(entry).is_absolute() and not _is_here(Path(entry))]
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(named_in_full)}
+
+
+def _is_here(folder: Path) -> bool:
+    try:
+        return folder.samefile(Path.cwd())
+    except OSError:
+        return False

@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -200,6 +201,9 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return _is_whole(value) or isinstance(value, (float, np.floating))
 
 
+LARGEST_FLOAT = sys.float_info.max  # a whole number beyond it cannot become a float
+
+
 @dataclass(frozen=True)
 class _Range:
     """What a numeric parameter may be; `words` completes the sentence "learning_rate must be ..."."""
@@ -217,7 +221,7 @@ class _Range:
         if not (_is_whole(value) if self.whole else _is_number(value)):
             return False
         above = self.low < value if self.low_open else self.low <= value
-        return above and value <= self.high and math.isfinite(value)
+        return bool(above and value <= self.high and -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
 
 
 _FRACTION = "a number above 0 and at most 1"

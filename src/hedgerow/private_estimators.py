@@ -31,7 +31,7 @@ from hedgerow.engine.table import read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
-from hedgerow.labels import encode_classes, read_classes, read_targets
+from hedgerow.labels import encode_classes, exact_array, read_classes, read_targets
 from hedgerow.parameters import accepts_aliases, seed_from
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.privacy.events import Composed, Event, NonPrivate
@@ -178,7 +178,7 @@ class _Private(BoostedTrees, ABC):
         self.ensemble_, self.statement_, self.schema_ = model, statement, schema
         if schema.classes is not None:
             model.classes = schema.classes
-            self.classes_ = np.array(schema.classes)
+            self.classes_ = exact_array(schema.classes)
         self.n_iter_ = model.n_iterations
         self.best_iteration_, self.evals_result_, self.constant_features_ = None, {}, ()
         return self

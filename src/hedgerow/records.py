@@ -3,19 +3,23 @@
     fed.fit(..., record=True)          run.transcripts["shop"]; run.save(folder) writes folder/transcripts/shop.frames
     fed.fit(..., record=folder)        folder/transcripts/shop.frames from the start, nothing in memory
 
+A run that did not come to its end leaves folder/ledgers there as well: what was disclosed until then.
 Without `record` nothing is kept, and nothing is spent on it. Transcripts are as sensitive as the data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from hedgerow.errors import InvalidParameter
+from hedgerow.ledger import Ledger
+from hedgerow.saved_files import private_folder, write_private
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.transcripts import SUFFIX, Recording, Transcript, TranscriptFile
 
-FOLDER = "transcripts"
+FOLDER, LEDGERS = "transcripts", "ledgers"
 
 
 class Records:
@@ -24,7 +28,8 @@ class Records:
     def __init__(self, run_id: str, folder: Path | None = None) -> None:
         self.run_id = run_id
         self.transcripts: dict[str, Transcript] = {}
-        self._folder = None if folder is None else transcripts_folder(folder)
+        self._place = None if folder is None else private_folder(folder)
+        self._folder = None if self._place is None else private_folder(self._place / FOLDER)
         self._files: dict[str, TranscriptFile] = {}
         self._recordings: dict[str, Recording] = {}
 
@@ -56,17 +61,17 @@ class Records:
             else:
                 self.transcripts[name] = recording.transcript(self.run_id)
 
-    def take(self, path: Path) -> None:
+    def take(self, written: Path | IO[bytes]) -> None:
         """A transcript that a party's process has written."""
-        found = Transcript.open(path)
-        self.transcripts[found.party] = found if self._folder is not None else found.loaded()
+        found = Transcript.open(written) if isinstance(written, Path) else Transcript.read(written)
+        self.transcripts[found.party] = found
 
-
-def transcripts_folder(folder: Path) -> Path:
-    """Where transcripts lie in a run's folder, readable by nobody else."""
-    place = folder / FOLDER
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return place
+    def keep_ledgers(self, ledgers: Mapping[str, Ledger]) -> None:
+        """What everybody disclosed and learned in a run that failed, beside the transcripts if those have a folder."""
+        if self._place is not None:
+            folder = private_folder(self._place / LEDGERS)
+            for party, ledger in ledgers.items():
+                write_private(folder / f"{party}.jsonl", ledger.to_json_lines())
 
 
 def records_for(record: Any, run_id: str) -> Records | None:
@@ -77,4 +82,7 @@ def records_for(record: Any, run_id: str) -> Records | None:
         return Records(run_id)
     if not isinstance(record, str | Path):
         raise InvalidParameter(f"record must be True, False or a folder, got {record!r}")
-    return Records(run_id, Path(record))
+    folder = Path(record)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidParameter(f"record must be a folder that is new or empty; there is something in {folder}")
+    return Records(run_id, folder)

@@ -17,6 +17,7 @@ from hedgerow.records import Records
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.meter import Meter
+from hedgerow.transport.mtls import check_party_names
 
 TRANSPORTS = ("memory", "grpc")
 OnProgress = Callable[[int, int], None]
@@ -43,11 +44,12 @@ def run_together(
     on_progress: OnProgress | None = None,
     records: Records | None = None,
 ) -> Outcome:
-    """Let all parties play their roles; raises the root cause if the first one has no result.
+    """Let all parties play their roles; raises the root cause if one of them has no result, and was not given up.
 
     `records` gets everybody's transcript.
     """
     check_how(transport, deadline)
+    check_party_names(protocol.parties(job))
     if transport == "grpc":
         from hedgerow.local_processes import run_in_processes
 
@@ -77,14 +79,35 @@ def _run_in_memory(
     outcomes = network.run(roles)
     seconds = time.perf_counter() - started
     errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
-    if names[0] in errors:
-        party, error = root_cause(errors)
-        raise named(party, error, names)
     results = {
         name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
     }
     ledgers = {name: party.ledger for name, party in parties.items()}
+    check_results(names, results, errors, ledgers, records)
     return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds
+
+
+def check_results(
+    names: tuple[str, ...],
+    results: Mapping[str, Any],
+    errors: Mapping[str, BaseException],
+    ledgers: Mapping[str, Ledger],
+    records: Records | None,
+) -> None:
+    """Raise the root cause unless everybody came to the end whom the others did not go on without.
+
+    The error's `ledgers` has the book of each party that could still hand it over; `records` keeps them in its folder.
+    """
+    given_up = getattr(results.get(names[0]), "meta", {}).get("lost_owners", {})
+    unexpected = {name: errors[name] for name in names if name in errors and name not in given_up}
+    if not unexpected:
+        return
+    party, error = root_cause(unexpected)
+    failure = named(party, error, names)
+    failure.ledgers = dict(ledgers)  # type: ignore[attr-defined]  # HedgerowError has it; others may get it as well
+    if records is not None:
+        records.keep_ledgers(ledgers)
+    raise failure
 
 
 def watcher(verbose: int, on_progress: OnProgress | None, what: str = "") -> OnProgress | None:

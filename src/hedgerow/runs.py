@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +15,21 @@ from hedgerow.errors import InvalidInput
 from hedgerow.estimators import load_model
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.protocols.protocol import Statement, find
-from hedgerow.records import FOLDER, transcripts_folder
+from hedgerow.records import FOLDER, LEDGERS
+from hedgerow.saved_files import damage_told, read_object, whole_folder
 from hedgerow.transport.meter import Meter
+from hedgerow.transport.mtls import check_party_names
 from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
 from hedgerow.vertical_model import VerticalModel
 
 FORMAT = 1
+ABOUT = "run.json"
+FILES = (
+    *(ABOUT, "model.json", "model/parties.json", "model/*/part.json"),
+    *("alignment/alignment.json", "alignment/*/rows.npy", "alignment/*/ledger.jsonl"),
+    *(f"{LEDGERS}/*.jsonl", f"{FOLDER}/*{SUFFIX}"),
+)
+"""All that can be in the folder of a run; one that holds other files is not replaced."""
 
 
 @dataclass(frozen=True)
@@ -77,20 +87,9 @@ class Run:
         """Write the run into a folder: run.json, one ledger per party as JSON lines, and the model.
 
         The model is model.json, or where columns are split a folder `model` with one part per party. Transcripts of a
-        recorded run are transcripts/<party>.frames, for the eyes of the folder's owner only.
+        recorded run are transcripts/<party>.frames. All of it is for the eyes of the folder's owner only, and appears
+        whole or not at all; another run that was saved there is replaced.
         """
-        place = Path(folder)
-        (place / "ledgers").mkdir(parents=True, exist_ok=True)
-        if isinstance(self.model, VerticalModel):
-            self.model.save(place / "model")
-        else:
-            self.model.save_model(place / "model.json")
-        if self.alignment is not None:
-            self.alignment.save(place / "alignment")
-        for party, ledger in self.ledgers.items():
-            (place / "ledgers" / f"{party}.jsonl").write_text(ledger.to_json_lines())
-        for party, transcript in self.transcripts.items():
-            transcript.save(transcripts_folder(place) / f"{party}{SUFFIX}")
         about = {
             "format": FORMAT,
             "version": __version__,
@@ -103,35 +102,70 @@ class Run:
             "traffic": self.traffic,
             "statement": self.statement().to_dict(),
         }
-        (place / "run.json").write_text(json.dumps(about, indent=1))
+        with whole_folder(folder, FILES) as place:
+            if isinstance(self.model, VerticalModel):
+                self.model.save(place / "model")
+            else:
+                self.model.save_model(place / "model.json")
+            if self.alignment is not None:
+                self.alignment.save(place / "alignment")
+            (place / LEDGERS).mkdir()
+            for party, ledger in self.ledgers.items():
+                (place / LEDGERS / f"{party}.jsonl").write_text(ledger.to_json_lines())
+            if self.transcripts:
+                (place / FOLDER).mkdir()
+            for party, transcript in self.transcripts.items():
+                _bring(transcript, place / FOLDER / f"{party}{SUFFIX}", Path(folder).resolve())
+            (place / ABOUT).write_text(json.dumps(about, indent=1))
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
         """The run that was saved in a folder. Transcripts are opened when they are asked for."""
         place = Path(folder)
-        try:
-            about = json.loads((place / "run.json").read_text())
-        except (OSError, ValueError) as problem:
-            raise InvalidInput(f"{place} holds no saved run: {problem}") from problem
-        if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise InvalidInput(f"{place / 'run.json'} is not a run of a kind that this version can read")
-        protocol = find(about["protocol"])
-        vertical = protocol.partition == "columns"
-        job = protocol.job_from_dict(about["job"])
-        return cls(
-            protocol=about["protocol"],
-            transport=about["transport"],
+        with damage_told(f"{place} holds no saved run"):
+            about = read_object(place / ABOUT)
+        if about.get("format") != FORMAT:
+            raise InvalidInput(f"{place / ABOUT} is not a run of a kind that this version can read")
+        with damage_told(f"{place / ABOUT} is damaged"):
+            protocol = find(about["protocol"])
+            job = protocol.job_from_dict(about["job"])
+            parties, recorded = list(about["parties"]), list(about.get("recorded", ()))
+            for names in (parties, recorded):
+                check_party_names(names)
+            meters = {party: Meter.from_dict(meter) for party, meter in about["traffic"].items()}
+            seconds, transport = float(about["seconds"]), str(about["transport"])
+        with damage_told(f"{place}: the model of the run is damaged"):
+            vertical = protocol.partition == "columns"
+            model = VerticalModel.load(place / "model") if vertical else load_model(place / "model.json")
+        with damage_told(f"{place}: a ledger of the run is damaged"):
+            texts = {party: (place / LEDGERS / f"{party}.jsonl").read_text() for party in parties}
+            ledgers = {party: Ledger.from_json_lines(party, text) for party, text in texts.items()}
+        found = cls(
+            protocol=protocol.name,
+            transport=transport,
             job=job,
-            model=VerticalModel.load(place / "model") if vertical else load_model(place / "model.json"),
-            ledgers={
-                party: Ledger.from_json_lines(party, (place / "ledgers" / f"{party}.jsonl").read_text())
-                for party in about["parties"]
-            },
-            meters={party: Meter.from_dict(meter) for party, meter in about["traffic"].items()},
-            seconds=float(about["seconds"]),
+            model=model,
+            ledgers=ledgers,
+            meters=meters,
+            seconds=seconds,
             alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,
-            transcripts=SavedTranscripts(place / FOLDER, about.get("recorded", ()), job.run_id),
+            transcripts=SavedTranscripts(place / FOLDER, recorded, job.run_id),
         )
+        with damage_told(f"{place}: what the model and the job say does not fit together"):
+            found.statement()
+        return found
 
     def __repr__(self) -> str:
         return f"Run({self.protocol!r}, {len(self.ledgers)} parties, {self.transport}, {self.seconds:.2f} s)"
+
+
+def _bring(transcript: Transcript, path: Path, home: Path) -> None:
+    """Into the folder that is to become `home`. What lies there gets a second name, and then loses the first."""
+    if transcript.path is not None and transcript.path.resolve().parent.parent == home:
+        try:
+            os.link(transcript.path, path)
+        except OSError:  # a disk without hard links
+            pass
+        else:
+            return
+    transcript.save(path)

@@ -206,7 +206,7 @@ class Schema:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as problem:
             raise InvalidInput(f"{path}: the schema cannot be read: {problem}") from None
-        except json.JSONDecodeError as problem:
+        except (ValueError, RecursionError) as problem:
             raise InvalidInput(f"{path}: not a schema, because not JSON: {problem}") from None
         return cls.from_dict(content)
 
@@ -241,6 +241,8 @@ class Schema:
         if not isinstance(data["columns"], list):
             raise InvalidInput("the columns of a schema must be a list")
         label, classes = data["label_bounds"], data["classes"]
+        if classes is not None and not isinstance(classes, list):
+            raise InvalidInput("the classes of a schema must be a list, or null")
         return cls(
             tuple(_column_from(entry) for entry in data["columns"]),
             None if label is None else _pair("label_bounds", label),
@@ -386,16 +388,19 @@ def _pair(what: str, given: Any) -> tuple[float, float]:
 
 def _interval(what: str, given: tuple[float, float]) -> tuple[float, float]:
     low, high = given
-    usable = all(_is_number(end) for end in given)
-    if not usable or not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not (_is_finite(low) and _is_finite(high) and low < high):
         raise InvalidParameter(f"{what} must be two finite numbers, the lower one first, got {given!r}")
     if not math.isfinite(float(high) - float(low)):
         raise InvalidParameter(f"{what} lie too far apart for floating point, got {given!r}")
     return float(low), float(high)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that a float can hold; a whole number of 400 digits is none."""
+    try:
+        return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _level_list(what: str, given: tuple[Level, ...]) -> tuple[Level, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -25,7 +26,7 @@ from hedgerow.engine.losses import Loss
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.labels import read_classes, read_targets
+from hedgerow.labels import exact_array, read_classes, read_targets
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.party import DEADLINE
 from hedgerow.protocols.protocol import PartyData, Statement, find
@@ -37,10 +38,13 @@ from hedgerow.protocols.vertical.scoring.job import BATCH_ROWS, ScoringJob
 from hedgerow.protocols.vertical.scoring.roles import Answered
 from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart, Target
 from hedgerow.running import OnProgress, run_together
+from hedgerow.saved_files import damage_told, read_object, whole_folder
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
+from hedgerow.transport.mtls import check_party_names
 
 PART, ABOUT = "part.json", "parties.json"
+FILES = (ABOUT, f"*/{PART}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +131,7 @@ class VerticalModel:
         classes = self._target.classes
         if classes is None:
             raise AttributeError("a model for numbers has no classes")
-        return np.array(classes)
+        return exact_array(classes)
 
     @property
     def n_iter_(self) -> int:
@@ -289,24 +293,36 @@ class VerticalModel:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write one file per party, each in a folder of its own: that folder is what the party takes home."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        for name, part in self.parts.items():
-            own = place / name
-            own.mkdir(mode=0o700, exist_ok=True)
-            save_part(part, own / PART)
-        (place / ABOUT).write_text(json.dumps({"parties": list(self.parties)}))
+        """Write one file per party, each in a folder of its own: that folder is what the party takes home.
+
+        All of them appear together or not at all; another model that was saved there is replaced.
+        """
+        with whole_folder(folder, FILES) as place:
+            for name, part in self.parts.items():
+                (place / name).mkdir()
+                save_part(part, place / name / PART)
+            (place / ABOUT).write_text(json.dumps({"parties": list(self.parties)}))
 
     @classmethod
     def load(cls, folder: str | Path) -> VerticalModel:
         """The model whose parts `save` has written."""
         place = Path(folder)
-        try:
-            parties = json.loads((place / ABOUT).read_text())["parties"]
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise ModelFileError(f"{place} holds no model in parts: {problem}") from problem
-        return cls({name: load_part(place / name / PART) for name in parties})
+        with damage_told(f"{place} holds no model in parts", ModelFileError):
+            parties = list(read_object(place / ABOUT)["parties"])
+            check_party_names(parties)  # each is the name of a folder
+            return cls({name: load_part(place / name / PART) for name in parties})
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refused: pickle and joblib would write everybody's parts into one file."""
+        self._refuse("one file (with pickle or joblib)")
+
+    def __copy__(self) -> VerticalModel:
+        """In memory there is nothing to refuse."""
+        return VerticalModel(self.parts)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> VerticalModel:
+        """In memory there is nothing to refuse."""
+        return VerticalModel(deepcopy(self.parts, memo))
 
     def save_model(self, path: str | Path) -> NoReturn:
         """Refused: one file would hold what each party has for itself."""

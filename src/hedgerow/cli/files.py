@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,12 @@ def format_of(path: Path) -> str:
     return suffix
 
 
-def read_file(path: Path, types: Mapping[str, Any] | None = None) -> Any:
+def read_file(path: Path, types: Mapping[str, Any] | None = None, numbers: Collection[str] = ()) -> Any:
     """The whole file as an arrow table.
 
     `types` are column types to use for a CSV file, whose columns otherwise get the types that their text looks like;
-    with the training file's types, a validation file cannot be read differently by accident.
+    with the training file's types, a validation file cannot be read differently by accident. `numbers` are columns that
+    hold no text, whatever their cells look like: if all are "NA", all are missing.
     """
     import pyarrow as pa
 
@@ -37,12 +39,19 @@ def read_file(path: Path, types: Mapping[str, Any] | None = None) -> Any:
     if not path.is_file():
         raise InvalidInput(f"{path}: there is no such file")
     try:
-        table = _read_parquet(path) if fmt == ".parquet" else _read_csv(path, types or {})
-    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as problem:
+        table = _read_parquet(path) if fmt == ".parquet" else _read_csv(path, types or {}, numbers)
+    except (pa.ArrowException, OSError) as problem:
         raise InvalidInput(f"{path}: cannot be read as {fmt[1:]}: {problem}") from problem
+    _check_names(table.column_names, path)
     if table.num_rows == 0:
         raise InvalidInput(f"{path}: the file has no rows")
     return table
+
+
+def _check_names(names: Sequence[str], path: Path) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InvalidInput(f"{path}: {times} columns are called {name!r}; rename all but one")
 
 
 def read_schema(path: Path) -> tuple[dict[str, str], int | None]:
@@ -57,9 +66,10 @@ def read_schema(path: Path) -> tuple[dict[str, str], int | None]:
         raise InvalidInput(f"{path}: there is no such file")
     try:
         parquet = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as problem:
+    except (pa.ArrowException, OSError) as problem:
         raise InvalidInput(f"{path}: cannot be read as parquet: {problem}") from problem
     with parquet:
+        _check_names(parquet.schema_arrow.names, path)
         return {field.name: str(field.type) for field in parquet.schema_arrow}, parquet.metadata.num_rows
 
 
@@ -120,9 +130,42 @@ def _read_parquet(path: Path) -> Any:
         return parquet.read()
 
 
-def _read_csv(path: Path, types: Mapping[str, Any]) -> Any:
-    import pyarrow.csv as pc
+def _read_csv(path: Path, types: Mapping[str, Any], numbers: Collection[str]) -> Any:
+    """Arrow's reading, but for two things: in columns of text "NA" is text, and whole numbers stay whole to 2^64.
 
-    # An empty cell is missing, also in a column of text.
-    options = pc.ConvertOptions(strings_can_be_null=True, column_types=dict(types))
-    return pc.read_csv(path, convert_options=options)
+    An empty cell is missing everywhere. In columns whose other cells are numbers, truth values or dates, "NA", "NULL",
+    "nan" and the like are missing too: taken for text, one of them would turn the whole column into categories.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv as pcsv
+
+    def read(chosen: Mapping[str, Any]) -> Any:
+        return pcsv.read_csv(path, convert_options=pcsv.ConvertOptions(column_types=dict(chosen)))
+
+    table = read(types)
+    empty = [f.name for f in table.schema if pa.types.is_null(f.type) and f.name not in {*types, *numbers}]
+    if empty:  # or all "NA", which may be text
+        table = read({**types, **dict.fromkeys(empty, pa.string())})
+    types = {f.name: f.type for f in table.schema}
+    large = [f.name for f in table.schema if pa.types.is_floating(f.type) and _is_beyond_int64(table, f.name)]
+    for name in large:
+        try:
+            table = read({**types, name: pa.uint64()})
+        except pa.ArrowInvalid:  # they have fractions, a sign, or exponents
+            continue
+        types[name] = pa.uint64()
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            column = table.column(place)
+            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+            nothing = field.name in empty and column.null_count == table.num_rows
+            table = table.set_column(place, field.name, pa.nulls(table.num_rows) if nothing else column)
+    return table
+
+
+def _is_beyond_int64(table: Any, name: str) -> bool:
+    import pyarrow.compute as pc
+
+    largest = pc.max(table.column(name)).as_py() if table.column_names.count(name) == 1 else None
+    return largest is not None and 2**63 <= largest < 2**64

@@ -119,8 +119,10 @@ def _from_file(path: Path) -> Settings:
         raise JobError(f"{path}: there is no such job file") from None
     except (OSError, UnicodeDecodeError) as problem:
         raise JobError(f"{path}: the job file cannot be read: {problem}") from None
-    except tomllib.TOMLDecodeError as problem:
+    except ValueError as problem:  # not TOML, or a number of thousands of digits
         raise JobError(f"{path}: {problem}") from None
+    except RecursionError:
+        raise JobError(f"{path}: the job file is nested too deeply") from None
     settings: Settings = {}
     for section, entries in content.items():
         where = _origin(path, text, section, None)
@@ -170,7 +172,7 @@ def _value(text: str) -> Any:
     """A value as TOML writes it; what is not TOML is a string, so that quotes can be left out."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text.strip()
 
 
@@ -182,6 +184,12 @@ def _check_known(section: str, key: str, setting: Setting) -> None:
         raise JobError(f"{setting.origin}: unknown section {section!r}{_hint(section, SECTIONS)}")
     if section != "model" and key not in KEYS[section]:
         raise JobError(f"{setting.origin}: unknown key {key!r} in [{section}]{_hint(key, KEYS[section])}")
+
+
+def _shown(value: Any) -> str:
+    """A value in an error, whatever its length."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}... ({len(text)} characters)"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
@@ -241,16 +249,19 @@ def _checked(section: str, key: str, setting: Setting) -> Any:
     if (section, key) in COLUMN_LISTS:
         value = [value] if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise JobError(f"{setting.origin}: {key} must be a list of column names, got {value!r}")
+            raise JobError(f"{setting.origin}: {key} must be a list of column names, got {_shown(value)}")
         return tuple(value)
     if (section, key) in NUMBERS:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise JobError(f"{setting.origin}: {key} must be a number, got {value!r}")
-        return float(value)
+            raise JobError(f"{setting.origin}: {key} must be a number, got {_shown(value)}")
+        try:
+            return float(value)
+        except OverflowError:
+            raise JobError(f"{setting.origin}: {key} is too large for a number, got {_shown(value)}") from None
     if isinstance(value, Path):
         value = str(value)
     if not isinstance(value, str) or not value:
-        raise JobError(f"{setting.origin}: {key} must be text in quotes, got {value!r}")
+        raise JobError(f"{setting.origin}: {key} must be text in quotes, got {_shown(value)}")
     return setting.folder / value if (section, key) in PATHS else value
 
 

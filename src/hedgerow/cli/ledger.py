@@ -13,7 +13,11 @@ from hedgerow.cli.runs import read_run
 from hedgerow.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hedgerow.ledger import Ledger
     from hedgerow.runs import Run
+    from hedgerow.transport.meter import Meter
 
 WIDTH = 80
 
@@ -42,8 +46,17 @@ def _result(run: Run, party: str | None) -> dict[str, Any]:
     if party is not None and party not in run.ledgers:
         raise InvalidParameter(f"--party {party!r}: the run has ledgers of {', '.join(run.ledgers)}")
     run.reconcile()  # what is shown below is what both sides wrote
-    entries = [entry for entry in _entries(run) if party in (None, entry["from"], entry["to"])]
-    statement = run.statement()
+    matching = None
+    if run.alignment is not None:
+        found = run.alignment
+        found.reconcile()
+        matching = {
+            "protocol": "vertical.aligning",
+            "transport": found.transport,
+            "seconds": found.seconds,
+            **_books(found.ledgers, found.meters, party),
+            "statement": found.statement().to_dict(),
+        }
     return {
         "command": "ledger",
         "protocol": run.protocol,
@@ -52,22 +65,30 @@ def _result(run: Run, party: str | None) -> dict[str, Any]:
         "recorded": list(run.transcripts),
         "lost": run.lost,
         "party": party,
-        "messages": entries,
-        "totals": {name: _total(run, name) for name in run.ledgers if party in (None, name)},
-        "statement": statement.to_dict(),
+        "matching": matching,
+        **_books(run.ledgers, run.meters, party),
+        "statement": run.statement().to_dict(),
     }
 
 
-def _entries(run: Run) -> list[dict[str, Any]]:
+def _books(ledgers: Mapping[str, Ledger], meters: Mapping[str, Meter], party: str | None) -> dict[str, Any]:
+    """What passed between all, or between one party and the others, and how much that was."""
+    return {
+        "messages": [entry for entry in _entries(ledgers) if party in (None, entry["from"], entry["to"])],
+        "totals": {name: _total(meters, name) for name in ledgers if party in (None, name)},
+    }
+
+
+def _entries(ledgers: Mapping[str, Ledger]) -> list[dict[str, Any]]:
     """One for each sender, receiver and kind of message, as the sender wrote it; of lost senders as was received."""
     found = []
-    for name, book in run.ledgers.items():
+    for name, book in ledgers.items():
         noisy: dict[tuple[str, str], int] = {}
         for line in book.lines("disclosed"):
             noisy[line.peer, line.message] = noisy.get((line.peer, line.message), 0) + (line.event is not None)
         for entry in book.summary():
             is_sender = entry["direction"] == "disclosed"
-            if is_sender or entry["peer"] not in run.ledgers:
+            if is_sender or entry["peer"] not in ledgers:
                 ends = (name, entry["peer"]) if is_sender else (entry["peer"], name)
                 found.append(
                     {
@@ -84,8 +105,8 @@ def _entries(run: Run) -> list[dict[str, Any]]:
     return found
 
 
-def _total(run: Run, party: str) -> dict[str, int]:
-    total = run.meters[party].total()._asdict() if party in run.meters else {}
+def _total(meters: Mapping[str, Meter], party: str) -> dict[str, int]:
+    total = meters[party].total()._asdict() if party in meters else {}
     return {name: int(value) for name, value in total.items()}
 
 
@@ -98,8 +119,17 @@ def _lines(result: dict[str, Any]) -> list[str]:
         lines.append(f"Lost on the way: {', '.join(result['lost'])}")
     if result["recorded"]:
         lines += _wrapped("Recorded: the folder holds transcripts, which are as sensitive as the data.")
-    receivers = list(dict.fromkeys(entry["to"] for entry in result["messages"]))
-    for receiver in receivers:
+    if result["matching"] is not None:
+        matching = result["matching"]
+        lines += ["", f"Before it, matching by ids over {matching['transport']}, {matching['seconds']:.2f} s"]
+        lines += [*_passed(matching), "", "The training"]
+    return lines + _passed(result)
+
+
+def _passed(result: dict[str, Any]) -> list[str]:
+    """What each party learned, the totals and the statement, of a training or of a matching."""
+    lines: list[str] = []
+    for receiver in dict.fromkeys(entry["to"] for entry in result["messages"]):
         entries = [entry for entry in result["messages"] if entry["to"] == receiver]
         lines += ["", *_learned(receiver, entries)]
     lines += ["", "In all", *_totals(result["totals"]), ""]

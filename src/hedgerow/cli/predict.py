@@ -56,7 +56,8 @@ def _run(path: Path, data: Path, out: Path, *, proba: bool, keep: list[str], dry
     is_classifier = hasattr(estimator, "classes_")
     if proba and not is_classifier:
         raise JobError(f"--proba: {path} is a regressor, which has no probabilities")
-    table = read_file(data, _text_columns(estimator))
+    numbers = {feature.name for feature in estimator.ensemble_.mapper.features if feature.levels is None}
+    table = read_file(data, _text_columns(estimator), numbers)
     require_columns(table, keep, data, "--keep names")
     X = model_columns(estimator, table, data)
     columns: dict[str, Any] = {}

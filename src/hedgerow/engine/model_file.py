@@ -96,7 +96,8 @@ def write_text(text: str, path: str | PathLike[str]) -> None:
     target = Path(path).resolve()  # through a symbolic link, so that the link stays one
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("x", encoding="utf-8") as file:
+        # A model may remember rows, so only its owner can read it, unless they decide otherwise.
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -16,6 +16,11 @@ are rare, so speed does not matter. BEGIN IMMEDIATE takes the right to write bef
 cannot both see the last epsilon. All this needs a folder whose locks work, which not every network folder has; and
 nothing here stops somebody who deletes the file or puts an old copy in its place.
 
+A seal, the SHA-256 of all datasets and entries, is written in the same transaction as every change, and compared before
+every use: a bit that a disk has turned over could otherwise lower what was spent. A file that does not agree with its
+seal is not used. The seal finds accidents; somebody who can write the file can seal it again. A file of version 2 had
+none, and gets one when it is first opened.
+
 How entries add up is fixed when a dataset is opened, and holds whoever chooses later trainings, events and deltas after
 seeing the results of earlier ones:
 
@@ -50,6 +55,7 @@ A dataset whose rows were used without a guarantee (`allow_not_private=True`) sa
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import sqlite3
@@ -77,7 +83,8 @@ from hedgerow.privacy.events import Adjacency, Event, NonPrivate, PoissonSampled
 APPLICATION_ID = 0x48656467
 """Tells our files from other SQLite files: "Hedg"."""
 
-VERSION = 2
+VERSION = 3
+UNSEALED_VERSION = 2
 
 Composition = Literal["basic", "gaussian"]
 
@@ -97,6 +104,7 @@ CREATE TABLE entries (
     what TEXT NOT NULL, event TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('reserved', 'settled', 'kept'))
 ) STRICT;
+CREATE TABLE seal (only INTEGER PRIMARY KEY CHECK (only = 1), digest TEXT NOT NULL) STRICT;
 CREATE TRIGGER entries_stay BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
 CREATE TRIGGER datasets_stay BEFORE DELETE ON datasets BEGIN SELECT RAISE(ABORT, 'datasets are never deleted'); END;
 """
@@ -137,8 +145,10 @@ class BudgetFile:
             raise InvalidInput(f"the folder of {self.path} does not exist")
         if not self.path.exists():
             _make(self.path)
-        with self._transaction() as cursor:
+        with self._begun() as cursor:
             _check_file(cursor, self.path)
+        with self._transaction():
+            pass  # whole, and sealed
 
     def open(
         self,
@@ -187,7 +197,23 @@ class BudgetFile:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Everything inside happens at once, on disk, or not at all."""
+        """Everything inside happens at once, on disk, or not at all, to a file that agrees with its seal."""
+        with self._begun() as cursor:
+            found = cursor.execute("SELECT digest FROM seal").fetchall()
+            before = _digest(cursor)
+            if found != [(before,)]:
+                raise InvalidInput(
+                    f"the budget file {self.path} is damaged: what it holds does not agree with its seal, so what was "
+                    "spent is not known; put back a copy that is whole and up to date"
+                )
+            yield cursor
+            after = _digest(cursor)
+            if after != before:
+                cursor.execute("UPDATE seal SET digest = ?", (after,))
+
+    @contextlib.contextmanager
+    def _begun(self) -> Iterator[sqlite3.Cursor]:
+        """A transaction."""
         connection = None
         try:
             connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -448,10 +474,12 @@ def _make(path: Path) -> None:
                 connection.execute("PRAGMA synchronous = FULL")
                 for statement in _statements(_TABLES):
                     connection.execute(statement)
+                connection.execute("INSERT INTO seal VALUES (1, ?)", (_digest(connection.cursor()),))
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
             finally:
                 connection.close()
+            made.chmod(0o600)
             with contextlib.suppress(FileExistsError):  # another process was quicker; its file is as good
                 path.hardlink_to(made)
     except (OSError, sqlite3.Error) as error:
@@ -464,13 +492,27 @@ def _check_file(cursor: sqlite3.Cursor, path: Path) -> None:
     (journal,) = cursor.execute("PRAGMA journal_mode").fetchone()
     if application != APPLICATION_ID:
         raise InvalidInput(f"{path} is empty, or a database that is not a budget file")
-    if version != VERSION:
+    if version not in (VERSION, UNSEALED_VERSION):
         raise InvalidInput(f"{path} is a budget file of version {version}; this Hedgerow reads version {VERSION}")
     if journal != "delete":
         raise InvalidInput(f"{path} was changed to journal_mode={journal}; a budget file has journal_mode=delete")
     (damage,) = cursor.execute("PRAGMA quick_check(1)").fetchone()
     if damage != "ok":
         raise InvalidInput(f"{path} is damaged: {damage}")
+    if version == UNSEALED_VERSION:
+        for table in (statement for statement in _statements(_TABLES) if statement.startswith("CREATE TABLE seal")):
+            cursor.execute(table)  # fails if there is one: then only the version was damaged
+        cursor.execute("INSERT INTO seal VALUES (1, ?)", (_digest(cursor),))
+        cursor.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _digest(cursor: sqlite3.Cursor) -> str:
+    """Of all that counts: every field of every dataset and entry."""
+    digest = hashlib.sha256()
+    for table, order in (("datasets", "name"), ("entries", "id")):
+        for row in cursor.execute(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608 - two fixed names
+            digest.update(json.dumps([table, *row], default=repr).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -529,7 +571,8 @@ def _up(value: float) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool)
+    """Also that it can become a float: a whole number of 400 digits cannot."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**1023)
 
 
 def _now() -> str:

@@ -170,5 +170,7 @@ def _check_positive(name: str, value: float) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    """Also one of numpy's; True is none."""
+    """Also one of numpy's; True is none, and a whole number of 400 digits, which cannot become a float, is none."""
+    if type(value) is int:
+        return abs(value) < 2**1023
     return isinstance(value, Real) and not isinstance(value, bool)

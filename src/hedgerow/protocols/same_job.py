@@ -11,7 +11,6 @@ from hedgerow.transport.agreed import Agreed
 from hedgerow.transport.envelope import WIRE_VERSION
 from hedgerow.transport.frames import FORMAT_VERSION, Message, registered
 
-
 OWN = frozenset({"cache"})
 """Fields of a job that say where a party keeps files of its own: folders need not have the same name everywhere."""
 

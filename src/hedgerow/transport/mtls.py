@@ -30,6 +30,7 @@ from hedgerow.transport.texts import plain
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SIGNED = b"hedgerow signed statement, version 1\0"
+_FILES_BESIDE_PARTIES = ("parties.json", "alignment.json")  # each party has a folder beside them
 _KEY_FILE, _CERTIFICATE_FILE = "key.pem", "certificate.pem"
 # Clocks of two organisations differ; without this, a certificate made a minute ago could be "not yet valid" elsewhere.
 _CLOCK_DIFFERENCE = dt.timedelta(hours=1)
@@ -43,6 +44,20 @@ def check_party_name(name: str) -> str:
             f"with a letter or digit at both ends, got {name!r}"
         )
     return name
+
+
+def check_party_names(names: Iterable[str]) -> None:
+    """InvalidParameter unless all are names of parties, and no two of them would be one file on some disk."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(check_party_name(name).casefold(), name)
+        if other != name:
+            raise InvalidParameter(
+                f"the parties {other!r} and {name!r} differ only in capitals, which files on some disks do not; "
+                "rename one of them"
+            )
+        if name.casefold() in _FILES_BESIDE_PARTIES:
+            raise InvalidParameter(f"a party cannot be called {name!r}: saved models have a file of that name")
 
 
 def now() -> dt.datetime:

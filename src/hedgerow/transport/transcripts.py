@@ -27,7 +27,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self, TypeVar
+from typing import IO, NamedTuple, Self, TypeVar
 
 from hedgerow.errors import FrameError, InvalidInput
 from hedgerow.transport.agreed import Agreed
@@ -71,6 +71,14 @@ class Transcript:
         run_id, party, *peers = file.texts
         return cls(party, peers, file, run_id)
 
+    @classmethod
+    def read(cls, file: IO[bytes]) -> Transcript:
+        """That of a file that is open and has no name, kept in memory."""
+        file.seek(0)
+        with _Reader(Path("an open file"), file) as reader:
+            run_id, party, *peers = reader.texts
+            return cls(party, peers, list(reader.records()), run_id)
+
     def __iter__(self) -> Iterator[Passed]:
         return iter(self._passed)
 
@@ -91,14 +99,15 @@ class Transcript:
         """Names of all messages in it."""
         return {peek(passed.frame)[0] for passed in self}
 
-    def loaded(self) -> Transcript:
-        """The same, kept in memory."""
-        return Transcript(self.party, self.peers, list(self), self.run_id)
+    @property
+    def path(self) -> Path | None:
+        """The file that it is read from; None: it is in memory."""
+        return self._passed.path if isinstance(self._passed, _File) else None
 
     def save(self, path: str | Path) -> None:
         """Write it as a file that only its owner can read, whole or not at all."""
         place = Path(path)
-        if isinstance(self._passed, _File) and self._passed.path.resolve() == place.resolve():
+        if self.path is not None and self.path.resolve() == place.resolve():
             return
         partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
         try:
@@ -116,14 +125,19 @@ class Transcript:
 class TranscriptFile:
     """A transcript that is being written. Until it is closed without an error it has no end, and is refused."""
 
-    def __init__(self, path: str | Path, party: str, peers: Sequence[str], run_id: str = "") -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path | int, party: str, peers: Sequence[str], run_id: str = "") -> None:
+        """A new file at a path, or one that is open: its descriptor."""
+        self.path = Path("an open file" if isinstance(path, int) else path)
         texts = [text.encode() for text in (run_id, party, *peers)]
         if any(len(text) > 255 for text in texts) or len(texts) > 0xFFFF:
             raise InvalidInput(f"{self.path}: the names of a run and its parties are too long for a transcript")
         self._numbers = {name: number for number, name in enumerate((party, *peers))}
         self._n_records = self._checksum = 0
-        self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        if not isinstance(path, int):
+            # A new file, whatever was there: neither the mode of an old one nor what a link points to counts.
+            self.path.unlink(missing_ok=True)
+            path = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = os.fdopen(path, "wb")
         opening = _OPENING.pack(_MAGIC, FORMAT_VERSION, len(texts))
         self._write(opening + b"".join(bytes([len(text)]) + text for text in texts))
 
@@ -181,8 +195,9 @@ class _File:
 class _Reader:
     """One reading of a file."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
         self._path, self._file, self._checksum = path, file, 0
+        self._size = os.fstat(file.fileno()).st_size
         try:
             self.texts = self._opening()
         except BaseException:
@@ -205,7 +220,10 @@ class _Reader:
         self._check("the names of the parties")
         if n_texts < 2:
             raise InvalidInput(f"{self._path}: the transcript names no party")
-        return [text.decode() for text in texts]
+        try:
+            return [text.decode() for text in texts]
+        except UnicodeDecodeError as problem:
+            raise InvalidInput(f"{self._path}: a name in the transcript is not UTF-8: {problem}") from problem
 
     def records(self) -> Iterator[Passed]:
         """All of them, each checked before it is given out."""
@@ -228,7 +246,7 @@ class _Reader:
             raise InvalidInput(f"{self._path}: there is something after the end of the transcript")
 
     def _read(self, size: int, where: str = "the beginning") -> bytes:
-        data = self._file.read(size)
+        data = self._file.read(min(size, self._size))  # asks for no more memory than there can be bytes
         if len(data) < size:
             raise InvalidInput(
                 f"{self._path}: the transcript breaks off in {where}: the file was cut, or its run did not come to "

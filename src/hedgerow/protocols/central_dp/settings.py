@@ -200,7 +200,8 @@ _SLIGHTLY_LESS = 1.0 - 2.0**-36
 
 
 def _check_number(name: str, value: Any, what: str, holds: Callable[[float], bool]) -> None:
-    if isinstance(value, bool) or not isinstance(value, float | int) or not holds(value):
+    is_number = isinstance(value, float) or (type(value) is int and abs(value) < 2**1023)  # larger ones are no floats
+    if not is_number or not holds(value):
         raise InvalidParameter(f"{name} must be {what}, got {value!r}")
 
 

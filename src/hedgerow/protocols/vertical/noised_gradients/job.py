@@ -45,7 +45,7 @@ class NoisedGradientsJob(VerticalJob):
                 "noise, and NOT PRIVATE"
             )
         if self.has_noise:
-            mu_for(self.epsilon, self.budget[1])  # refuses what is no budget, and what cannot be proved
+            mu_for(self.epsilon, self.delta or 0.0)  # refuses what is no budget, and what cannot be proved
         self._check_trees()
 
     def _check_trees(self) -> None:

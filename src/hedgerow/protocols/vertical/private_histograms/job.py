@@ -118,4 +118,4 @@ class PrivateHistogramsJob(SharesJob):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**1023)  # larger ones are no floats
