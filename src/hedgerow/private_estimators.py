@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -76,6 +77,7 @@ class _Private(BoostedTrees, ABC):
             if hasattr(self, name):
                 delattr(self, name)  # a fit that fails must not leave the last one's model behind
         self._seed = seed_from(self.random_state)
+        began = datetime.now(UTC).isoformat(timespec="seconds")  # not when it ends: that would tell how long it took
         self._check_guarantee()
         schema = self._public_schema(X, y)
         train, planned = self._plan(schema)
@@ -84,9 +86,8 @@ class _Private(BoostedTrees, ABC):
             self._check_names(X, reset=True)
             done = train(X, y, random)
             settle(done.event)
-        statement = done.statement
-        if self.bounds == "from_data":
-            statement = replace(statement, not_private=(*statement.not_private, FROM_DATA))
+        given_up = (FROM_DATA,) if self.bounds == "from_data" else ()
+        statement = replace(done.statement, date=began, not_private=(*done.statement.not_private, *given_up))
         return self._keep_private(done.model, statement, schema)
 
     def privacy_statement(self) -> PrivacyStatement:

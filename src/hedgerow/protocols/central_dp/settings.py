@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.choices import SMALLEST_EPSILON
 from hedgerow.privacy.events import Adjacency
+from hedgerow.privacy.wording import up
 from hedgerow.schema import Schema
 
 ProtocolName = Literal["central.dpboost", "central.sequential", "central.parallel", "central.plain"]
@@ -91,7 +92,7 @@ class DPBoostSettings:
             )
         if self.epsilon_per_level < SMALLEST_EPSILON:
             raise InvalidParameter(
-                f"epsilon={self.epsilon!r} leaves {self.epsilon_per_level:.2g} for a choice, too little for any; "
+                f"epsilon={self.epsilon!r} leaves {up(self.epsilon_per_level, 2)} for a choice, too little for any; "
                 "use a larger one, or fewer trees"
             )
 

@@ -19,11 +19,13 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.errors import InvalidParameter
+from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
 from hedgerow.privacy.statement import PrivacyStatement, Stage
+from hedgerow.privacy.wording import chance_beyond
 from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
 from hedgerow.protocols.central_dp.fit import CentralFit
 from hedgerow.protocols.measured import audit_of
@@ -208,9 +210,23 @@ def _statement(
         stages=tuple(_stages(settings, training)),
         accountant=accountant.description,
         not_private=tuple(reasons),
+        chance_beyond=None if math.isinf(settings.epsilon) else _chance_beyond(settings, accountant),
         audit=audit_of(PROTOCOL, settings.epsilon) if settings.policy == "smooth_then_trees" else None,
         facts=facts,
     )
+
+
+def _chance_beyond(settings: GaussianSettings, accountant: Accountant) -> float:
+    """From the larger of two curves: that of the plan, which is what is claimed, and that of what was released.
+
+    The latter has the distance of real samplers to ideal ones, which plans leave out. With samples of rows both are the
+    same releases, and one is enough.
+    """
+    if settings.of_policy.subsample < 1.0:
+        return chance_beyond(settings.epsilon, accountant.delta)
+    planned = type(accountant)(accountant.adjacency)
+    planned.compose(planned_event(settings))
+    return chance_beyond(settings.epsilon, lambda t: max(planned.delta(t), accountant.delta(t)))
 
 
 def _stages(settings: GaussianSettings, training: Training) -> list[Stage]:
@@ -236,7 +252,7 @@ def _stages(settings: GaussianSettings, training: Training) -> list[Stage]:
     stages.append(Stage("histograms", gaussian, share=kept * histograms, releases=1, words=what))
     if squares:
         stages.append(Stage("spread of the label", gaussian, share=kept * squares, releases=1))
-    what = f"{PASSES} rounds over {n_columns} columns, each all rows."
+    what = f"{PASSES} rounds over {n_columns} column{'s' * (n_columns > 1)}, each all rows."
     stages.append(Stage("tables", gaussian, share=kept * tables, releases=PASSES * n_columns, words=what))
     stages.append(Stage("trees", gaussian, share=kept * trees, releases=n_trees, words="Each tree sees all rows."))
     what = "One sum over all rows, which moves the base score."
