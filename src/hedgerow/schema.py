@@ -2,7 +2,8 @@
 
 A private training may look at nothing else before it has paid for a look at the rows. Bounds read off the data would
 tell who earns most; so they are stated by somebody who knows the field, not the file. Values outside the bounds count
-as the nearest bound; a level that is not listed counts as missing.
+as the nearest bound; a level that is not listed counts as missing. In a private training a gap where the schema has
+none is no error either: protocols/bad_rows.py says what becomes of it.
 
     Schema.from_public(bounds=..., levels=...)    state it
     Schema.from_public(census_sample)             or read it off a table that is public itself

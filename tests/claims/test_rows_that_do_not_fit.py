@@ -19,7 +19,10 @@ from hedgerow import (
 )
 from hedgerow.errors import HedgerowError, InvalidInput
 from hedgerow.privacy.budget_file import BudgetFile
-from hedgerow.protocols.bad_rows import MISFITS_FACT
+from hedgerow.protocols.bad_rows import MISFITS_FACT, fit_labels
+from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
+from hedgerow.protocols.private_boosting.requests import SumRequest, record_sensitivity_squared
+from hedgerow.protocols.private_boosting.rows import PrivateRows
 
 KINDS = {
     "gaussian": (PrivateBoostingClassifier, {}),
@@ -179,6 +182,29 @@ def test_a_row_that_does_not_count_keeps_its_place_where_sizes_are_fixed():
     kind, clean = "dpboost with subsets as in the paper", people("dpboost")
     found = [trees(kind, [*clean[:-1], [*features, None]]) for features in ([1, 0.1, "town"], [99, 0.9, "country"])]
     assert found[0] == found[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(row=st.lists(CELLS, min_size=4, max_size=4))
+@pytest.mark.parametrize("schema", [SORTED, MEASURED], ids=["classes", "numbers"])
+def test_no_row_moves_a_sum_farther_than_stated(schema, row):
+    """Whatever a row holds, sums move by no more than the sensitivity; with an unknown label they do not move."""
+    clean = people("regression" if schema is MEASURED else "dpboost", 5)
+    answers, counted = [], []
+    for rows in (clean, [*clean, row]):
+        read = PrivateRows.read(*table(rows), schema)
+        kinds = ("histograms", "squares") if schema is MEASURED else ("histograms",)
+        n_cells = 2 * sum(cells_of(schema, grid_of(schema)))
+        allowed = [record_sensitivity_squared(kind, read.loss, 3, 0) for kind in kinds]
+        sizes = [n_cells, 1][: len(kinds)]
+        requests = [SumRequest(k, kind, sizes[k], allowed[k], 0.0) for k, kind in enumerate(kinds)]
+        answers.append([read.answer(request) for request in requests])
+        counted.append(read.n_misfits)
+    is_known = fit_labels([row[3]], schema).counts[0] if not isinstance(row[3], list) else False
+    for before, after, most in zip(*answers, allowed, strict=True):
+        moved = int(((after - before) ** 2).sum())
+        assert moved <= (most if is_known else 0)
+    assert counted[1] - counted[0] in (0, 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,6 +22,7 @@ import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Floats
+from hedgerow.engine.table import Column as TableColumn
 from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.tolerant import coded_numbers, numbers_of, places, places_of, read_tolerantly, without_rows
 from hedgerow.errors import InvalidInput, InvalidParameter
@@ -39,6 +40,7 @@ MISFITS_FACT = "rows that did not fit the schema (noisy estimate)"
 """What statements call their number, which is released with noise."""
 
 OTHER = "other"
+_ROWS_AT_A_TIME = 1 << 14
 
 
 class FittedRows(NamedTuple):
@@ -106,9 +108,8 @@ def fit_table(
     else:
         table, misfits = read_tolerantly(X, like=like, where=where)
     filled = []
-    for column, described in zip(table.columns, columns, strict=True):
-        gaps = np.isnan(column.values) if column.levels is None else column.values < 0
-        if described.may_be_missing or not gaps.any():
+    for column, described, has_gaps in zip(table.columns, columns, _have_gaps(table), strict=True):
+        if described.may_be_missing or not has_gaps:
             filled.append(column)
             continue
         if on_bad_rows == "raise":
@@ -116,6 +117,7 @@ def fit_table(
                 f"{where}: column {column.name!r} has missing values or levels that the schema does not list; "
                 "name it in may_be_missing, or list all levels"
             )
+        gaps = _gaps(column)
         misfits = misfits | gaps
         # As float64, whatever the column is: else the default could be rounded as other rows have it.
         values = column.values.astype(np.float64) if column.levels is None else column.values
@@ -156,6 +158,23 @@ def _features(columns: Sequence[Column]) -> tuple[FeatureBins, ...]:
         else FeatureBins(column.name, levels=column.levels)
         for column in columns
     )
+
+
+def _have_gaps(table: Table) -> Sequence[bool]:
+    """Which columns have any."""
+    if table.grid is None:
+        return [bool(_gaps(column).any()) for column in table.columns]
+    # All columns lie together in memory, row by row, and are read so.
+    found = np.zeros(len(table.columns), np.bool_)
+    for start in range(0, table.n_rows, _ROWS_AT_A_TIME):
+        found |= np.isnan(table.grid[start : start + _ROWS_AT_A_TIME]).any(axis=0)
+    has: list[bool] = found.tolist()
+    return has
+
+
+def _gaps(column: TableColumn) -> Bools:
+    gaps: Bools = np.isnan(column.values) if column.levels is None else column.values < 0
+    return gaps
 
 
 def _default(column: Column) -> float:
