@@ -129,9 +129,10 @@ def test_disjoint_rows_are_claimed_where_there_are_any(params, sentences, never)
 def test_groups_of_an_event_that_is_repeated_are_all_counted():
     """Three times two parts are three groups; a part alone is none."""
     parts = Parallel((Gaussian(1.0, 2.0), Gaussian(1.0, 2.0)))
-    event = Composed((Repeated(parts, 3), Parallel((Gaussian(1.0, 2.0),))))
-    made = PrivacyStatement("x", 9.0, 1e-6, "add_remove", event, (), "Gaussian DP")
-    assert "3 groups of parts" in words(made)
+    for times in (3, 10**12):
+        event = Composed((Repeated(parts, times), Parallel((Gaussian(1.0, 2.0),))))
+        made = PrivacyStatement("x", 9.0, 1e-6, "add_remove", event, (), "Gaussian DP")
+        assert f"{times:,} groups of parts" in words(made)
 
 
 @pytest.mark.parametrize(

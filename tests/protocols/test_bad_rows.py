@@ -34,7 +34,7 @@ CELLS = st.one_of(
     st.sampled_from([
         "f", "m", "town", "1", "1.0", " 2 ", "inf", "-1e999", "True", 1, 1.0, np.float32(0.1), np.int64(3),
         pd.NA, pd.NaT, Decimal("1.0"), Decimal("sNaN"), Fraction(1, 1), datetime(2024, 1, 1, tzinfo=UTC), (1, 2), 1j,
-        math.inf, "yes", "no",
+        math.inf, 10**5000, "yes", "no",
     ]),
     st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=1), st.integers(), max_size=1),
 )  # fmt: skip
@@ -85,6 +85,10 @@ def test_what_becomes_of_a_row_depends_on_that_row_alone(rows):
         ((None, math.nan, None, None, None, None, "no"), (50, 0.5, "gap", 0, 1, "gap", 0, True, True)),
         (("n/a", "1e999", "?", "x", "moon", 9, "no"), (50, math.inf, "gap", 0, 1, "gap", 0, True, True)),
         (("30", " 0.5", "1", "m", "other", "3", "maybe"), (30, 0.5, 1, 1, 1, 2, 0, False, True)),
+        (
+            (10**5000, -(10**5000), None, 10**5000, "town", 10**5000, 10**5000),
+            (math.inf, -math.inf, "gap", 0, 0, "gap", 0, False, True),
+        ),
         (([], {}, (), 1j, b"f", Fraction(1), None), (50, 0.5, "gap", 0, 1, "gap", 0, False, True)),
     ],
 )

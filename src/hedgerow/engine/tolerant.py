@@ -133,4 +133,6 @@ def _place_of(value: Any, index: Mapping[Any, int]) -> int:
     if math.isnan(number):
         return -1
     plain = plain_level(value if isinstance(value, bool | int | np.integer) else number)
-    return index.get(plain, index.get(str(plain), -1))
+    if plain in index or math.isinf(number):  # Python refuses to write whole numbers of more than 4,300 digits
+        return index.get(plain, -1)
+    return index.get(str(plain), -1)

@@ -241,15 +241,15 @@ class PrivacyStatement:
                 f"It counts on sampling: each row took part with a chance of {told}, drawn independently and kept "
                 "secret. If anybody learns which rows took part, the guarantee is weaker."
             )
-        groups = list(_groups(self.event))
-        if len(groups) == 1:
+        n_groups, n_parts = _disjoint(self.event)
+        if n_groups == 1:
             sentences.append(
-                f"It counts on disjoint rows: of {groups[0]} parts of the training a row was in one at most."
+                f"It counts on disjoint rows: of {n_parts} parts of the training a row was in one at most."
             )
-        elif groups:
+        elif n_groups:
             sentences.append(
-                f"It counts on disjoint rows within each of {len(groups)} groups of parts of the training: of the "
-                f"parts of one group a row was in one at most, so of all of them in up to {len(groups)}."
+                f"It counts on disjoint rows within each of {n_groups:,} groups of parts of the training: of the "
+                f"parts of one group a row was in one at most, so of all of them in up to {n_groups:,}."
             )
         return " ".join(sentences) or "No sampling of rows is counted on."
 
@@ -345,12 +345,17 @@ def _without_guarantee(event: Event) -> list[str]:
     return list(dict.fromkeys(part.reason for part in walk(event) if isinstance(part, NonPrivate)))
 
 
-def _groups(event: Event, times: int = 1) -> Iterator[int]:
-    """Of each group of parts on disjoint rows, the number of its parts; one part alone divides nothing."""
-    if isinstance(event, Parallel) and len(event.events) > 1:
-        yield from [len(event.events)] * times
-    for part in event.parts():
-        yield from _groups(part, times * (event.times if isinstance(event, Repeated) else 1))
+def _disjoint(event: Event) -> tuple[int, int]:
+    """How many groups of parts on disjoint rows there are, and the parts of all kinds of them; a part alone is none."""
+    n_groups, n_parts = 0, 0
+    waiting = [(event, 1)]
+    while waiting:
+        event, times = waiting.pop()
+        if isinstance(event, Parallel) and len(event.events) > 1:
+            n_groups, n_parts = n_groups + times, n_parts + len(event.events)
+        inside = times * event.times if isinstance(event, Repeated) else times
+        waiting += [(part, inside) for part in event.parts()]
+    return n_groups, n_parts
 
 
 def _wrapped(paragraphs: Iterator[str], width: int) -> Iterator[str]:
