@@ -197,6 +197,13 @@ def test_an_outline_shows_no_values():
     assert not any(value in outline for value in ("41", "Ulm", "71.25"))
 
 
+def test_an_outline_looks_at_no_row():
+    """Objects that mix numbers and text have the outline of any others: their types would be read off the rows."""
+    pd = pytest.importorskip("pandas")
+    mixed, text = (pd.DataFrame({"a": pd.Series(cells, dtype=object)}) for cells in ([1, "x"], ["x", "y"]))
+    assert Schema.outline(mixed) == Schema.outline(text) == Schema.outline(mixed[:0])
+
+
 def test_a_schema_goes_to_a_file_and_back(tmp_path):
     """Saved and loaded it is equal; a file of something else is refused with its name."""
     PEOPLE.save(tmp_path / "people.json")

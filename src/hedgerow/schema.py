@@ -2,7 +2,8 @@
 
 A private training may look at nothing else before it has paid for a look at the rows. Bounds read off the data would
 tell who earns most; so they are stated by somebody who knows the field, not the file. Values outside the bounds count
-as the nearest bound; a level that is not listed counts as missing.
+as the nearest bound; a level that is not listed counts as missing. In a private training a gap where the schema has
+none is no error either: protocols/bad_rows.py says what becomes of it.
 
     Schema.from_public(bounds=..., levels=...)    state it
     Schema.from_public(census_sample)             or read it off a table that is public itself
@@ -304,6 +305,13 @@ def _wide(low: float, high: float) -> tuple[float, float]:
 
 
 def _types(table: Any) -> dict[str, Any]:
+    """By column. No row is looked at: a column of Python objects has no type of its own, and is taken for levels."""
+    if hasattr(table, "iloc"):
+        table = table.iloc[:0]
+    elif hasattr(table, "to_arrow"):
+        table = table[:0]
+    elif hasattr(table, "slice"):
+        table = table.slice(0, 0)
     found = _arrow(table)
     return dict(zip(found.column_names, found.schema.types, strict=True))
 

@@ -128,15 +128,15 @@ def test_a_party_begins_no_other_job_than_it_was_connected_for():
 
 
 def test_a_dealer_process_with_another_epsilon_ends_the_run(monkeypatch):
-    """Its folder says that no noise is to be drawn: nobody trains, and the user reads which field differs."""
-    write = local_processes.write_folder
+    """It is told that no noise is to be drawn: nobody trains, and the user reads which field differs."""
+    honest = local_processes._orders
 
-    def tampered(folder, about, *rest):
-        if about["name"] == JOB.dealer:
-            about = {**about, "job": {**about["job"], "epsilon": math.inf}}
-        write(folder, about, *rest)
+    def tampered(*given):
+        orders = honest(*given)
+        orders[JOB.dealer]["job"]["epsilon"] = math.inf
+        return orders
 
-    monkeypatch.setattr(local_processes, "write_folder", tampered)
+    monkeypatch.setattr(local_processes, "_orders", tampered)
     data = make_data(2, n_rows=60, n_columns=8)
     with pytest.raises(JobDiffers, match="they differ in epsilon; give both the same"):
         local_processes.run_in_processes(HISTOGRAMS, JOB, data, None, 60.0, None)

@@ -19,7 +19,7 @@ from hedgerow.privacy.events import (
     Parallel,
     PoissonSampled,
 )
-from hedgerow.privacy.statement import ASSUMPTIONS, NOT_COVERED, PrivacyStatement, Stage
+from hedgerow.privacy.statement import ASSUMED_OF_DATA, ASSUMPTIONS, NOT_COVERED, PrivacyStatement, Stage
 
 EVENT = Parallel((Composed((Exponential(1.0, 0.5), DiscreteLaplace(1.0, 2.0))),))
 STAGES = (
@@ -54,8 +54,7 @@ def test_the_words_have_all_that_is_wanted():
         "splits: exponential mechanism (epsilon 0.5, 50 per cent of the budget, 300 releases). One for each level.",
         "leaves: Laplace noise (epsilon 0.5, 1 release).",
         "Accounting: basic composition of pure epsilons.",
-        "disjoint rows",
-        *(" ".join(line.split()) for line in (*ASSUMPTIONS, *NOT_COVERED)),
+        *(" ".join(line.split()) for line in (*ASSUMPTIONS, *ASSUMED_OF_DATA, *NOT_COVERED)),
     ]:
         assert wanted in text
     assert "NOT PRIVATE" not in text
@@ -127,8 +126,9 @@ def test_sampling_is_told():
         statement(not_private=("a", "b"), facts={"bound": math.inf, "deep": [{"low": -math.inf}, None, True, "x"]}),
         statement().with_audit(lower_bound=0.1, confidence=0.9, attack="x", scores=(1, 2.5)),
         statement(facts={"numpy": np.float64(0.5), "count": np.int64(3), "text": "inf"}, version="0.0.1"),
+        statement(delta=1e-6, chance_beyond=5e-5, date="2026-01-01T00:00:00+00:00"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_json_and_back(made):
     """Everything survives strict JSON, infinities included, and says the same words again."""
@@ -157,6 +157,8 @@ def test_what_is_no_statement_is_refused(change):
         ({"event": Composed((EVENT, NonPrivate("exact edges")))}, "a release had no guarantee: .*exact edges"),
         ({"facts": {"x": math.nan}}, r"facts\.x: JSON cannot hold nan"),
         ({"facts": {1: 2}}, "names must be texts"),
+        ({"chance_beyond": 1.5}, "chance_beyond must be between 0 and 1"),
+        ({"date": 2026}, "date must be text"),
     ],
 )
 def test_a_statement_that_cannot_be_true_is_refused(changes, sentence):
@@ -170,3 +172,24 @@ def test_an_impossible_stage_is_refused(bad):
     """Each mistake is named, with the stage."""
     with pytest.raises(InvalidParameter, match="stage 'x'"):
         Stage("x", "noise", **bad)
+
+
+def test_statements_of_earlier_versions_are_read():
+    """They have no date, no chance of results beyond the factor, and all assumptions in one list."""
+    data = statement(delta=1e-6).to_dict()
+    for name in ("date", "chance_beyond", "assumed_of_data", "best_guess", "registry"):
+        data.pop(name)
+    again = PrivacyStatement.from_dict(data)
+    assert (again.date, again.chance_beyond, again.assumed_of_data) == (None, None, ())
+    assert "may be above delta: delta is not that chance" in words(again)
+    assert "What is assumed: -" in words(again)
+
+
+def test_the_order_is_that_of_the_pyramid():
+    """When, unit, epsilon, what is proved; then what is assumed of the implementation, then of the data."""
+    made = statement(delta=1e-6, date="2026-01-01T00:00:00+00:00")
+    wanted = ["The training began at 2026-01-01T00:00:00+00:00.", "What is protected: one row", "The guarantee: ",
+              "Whatever anybody asks", "How it was spent:", "Accounting:", "What is assumed of the implementation",
+              "What is assumed of the data:", "What is not covered:"]  # fmt: skip
+    places = [words(made).index(line) for line in wanted]
+    assert places == sorted(places)

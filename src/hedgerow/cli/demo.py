@@ -286,7 +286,9 @@ def _entry(run: Any, title: str, test_scores: dict[str, float], same: bool | Non
 
 
 def _worth_of_model(epsilon: float, delta: float) -> str:
-    return f"({epsilon:.3g}, {delta:.0e})-private model" if delta else f"{epsilon:.3g}-private model"
+    from hedgerow.privacy.wording import up
+
+    return f"({up(epsilon)}, {up(delta)})-private model" if delta else f"{up(epsilon)}-private model"
 
 
 def _worth_of_trees(*, same: bool) -> str:

@@ -11,6 +11,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Event
+from hedgerow.privacy.wording import up
 
 _ROUNDING = 1e-10
 """Costs that were calibrated to use up the budget may exceed it by rounding; `mu_for` has kept ten times this back."""
@@ -36,7 +37,7 @@ class Budget:
         if not math.isinf(self.epsilon) and not after <= self.mu_squared * (1.0 + _ROUNDING):
             raise ProtocolError(
                 f"{event!r} would go beyond epsilon = {self.epsilon} at delta = {self.delta}, "
-                f"of which {self.spent:.6g} is spent"
+                f"of which {up(self.spent)} is spent"
             )
         self.accountant.compose(event)
         self._spent = after

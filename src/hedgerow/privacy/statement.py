@@ -1,8 +1,9 @@
 """Privacy statements: what is guaranteed, to whom, by which means, and what is not - in words and for machines.
 
-The words are for somebody who has to answer for a release without knowing the mathematics. Numbers in them are rounded
-against us: an epsilon up, a measured lower bound down, after dropping what is beyond the ninth digit. `to_dict` holds
-the exact ones.
+The words are for somebody who has to answer for a release without knowing the mathematics. They follow the pyramid of
+NIST SP 800-226: who is protected and by how much, then what that rests on in the implementation, then in the data. Each
+sentence says what is proved and no more, and numbers are rounded against us (wording.py). `to_dict` holds the exact
+ones, and the fields of the public registry of differential-privacy deployments.
 """
 
 from __future__ import annotations
@@ -17,19 +18,24 @@ from typing import Any, Self, get_args
 from hedgerow._version import __version__
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.accountants import Accountant
-from hedgerow.privacy.events import Adjacency, Event, NonPrivate, Parallel, PoissonSampled, from_dict, walk
-from hedgerow.privacy.wording import best_guess, down, factor, up
+from hedgerow.privacy.events import Adjacency, Event, NonPrivate, Parallel, PoissonSampled, Repeated, from_dict, walk
+from hedgerow.privacy.wording import amount, best_chance, chance_beyond, down, up, what_is_proved
 
 FORMAT = 1
 """The version of what `to_dict` gives."""
 
 ASSUMPTIONS = (
-    "The schema (columns, bounds of numbers, levels of categories, labels) is public and was not made from these rows.",
     "Noise was drawn from the operating system's secret randomness, which nobody could foresee, see or repeat.",
-    "One row is one record: what is protected is one row of the table.",
     "The model was released once. What was computed on the way and not released stays with the one who trained.",
 )
-"""What every statement takes for granted, in words."""
+"""What every statement takes for granted of the implementation and those who run it, in words."""
+
+ASSUMED_OF_DATA = (
+    "One row is one record: what is protected is one row of the table.",
+    "The schema (columns, bounds of numbers, levels of categories, labels) is public and was not made from these rows.",
+    "The names and types of the table's columns are public, and that it has one label for each row.",
+)
+"""What every statement takes for granted of the rows, in words."""
 
 NOT_COVERED = (
     "further trainings on the same rows, or on tables that share rows: their epsilons and deltas add up",
@@ -37,8 +43,8 @@ NOT_COVERED = (
     "what is true of people in general: a model may say much about somebody who was never in the table",
     "the choice of parameters, if several were tried on these rows",
     "the schema itself, if it was made from these rows",
-    "log files, error messages, metrics and other output of the training run that was computed from the rows",
-    "how long the training took, and what others on the same machine could observe of it",
+    "log files, metrics and other output that was computed from the rows beside the model and this statement",
+    "how long the training took, how much memory it needed, and what else could be observed of the machine",
 )
 """What no statement promises, in words."""
 
@@ -46,6 +52,7 @@ _ADJACENCY = {
     "add_remove": "adding one row to the table, or removing one, whatever it holds",
     "replace_one": "exchanging one row of the table for any other; the number of rows is taken to be public",
 }
+_OF_IMPLEMENTATION = " of the implementation and of those who run it"
 _WIDTH = 100
 
 
@@ -93,6 +100,9 @@ class PrivacyStatement:
     `event` is what was done to the rows, so that anybody can do the accounting again. `not_private` gives reasons why
     the guarantee does not hold; with any, or an infinite epsilon, the words begin with NOT PRIVATE. `audit` is what an
     attack measured (`with_audit`), `facts` whatever else is worth keeping; both hold what JSON can hold.
+    `chance_beyond` bounds the chance of results that are by themselves more than e^epsilon times as likely
+    (`wording.chance_beyond`, from the privacy curve of what was planned); None where nobody has computed it. `date` is
+    when the training began, ISO 8601 in UTC.
     """
 
     protocol: str
@@ -108,6 +118,9 @@ class PrivacyStatement:
     audit: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     version: str = __version__
+    assumed_of_data: tuple[str, ...] = ASSUMED_OF_DATA
+    chance_beyond: float | None = None
+    date: str | None = None
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0.0:
@@ -123,7 +136,11 @@ class PrivacyStatement:
             raise InvalidParameter(
                 f"epsilon = {self.epsilon} is claimed, but a release had no guarantee: {_without_guarantee(self.event)}"
             )
-        for name in ("stages", "assumptions", "not_covered", "not_private"):
+        if self.chance_beyond is not None and not 0.0 <= self.chance_beyond <= 1.0:
+            raise InvalidParameter(f"chance_beyond must be between 0 and 1, got {self.chance_beyond!r}")
+        if not isinstance(self.date, str | None):
+            raise InvalidParameter(f"date must be text, got {self.date!r}")
+        for name in ("stages", "assumptions", "assumed_of_data", "not_covered", "not_private"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "facts", _plain(self.facts, "facts"))
         if self.audit is not None:
@@ -131,10 +148,11 @@ class PrivacyStatement:
 
     @classmethod
     def of(cls, accountant: Accountant, delta: float, *, protocol: str, stages: tuple[Stage, ...], **more: Any) -> Self:
-        """A statement whose epsilon, event and adjacency are an accountant's own."""
+        """A statement whose epsilon, event, curve and adjacency are an accountant's own."""
+        epsilon = accountant.epsilon(delta)
         return cls(
-            protocol, accountant.epsilon(delta), delta, accountant.adjacency, accountant.event, stages,
-            accountant.description, **more,
+            protocol, epsilon, delta, accountant.adjacency, accountant.event, stages, accountant.description,
+            chance_beyond=None if math.isinf(epsilon) else chance_beyond(epsilon, accountant.delta), **more,
         )  # fmt: skip
 
     def with_audit(self, *, lower_bound: float, confidence: float, attack: str, **facts: Any) -> Self:
@@ -179,6 +197,8 @@ class PrivacyStatement:
             yield f"NOT PRIVATE: {'; '.join(self.reasons)}."
             yield ""
         yield f"Privacy statement of a model trained with {self.protocol} (Hedgerow {self.version})."
+        if self.date is not None:
+            yield f"The training began at {self.date}."
         yield ""
         yield from self._guarantee()
         if self.stages:
@@ -189,47 +209,47 @@ class PrivacyStatement:
         yield f"Accounting: {self.accountant}. {self._sampling()}"
         if self.audit is not None:
             yield self._measured()
-        for title, lines in (("What is assumed:", self.assumptions), ("What is not covered:", self.not_covered)):
+        for title, lines in (
+            (f"What is assumed{_OF_IMPLEMENTATION if self.assumed_of_data else ''}:", self.assumptions),
+            ("What is assumed of the data:", self.assumed_of_data),
+            ("What is not covered:", self.not_covered),
+        ):
             if lines:
                 yield ""
                 yield title
                 yield from (f"- {line}" for line in lines)
 
     def _guarantee(self) -> Iterator[str]:
-        unit = f"What is protected: one row of the table. Compared are two trainings that differ by {self._adjacent()}."
         if math.isinf(self.epsilon):
             yield "There is no guarantee: epsilon is infinite, and the model may show any row it was trained on."
             return
         if not self.is_private:
             yield "The guarantee below does NOT hold, for the reason above. It says what would hold without it."
-        yield unit
-        pure = self.delta == 0.0
-        claim = f"epsilon = {up(self.epsilon)}" + (" (and delta = 0)" if pure else f" and delta = {up(self.delta)}")
+        yield "What is protected: one row of the table."
+        yield f"Compared are two trainings that differ by {_ADJACENCY[self.adjacency]}."
+        claim = amount(self.epsilon, self.delta)
         yield f"The guarantee: differential privacy with {claim}, for all that was released, taken together."
-        words = f"Nothing that is released becomes more than {factor(self.epsilon)} times as likely through one row"
-        yield words + ("." if pure else f", apart from unlucky cases of a total chance of {up(self.delta)} at most.")
-        yield (
-            "Somebody who knows everything else, and has to guess from the model which of the two trainings it was, is "
-            f"right in at most {best_guess(self.epsilon, self.delta)} of 100 cases; blind guessing reaches 50."
-        )
-
-    def _adjacent(self) -> str:
-        return _ADJACENCY[self.adjacency]
+        yield from what_is_proved(self.epsilon, self.delta, beyond=self.chance_beyond, adjacency=self.adjacency)
 
     def _sampling(self) -> str:
         parts = list(walk(self.event))
         sentences = []
         rates = sorted({part.rate for part in parts if isinstance(part, PoissonSampled)})
         if rates:
-            told = ", ".join(f"{rate:.4g}" for rate in rates)
+            told = ", ".join(up(rate, 4) for rate in rates)
             sentences.append(
                 f"It counts on sampling: each row took part with a chance of {told}, drawn independently and kept "
                 "secret. If anybody learns which rows took part, the guarantee is weaker."
             )
-        if any(isinstance(part, Parallel) for part in parts):
+        n_groups, n_parts = _disjoint(self.event)
+        if n_groups == 1:
             sentences.append(
-                "Parts of the training used disjoint rows, so that one row affects one of them at most; each row's "
-                "part did not depend on other rows."
+                f"It counts on disjoint rows: of {n_parts} parts of the training a row was in one at most."
+            )
+        elif n_groups:
+            sentences.append(
+                f"It counts on disjoint rows within each of {n_groups:,} groups of parts of the training: of the "
+                f"parts of one group a row was in one at most, so of all of them in up to {n_groups:,}."
             )
         return " ".join(sentences) or "No sampling of rows is counted on."
 
@@ -257,24 +277,44 @@ class PrivacyStatement:
             "hedgerow": self.version,
             "stamp": None if self.is_private else "NOT PRIVATE",
             "protocol": self.protocol,
+            "date": self.date,
             "unit": "one row",
             "epsilon": _encoded(self.epsilon),
             "delta": self.delta,
+            "chance_beyond": self.chance_beyond,
+            "best_guess": best_chance(self.epsilon, self.delta),
             "adjacency": self.adjacency,
             "event": self.event.to_dict(),
             "stages": [stage.to_dict() for stage in self.stages],
             "accountant": self.accountant,
             "assumptions": list(self.assumptions),
+            "assumed_of_data": list(self.assumed_of_data),
             "not_covered": list(self.not_covered),
             "not_private": list(self.not_private),
             "audit": _encoded(self.audit),
             "facts": _encoded(self.facts),
+            "registry": self._registry(),
             "words": str(self),
+        }
+
+    def _registry(self) -> dict[str, Any]:
+        """The fields of the public registry of differential-privacy deployments."""
+        kind = "pure" if self.delta == 0.0 else "approximate"
+        return {
+            "flavour": kind if self.is_private else "none",
+            "loss": {"epsilon": _encoded(self.epsilon), "delta": self.delta, "chance_beyond": self.chance_beyond},
+            "unit": {"add_remove": "one row, added or removed", "replace_one": "one row, exchanged"}[self.adjacency],
+            "model": "central",
+            "accounting": self.accountant,
+            "implementation": f"Hedgerow {self.version}",
         }
 
     @classmethod
     def from_dict(cls, data: Any) -> PrivacyStatement:
-        """The inverse of `to_dict`. What is not a statement, or of another format, is refused."""
+        """The inverse of `to_dict`. What is not a statement, or of another format, is refused.
+
+        Statements of earlier versions have neither a date nor `chance_beyond`, and their assumptions in one list.
+        """
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise InvalidInput(f"not a privacy statement of format {FORMAT}")
         try:
@@ -292,6 +332,9 @@ class PrivacyStatement:
                 data["audit"],
                 data["facts"],
                 data["hedgerow"],
+                tuple(data.get("assumed_of_data", ())),
+                data.get("chance_beyond"),
+                data.get("date"),
             )
         except (KeyError, TypeError, AttributeError, InvalidParameter) as error:
             raise InvalidInput(f"a damaged privacy statement: {error}") from error
@@ -300,6 +343,19 @@ class PrivacyStatement:
 def _without_guarantee(event: Event) -> list[str]:
     """The reasons of all releases without one, each once."""
     return list(dict.fromkeys(part.reason for part in walk(event) if isinstance(part, NonPrivate)))
+
+
+def _disjoint(event: Event) -> tuple[int, int]:
+    """How many groups of parts on disjoint rows there are, and the parts of all kinds of them; a part alone is none."""
+    n_groups, n_parts = 0, 0
+    waiting = [(event, 1)]
+    while waiting:
+        event, times = waiting.pop()
+        if isinstance(event, Parallel) and len(event.events) > 1:
+            n_groups, n_parts = n_groups + times, n_parts + len(event.events)
+        inside = times * event.times if isinstance(event, Repeated) else times
+        waiting += [(part, inside) for part in event.parts()]
+    return n_groups, n_parts
 
 
 def _wrapped(paragraphs: Iterator[str], width: int) -> Iterator[str]:

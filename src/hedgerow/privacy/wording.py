@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Literal
 
 
 def up(value: float, digits: int = 5) -> str:
@@ -22,12 +23,12 @@ def down(value: float, digits: int = 4) -> str:
 
 def _rounded(value: float, context: Context) -> str:
     """From the shortest decimal that means the float, so that 0.1 is 0.1 and not a little more."""
-    # 1.0000000000000002 is 1: what a computer's own rounding adds is no news.
+    # 1.0000000000000002 is 1: what a computer's own rounding adds, and a search to 13 digits, is no news.
     exact = float(value)
     if math.isinf(exact):
         return "infinite"
     number = context.create_decimal(
-        repr(float(f"{exact:.9g}") if context.rounding == ROUND_CEILING else exact)
+        repr(float(f"{exact:.12g}") if context.rounding == ROUND_CEILING else exact)
     ).normalize()
     return f"{number:e}" if number and not Decimal("1e-4") <= abs(number) < 10**6 else f"{number:f}"
 
@@ -42,14 +43,18 @@ def factor(epsilon: float) -> str:
     return up(math.exp(epsilon), 3) if epsilon < 20.0 else f"e^{up(epsilon)}"
 
 
-def best_guess(epsilon: float, delta: float) -> str:
-    """How often in 100 the best guess is right, since missed + false alarms >= 2 (1 - delta) / (1 + e^epsilon).
+def best_chance(epsilon: float, delta: float) -> float:
+    """The chance of the best guess to be right, since missed + false alarms >= 2 (1 - delta) / (1 + e^epsilon).
 
     Kairouz, Oh and Viswanath 2015, theorem 2.1: missed + e^epsilon false >= 1 - delta, and the same with the two
     exchanged; the sum of both, halved.
     """
-    wrong = (1.0 - delta) / (1.0 + math.exp(min(epsilon, 600.0)))
-    return up(100.0 * (1.0 - wrong), 4)
+    return 1.0 - (1.0 - delta) / (1.0 + math.exp(min(epsilon, 600.0)))
+
+
+def best_guess(epsilon: float, delta: float) -> str:
+    """How often in 100 the best guess is right."""
+    return up(100.0 * best_chance(epsilon, delta), 4)
 
 
 def chance_beyond(epsilon: float, delta_at: Callable[[float], float]) -> float:
@@ -65,23 +70,36 @@ def chance_beyond(epsilon: float, delta_at: Callable[[float], float]) -> float:
     return min(1.0, *bounds) if bounds else 1.0
 
 
-def what_is_proved(epsilon: float, delta: float, *, beyond: float | None = None) -> list[str]:
-    """What holds for every question, how rare exceptions are, how well one guesses: with the row and without it.
+_COMPARED = {
+    "add_remove": ("with the row as without it", "whether the row was there"),
+    "replace_one": ("with one row as with another in its place", "which of the two rows was there"),
+}
+
+
+def what_is_proved(
+    epsilon: float,
+    delta: float,
+    *,
+    beyond: float | None = None,
+    adjacency: Literal["add_remove", "replace_one"] = "add_remove",
+) -> list[str]:
+    """What holds for every question, how rare exceptions are, how well one guesses: for both of two neighbours.
 
     `beyond` is `chance_beyond`; without a curve at hand it is left out, and the sentence says that it may exceed delta.
     """
+    compared, guessed = _COMPARED[adjacency]
     times, plus = factor(epsilon), "" if delta == 0.0 else f", plus {up(delta)}"
     proved = (
-        f"Whatever anybody asks of what was released, the chance of a yes is at most {times} times as large with the "
-        f"row as without it{plus}; and the other way round."
+        f"Whatever anybody asks of what was released, the chance of a yes is at most {times} times as large {compared}"
+        f"{plus}; and the other way round."
     )
     rare = "may be above delta" if beyond is None else f"is at most {up(beyond, 3)}"
     exceptions = (
-        f"The chance that a single result comes out which is by itself more than {times} times as likely with the row "
-        f"as without it {rare}: delta is not that chance."
+        f"The chance that a single result comes out which is by itself more than {times} times as likely {compared} "
+        f"{rare}: delta is not that chance."
     )
     guessing = (
-        "Somebody who knows everything else, and has to guess from what was released whether the row was there, is "
+        f"Somebody who knows everything else, and has to guess from what was released {guessed}, is "
         f"right in at most {best_guess(epsilon, delta)} of 100 cases; blind guessing reaches 50."
     )
     return [proved, exceptions, guessing] if delta else [proved, guessing]

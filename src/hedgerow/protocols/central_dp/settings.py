@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.choices import SMALLEST_EPSILON
 from hedgerow.privacy.events import Adjacency
+from hedgerow.privacy.wording import up
 from hedgerow.schema import Schema
 
 ProtocolName = Literal["central.dpboost", "central.sequential", "central.parallel", "central.plain"]
@@ -91,7 +92,7 @@ class DPBoostSettings:
             )
         if self.epsilon_per_level < SMALLEST_EPSILON:
             raise InvalidParameter(
-                f"epsilon={self.epsilon!r} leaves {self.epsilon_per_level:.2g} for a choice, too little for any; "
+                f"epsilon={self.epsilon!r} leaves {up(self.epsilon_per_level, 2)} for a choice, too little for any; "
                 "use a larger one, or fewer trees"
             )
 
@@ -137,7 +138,7 @@ class DPBoostSettings:
 
     @property
     def share_of_trees(self) -> float:
-        """Of epsilon, after bins and the count of clipped rows."""
+        """Of epsilon, after bins and the count of rows that did not fit."""
         return 1.0 - (self.binning_share if self.binning == "private" else 0.0) - self.clipped_count_share
 
     @property
@@ -171,7 +172,7 @@ class DPBoostSettings:
 
     @property
     def epsilon_of_count(self) -> float:
-        """For the number of clipped rows; 0 where it is not released."""
+        """For the number of rows that did not fit the schema; 0 where it is not released."""
         return self.epsilon * self.clipped_count_share * _SLIGHTLY_LESS if self.clipped_count_share else 0.0
 
     def leaf_clip(self, place: int) -> float:
