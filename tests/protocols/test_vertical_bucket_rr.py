@@ -38,6 +38,7 @@ from hedgerow.protocols.vertical.parts import divide
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.frames import peek
+from hedgerow.transport.ranges import check
 from hedgerow.transport.transcripts import Recording
 
 PARTIES = ("shop", "bank", "post")  # the label holder's columns come second
@@ -355,6 +356,11 @@ def test_wrong_kinds_of_columns_are_refused():
     (kinds,) = played.recording(BANK).messages(ColumnKinds, "received", "shop")
     from hedgerow.protocols.vertical.bucket_rr.label_holder import _check_kinds
 
+    def taken(kinds):
+        check("shop", kinds, {"most_columns": 3, "most_values": 255})
+        _check_kinds("shop", kinds, 1, is_kept=False)
+
+    taken(kinds)
     one = np.ones(3, np.int32)
     for changes in (
         {"n_values": one},
@@ -362,9 +368,11 @@ def test_wrong_kinds_of_columns_are_refused():
         {"n_values": -one},
         {"n_values": one[:2]},
         {"n_values": one[:0], "has_levels": kinds.has_levels[:0], "may_be_missing": kinds.may_be_missing[:0]},
+        {"n_messages": 0},
+        {"n_messages": 2},
     ):
         with pytest.raises(ProtocolError, match="shop"):
-            _check_kinds("shop", replace(kinds, **changes))
+            taken(replace(kinds, **changes))
 
 
 @pytest.mark.usefixtures("seeded")

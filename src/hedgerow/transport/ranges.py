@@ -257,9 +257,9 @@ def _outside(value: Any, low: Any, high: Any) -> Any:
     if value.size == 0:
         return None
     if np.ndim(low) == 0 and np.ndim(high) == 0:
-        smallest, largest = value.min(), value.max()
+        smallest, largest = value.min().item(), value.max().item()  # numpy would round a limit to the array's type
         if low <= smallest and largest <= high:
             return None
-        return (smallest if not low <= smallest else largest).item()
+        return smallest if not low <= smallest else largest
     inside = (low <= value) & (value <= high)
     return None if inside.all() else value[~inside].flat[0].item()
