@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hedgerow.engine.splitting import LevelSplits
+from hedgerow.errors import ProtocolError
 from hedgerow.protocols.protocol import PartyData, Protocol, find
 from hedgerow.protocols.vertical.aligning.job import AligningJob
 from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketJob
 from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
+from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS
+from hedgerow.protocols.vertical.joint_forest import JointForest, receive_roles
 from hedgerow.protocols.vertical.masked_gradients.job import MaskedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.messages import Winners
 from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.schema import Schema
 from hedgerow.testing import vertical
@@ -136,6 +142,91 @@ def disorderly(arranged, chosen):
     """The cases that do not end as they must, with how they ended."""
     ended = ((case, play_twisted(arranged.protocol, arranged.job, arranged.data, case)) for case in chosen)
     return [(case, ends) for case, ends in ended if not ends.is_orderly]
+
+
+@pytest.mark.parametrize("make", [noised_gradients, masked_gradients])
+def test_large_handles_are_refused(make, tmp_path):
+    """A handle is the next number or an earlier one: a few bytes do not become tables of gigabytes."""
+    arranged = make(tmp_path)
+    found = cases(arranged.protocol, arranged.job, arranged.data)
+    chosen = [case for case in found if case.message.endswith("which_way") and case.field == "handles"]
+    large = [case for case in chosen if case.twist in ("all largest", "last largest", "all smallest")]
+    assert large
+    for case in large:
+        ends = play_twisted(arranged.protocol, arranged.job, arranged.data, case)
+        assert ends.parties[arranged.job.label_holder] == "ProtocolError"
+
+
+def test_numbers_of_ids_are_limited(tmp_path):
+    """Whoever announces more ids than the job allows is refused, by the comparer and by others."""
+    arranged = aligning(tmp_path, 3)
+    found = cases(arranged.protocol, arranged.job, arranged.data)
+    large = [case for case in found if case.field == "n_ids" and case.twist in ("2147483648", "all largest")]
+    assert {case.message for case in large} == {"vertical.ids_description", "vertical.ids_agreed"}
+    for case in large:
+        ends = play_twisted(arranged.protocol, arranged.job, arranged.data, case)
+        assert "ProtocolError" in ends.parties.values()
+        assert "finished" not in ends.parties.values()
+
+
+def spoiled(arranged, kind, change):
+    """The error of the party that got changed messages of a kind first."""
+
+    def spoil(message):
+        return change(message) if kind == type(message).NAME else message
+
+    with pytest.raises(ProtocolError) as caught:
+        vertical.play(arranged.protocol, arranged.job, arranged.data, spoil=spoil)
+    return str(caught.value)
+
+
+def test_noise_of_no_candidate_does_not_go_on_for_ever(tmp_path):
+    """A feature holder that sends empty noise, and always more of it, is refused at the first."""
+    said = spoiled(
+        masked_gradients(tmp_path),
+        "vertical.masked_gradients.noise_vectors",
+        lambda message: replace(message, vectors=message.vectors[:0], last=False),
+    )
+    assert "noise of no candidate" in said
+
+
+def test_gradients_whose_sums_do_not_fit_are_refused(tmp_path):
+    """Each fits its field, but not all together."""
+    said = spoiled(
+        noised_gradients(tmp_path),
+        "vertical.noised_gradients.noisy_gradients",
+        lambda message: replace(message, gradients=np.full(N_ROWS, 2**30, np.int32)),
+    )
+    assert said == "anna sent units whose sums can exceed 2147483647"
+
+
+@pytest.mark.parametrize(
+    ("roles", "room"),
+    [([YOURS, LEAF, LEAF], 3), ([LEAF, LEAF, OTHERS], 3), ([OTHERS, YOURS, LEAF], 1)],
+)
+def test_nodes_that_cannot_split_are_not_split(roles, room):
+    """Neither one that was won without a split, nor one without rows, nor more than leaves are left."""
+    splits = LevelSplits.room_for(3)
+    splits.feature[:] = [-1, 2, -1]
+
+    class Told:
+        """A party that is told these roles."""
+
+        def recv(self, _sender, kind, **_symbols):
+            return kind(np.array(roles, np.uint8))
+
+    with pytest.raises(ProtocolError, match="bank splits"):
+        receive_roles(Told(), "bank", Winners, splits, room=room, counts=np.array([5, 5, 0]))
+
+
+def test_nobody_gains_by_splitting_a_node_without_rows():
+    """Else a feature holder could make trees of nothing, twice as many nodes in each level."""
+    forest = SimpleNamespace(_gains_of=lambda _party, _n: np.array([1.0, 2.0]), _rows=SimpleNamespace())
+    forest._rows.node_counts = np.array([3, 1])
+    assert JointForest._checked_gains(forest, "shop", 2).tolist() == [1.0, 2.0]
+    forest._rows.node_counts = np.array([4, 0])
+    with pytest.raises(ProtocolError, match="shop says that splitting a node without rows"):
+        JointForest._checked_gains(forest, "shop", 2)
 
 
 @pytest.mark.parametrize("name", ARRANGEMENTS)

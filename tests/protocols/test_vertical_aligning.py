@@ -432,6 +432,13 @@ def test_the_first_of_several_rows_is_taken_if_wanted():
     assert done.results["ben"].n_ids == {"anna": 3, "ben": 3}
 
 
+def test_nobody_brings_more_ids_than_agreed():
+    """Who has more than most_ids is told so by itself, before anybody else hears how many."""
+    done = Conversation({"anna": ["a", "b"], "ben": ["a", "b", "c"]}, job_for(["anna", "ben"], most_ids=2))
+    assert str(done.cause).startswith("ben: column 'id' holds 3 ids, more than most_ids=2")
+    assert done.sent(messages.IdsDescription) == []
+
+
 def test_a_party_without_ids_is_named():
     """Whoever brings none at all is told so."""
     job = job_for(["anna", "ben"])

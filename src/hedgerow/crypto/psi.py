@@ -65,7 +65,8 @@ take from who wants to tell them apart.)
 What is not claimed
  - Anything against a party that departs from the protocol. It may send ids that it does not hold (with a list of all
    possible ids it learns which of them are in the result), send sets of its choice round the ring, or spoil the result.
-   What is checked: every point is in the group, numbers of points, no point twice in a set, places in range.
+   What is checked: every point that is multiplied is on the curve (whose order is prime, so there are no small groups
+   to be forced into), numbers of points, no point twice in a set, places in range.
  - That numbers are harmless. A small result, or one as large as a set, speaks about single persons.
  - Constant time. OpenSSL multiplies with a secret key on P-256 in constant time where it has code for this curve
    (x86-64, ARM64 and others), and with a Montgomery ladder elsewhere. Making H(x) takes a number of tries that depends
