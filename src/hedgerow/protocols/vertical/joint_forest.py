@@ -113,9 +113,9 @@ class JointForest(ABC):
             nodes = np.flatnonzero(winner == place)
             if party == self._me.name or not len(nodes):
                 continue
-            next_handle = self._foreign.n_handles_of(place) + np.arange(len(nodes))  # if all before it were new
+            most = self._foreign.n_handles_of(place) + len(nodes)  # if every question is new
             answer = self._me.recv(
-                party, self.WHICH_WAY, n_won=len(nodes), most_handles=next_handle + 1, n_bytes=bytes_for(rows.n_rows)
+                party, self.WHICH_WAY, n_won=len(nodes), most_handles=most, n_bytes=bytes_for(rows.n_rows)
             )
             handles[nodes] = answer.handles
             np.bitwise_or(rows.sides, np.unpackbits(answer.sides, count=rows.n_rows), out=rows.sides)
