@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -706,6 +707,15 @@ def test_what_others_have_paid_for_is_kept(tmp_path):
     assert len(lines_of(tmp_path, "shop")) == 1
 
 
+def rewritten(path, **changes):
+    """The bytes of a file of arrays, some of which are changed."""
+    with np.load(path) as stored:
+        arrays = {name: changes.get(name, lambda array: array)(stored[name]) for name in stored}
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
 def test_damaged_files_are_errors(tmp_path):
     """Of the book and of what was kept, whatever is wrong with them; and nothing is sent or written then."""
     data, job = make_data(), make_job(2.0, cache=str(tmp_path))
@@ -730,6 +740,9 @@ def test_damaged_files_are_errors(tmp_path):
         (kept, bytes(flipped), "bank: "),
         (kept, b"", "bank: "),
         (kept, elsewhere.read_bytes(), "does not hold what its name says"),
+        (kept, rewritten(kept, packed=lambda packed: packed[:-1]), "does not hold what its name says"),
+        (kept, rewritten(kept, n_values=lambda n_values: n_values * 0), "does not hold what its name says"),
+        (kept, rewritten(kept, n_values=lambda n_values: n_values[:1]), "does not hold what its name says"),
         (bins, b"{}", "shop: "),
         (bins, good[bins].replace(b"may_be", b"can_be"), "shop: "),
     ]:

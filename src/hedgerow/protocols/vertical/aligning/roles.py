@@ -119,7 +119,7 @@ def _agree(me: Party, job: AligningJob, n_ids: int) -> dict[str, int]:
             described = me.recv(name, IdsDescription, timeout=left(), most_ids=job.most_ids)
         if described.rule != fingerprint:
             raise InvalidInput(
-                f"{name}: writes ids by another rule than {me.name} (fingerprints {described.rule} and {fingerprint}); "
+                f"{name}: writes ids by another rule than {me.name} (fingerprints {described.rule!r} and {fingerprint!r}); "
                 "give all parties the same id rule"
             )
         counts[name] = described.n_ids
