@@ -119,8 +119,8 @@ def _agree(me: Party, job: AligningJob, n_ids: int) -> dict[str, int]:
             described = me.recv(name, IdsDescription, timeout=left(), most_ids=job.most_ids)
         if described.rule != fingerprint:
             raise InvalidInput(
-                f"{name}: writes ids by another rule than {me.name} (fingerprints {described.rule!r} and {fingerprint!r}); "
-                "give all parties the same id rule"
+                f"{name}: writes ids by another rule than {me.name} (fingerprints {described.rule!r} and "
+                f"{fingerprint!r}); give all parties the same id rule"
             )
         counts[name] = described.n_ids
     agreed = IdsAgreed(tuple(counts), np.array(list(counts.values()), np.int64))

@@ -35,7 +35,7 @@ class Blocks:
 
     @classmethod
     def told(cls, job: ClosedScoringJob, me: Party, n_rows: int | None = None) -> Blocks:
-        """What the label holder says, about so many rows if these are known; ProtocolError if it does not add up."""
+        """What the label holder says, about this many rows if they are known; ProtocolError if it does not add up."""
         least, most = (1, MOST) if n_rows is None else (n_rows, n_rows)
         wanted = me.recv(job.label_holder, ScoresWanted, least_rows=least, most_rows=most)
         blocks = cls.planned(job, wanted.n_rows, tuple(wanted.n_leaves.tolist()))

@@ -11,7 +11,7 @@ from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
 from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within
 
 MOST_LEAVES = 1 << 24
-"""Of all trees of an output: the dealer, who knows no tree, deals for as many as it is told of."""
+"""Of all trees: the dealer, who knows none of them, deals for as many leaves as it is told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,8 @@ class QuestionsInTrees(Message, name="vertical.closed_scoring.questions_in_trees
 
     discloses = Exact("the shapes of all trees, and which of the feature holder's splits stand where in them")
     n_nodes: Annotated[Int32s, Shape(Free("n_trees")), Within(1, 2 * MOST_LEAVES)]
-    handles: Annotated[
-        Int32s, Shape(Free("n_nodes_of_all")), Index("n_handles", lowest=-2)
-    ]  # -1: a leaf, -2: another's
+    # Of the nodes of all trees; -1: a leaf, -2: a split of another party.
+    handles: Annotated[Int32s, Shape(Free("n_nodes_of_all")), Index("n_handles", lowest=-2)]
 
 
 @dataclass(frozen=True, slots=True)
