@@ -29,7 +29,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, PeerLos
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.party import DEADLINE
 from hedgerow.protocols.protocol import PartyData, Statement
-from hedgerow.protocols.vertical.aligning.job import AligningJob
+from hedgerow.protocols.vertical.aligning.job import MOST_IDS, AligningJob
 from hedgerow.protocols.vertical.aligning.packed_ids import packed
 from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
 from hedgerow.running import OnProgress, check_how, run_together, watcher
@@ -145,6 +145,7 @@ def align(
     rule: IdRule | Mapping[str, Any] | None = None,
     duplicates: Duplicates = "refuse",
     minimum: int = 2,
+    most_ids: int = MOST_IDS,
     comparer: str | None = None,
     column: str = "id",
     transport: str = "memory",
@@ -159,7 +160,8 @@ def align(
 
     `rule`: how ids are written before they are compared; by default as whole numbers if all columns are of whole
     numbers, else as text. `duplicates`: "refuse" an id that stands in two rows, or take the "first". `minimum`: with
-    fewer common ids nobody is told which. `comparer`: the party that compares, by default the first.
+    fewer common ids nobody is told which. `most_ids`: what any party may bring, and so make others wait and take memory
+    for. `comparer`: the party that compares, by default the first.
 
     `link` emulates a slow network, `deadline` is how many seconds a party waits for a message (beside the time that
     others need to compute), `verbose=1` says how far it is, `on_progress(done, total)` tells a program. `n_jobs`:
@@ -177,6 +179,7 @@ def align(
         rule=chosen.to_dict(),
         duplicates=duplicates,
         minimum=minimum,
+        most_ids=most_ids,
         column=column,
         block=block,
     )

@@ -30,6 +30,7 @@ from hedgerow.parameters import ALIASES, UnknownParameter, check_values, seed_fr
 from hedgerow.party import DEADLINE
 from hedgerow.protocols import protocol as protocols
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
+from hedgerow.protocols.vertical.aligning.job import MOST_IDS
 from hedgerow.records import records_for
 from hedgerow.running import OnProgress, check_how, run_together, watcher
 from hedgerow.runs import Run
@@ -93,12 +94,14 @@ class Federation:
         id_rule: IdRule | Mapping[str, Any] | None = None,
         duplicates: Duplicates = "refuse",
         minimum: int = 2,
+        most_ids: int = MOST_IDS,
     ) -> Federation:
         """Holders of columns of the same people: name -> X; `labels` = (name of their holder, y).
 
         Without `id` the rows of all parties must be the same ones, in the same order. With `id`, the name of a column
         that all tables have, parties find their common rows first, without showing each other the ids (`align`);
-        `id_rule`, `duplicates` and `minimum` as for `hedgerow.alignment.align`. That column is not trained on.
+        `id_rule`, `duplicates`, `minimum` and `most_ids` as for `hedgerow.alignment.align`. That column is not trained
+        on.
         `categorical_features`: by party, as for the estimators.
         """
         _check_task(task)
@@ -126,8 +129,8 @@ class Federation:
                 read[name] = PartyData(read_table(X, categorical_features=kinds, where=f"{name}: X"))
         federation = cls("columns", read, task, label_holder=holder)
         if id is not None:
-            how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "column": str(id)}
-            federation._linkage = {"ids": ids, **how}
+            how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "most_ids": most_ids}
+            federation._linkage = {"ids": ids, **how, "column": str(id)}
             return federation
         if id_rule is not None:
             raise InvalidParameter("id_rule says how ids are compared, but no id was given")

@@ -434,6 +434,15 @@ def test_own_ids_do_not_leave_in_the_order_of_rows():
     assert "200 points" in repr(Departure(prepared, generator(1)))
 
 
+def test_announced_points_take_no_memory():
+    """Whoever announces a million million points, and sends two, makes nobody store more than these two."""
+    stay = Stay(10**12, generator(0), owner="anna", sender="ben")
+    stay.put(key(0).blind(digests("a", "b")))
+    assert stay.missing == 10**12 - 2
+    with pytest.raises(ProtocolError, match="ben sent 2 points of anna"):
+        stay.points()
+
+
 def test_too_few_and_too_many_points_are_refused():
     """A stay passes nothing on before all announced points came, and takes no more than these."""
     points = key(0).blind(digests("a", "b", "c"))

@@ -432,6 +432,13 @@ def test_the_first_of_several_rows_is_taken_if_wanted():
     assert done.results["ben"].n_ids == {"anna": 3, "ben": 3}
 
 
+def test_nobody_brings_more_ids_than_agreed():
+    """Who has more than most_ids is told so by itself, before anybody else hears how many."""
+    done = Conversation({"anna": ["a", "b"], "ben": ["a", "b", "c"]}, job_for(["anna", "ben"], most_ids=2))
+    assert str(done.cause).startswith("ben: column 'id' holds 3 ids, more than most_ids=2")
+    assert done.sent(messages.IdsDescription) == []
+
+
 def test_a_party_without_ids_is_named():
     """Whoever brings none at all is told so."""
     job = job_for(["anna", "ben"])
@@ -455,18 +462,20 @@ def tampering(kind, change, sender=None):
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (messages.BlindedIds, lambda m: replace(m, owner="ben"), "where those of"),
-        (messages.BlindedIds, lambda m: replace(m, points=m.points[:-1]), "a block of shape"),
+        (messages.BlindedIds, lambda m: replace(m, owner="ben"), "with owner of shape"),
+        (messages.BlindedIds, lambda m: replace(m, points=m.points[:-1]), "with points of shape"),
         (messages.BlindedIds, lambda m: replace(m, points=np.full_like(m.points, 255)), "not in the group"),
         (messages.FullyBlinded, lambda m: replace(m, points=m.points[[0, *range(len(m.points) - 1)]]), "twice"),
-        (messages.FullyBlinded, lambda m: replace(m, points=m.points[:, :31].copy()), "a block of shape"),
-        (messages.CommonPlaces, lambda m: replace(m, places=m.places + 1000), "must be between"),
+        (messages.FullyBlinded, lambda m: replace(m, points=m.points[:, :31].copy()), "with points of shape"),
+        (messages.CommonPlaces, lambda m: replace(m, places=m.places + 1000), "which is not an index"),
         (messages.CommonPlaces, lambda m: replace(m, places=m.places * 0), "twice"),
-        (messages.CommonPlaces, lambda m: replace(m, places=m.places[:-1]), "places of its set where"),
-        (messages.CommonPlaces, lambda m: replace(m, owner="nobody"), "where those of"),
+        (messages.CommonPlaces, lambda m: replace(m, places=m.places[:-1]), "with places of shape"),
+        (messages.CommonPlaces, lambda m: replace(m, owner="x" * len(m.owner)), "where the set of"),
         (messages.IdsAgreed, lambda m: replace(m, n_ids=m.n_ids * 2), "numbers of ids"),
-        (messages.IdsAgreed, lambda m: replace(m, parties=m.parties[:-1]), "numbers of ids"),
-        (messages.IdsDescription, lambda m: replace(m, n_ids=0), "holds no ids"),
+        (messages.IdsAgreed, lambda m: replace(m, parties=m.parties[:-1]), "with parties of shape"),
+        (messages.IdsAgreed, lambda m: replace(m, n_ids=m.n_ids + 10**8), "which is not between 1 and most_ids"),
+        (messages.IdsDescription, lambda m: replace(m, n_ids=0), "which is not between 1 and most_ids"),
+        (messages.IdsDescription, lambda m: replace(m, n_ids=10**9), "which is not between 1 and most_ids"),
         (messages.Verdict, lambda m: replace(m, n_common=1), "fewer common ids"),
     ],
 )
@@ -485,9 +494,9 @@ def test_waiting_time_grows_with_the_work(monkeypatch):
 
     recv = Party.recv
 
-    def watched(self, sender, kind, *, timeout=None):
+    def watched(self, sender, kind, *, timeout=None, **symbols):
         waits[kind.__name__].add(timeout)
-        return recv(self, sender, kind, timeout=timeout)
+        return recv(self, sender, kind, timeout=timeout, **symbols)
 
     monkeypatch.setattr(Party, "recv", watched)
     monkeypatch.setattr(roles, "POINTS_PER_SECOND", 0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -38,6 +39,7 @@ from hedgerow.protocols.vertical.parts import divide
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.frames import peek
+from hedgerow.transport.ranges import check
 from hedgerow.transport.transcripts import Recording
 
 PARTIES = ("shop", "bank", "post")  # the label holder's columns come second
@@ -355,6 +357,11 @@ def test_wrong_kinds_of_columns_are_refused():
     (kinds,) = played.recording(BANK).messages(ColumnKinds, "received", "shop")
     from hedgerow.protocols.vertical.bucket_rr.label_holder import _check_kinds
 
+    def taken(kinds):
+        check("shop", kinds, {"most_columns": 3, "most_values": 255})
+        _check_kinds("shop", kinds, 1, is_kept=False)
+
+    taken(kinds)
     one = np.ones(3, np.int32)
     for changes in (
         {"n_values": one},
@@ -362,9 +369,11 @@ def test_wrong_kinds_of_columns_are_refused():
         {"n_values": -one},
         {"n_values": one[:2]},
         {"n_values": one[:0], "has_levels": kinds.has_levels[:0], "may_be_missing": kinds.may_be_missing[:0]},
+        {"n_messages": 0},
+        {"n_messages": 2},
     ):
         with pytest.raises(ProtocolError, match="shop"):
-            _check_kinds("shop", replace(kinds, **changes))
+            taken(replace(kinds, **changes))
 
 
 @pytest.mark.usefixtures("seeded")
@@ -698,6 +707,15 @@ def test_what_others_have_paid_for_is_kept(tmp_path):
     assert len(lines_of(tmp_path, "shop")) == 1
 
 
+def rewritten(path, **changes):
+    """The bytes of a file of arrays, some of which are changed."""
+    with np.load(path) as stored:
+        arrays = {name: changes.get(name, lambda array: array)(stored[name]) for name in stored}
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
 def test_damaged_files_are_errors(tmp_path):
     """Of the book and of what was kept, whatever is wrong with them; and nothing is sent or written then."""
     data, job = make_data(), make_job(2.0, cache=str(tmp_path))
@@ -722,6 +740,9 @@ def test_damaged_files_are_errors(tmp_path):
         (kept, bytes(flipped), "bank: "),
         (kept, b"", "bank: "),
         (kept, elsewhere.read_bytes(), "does not hold what its name says"),
+        (kept, rewritten(kept, packed=lambda packed: packed[:-1]), "does not hold what its name says"),
+        (kept, rewritten(kept, n_values=lambda n_values: n_values * 0), "does not hold what its name says"),
+        (kept, rewritten(kept, n_values=lambda n_values: n_values[:1]), "does not hold what its name says"),
         (bins, b"{}", "shop: "),
         (bins, good[bins].replace(b"may_be", b"can_be"), "shop: "),
     ]:

@@ -416,10 +416,25 @@ def test_parties_that_do_not_fit_are_refused(two_classes):
 @pytest.mark.parametrize(
     ("kind", "sender", "change", "match"),
     [
-        (ColumnsOfHandles, "shop", {"numbers": np.zeros(2, np.int64)}, "shop sent numbers of columns"),
-        (AnswersToExplain, "shop", {"first_row": 3}, "shop sent answers about other rows"),
-        (ContributionsOfColumns, "bank", {"first_row": 3}, "bank sent contributions of shape"),
-        (BeginExplaining, "bank", {"batch_rows": 10**6}, "bank wants other rows"),
+        (
+            ColumnsOfHandles,
+            "shop",
+            {"numbers": np.zeros(2, np.int64)},
+            "shop sent vertical.explaining.columns_of_handles with numbers",
+        ),
+        (AnswersToExplain, "shop", {"first_row": 3}, "shop sent vertical.explaining.answers_to_explain with first_row"),
+        (
+            ContributionsOfColumns,
+            "bank",
+            {"first_row": 3},
+            "bank sent vertical.explaining.contributions_of_columns with first_row",
+        ),
+        (
+            BeginExplaining,
+            "bank",
+            {"batch_rows": 10**6},
+            "bank sent vertical.explaining.begin_explaining with batch_rows",
+        ),
     ],
 )
 def test_messages_that_do_not_fit_are_refused(two_classes, kind, sender, change, match):

@@ -492,11 +492,26 @@ def test_bad_data_is_refused():
 @pytest.mark.parametrize(
     ("kind", "field", "value", "words"),
     [
-        (NoiseVectors, "vectors", np.zeros((1, 1, 5), np.float32), "ben sent noise of shape"),
-        (NoiseVectors, "first_vector", 1, "ben sent noise of shape .* from vector 1 on"),
-        (NoiseVectors, "vectors", np.full((1, 1, N_ROWS), np.nan, np.float32), "finite numbers"),
-        (MaskedGradients, "gradients", np.zeros((1, 5), np.float32), "anna sent gradients of shape"),
-        (MaskedGradients, "gradient_sums", np.zeros(7, np.int64), "anna sent gradient_sums of shape"),
+        (NoiseVectors, "vectors", np.zeros((1, 1, 5), np.float32), "ben sent .*noise_vectors with vectors of shape"),
+        (NoiseVectors, "first_vector", 1, "ben sent .*noise_vectors with first_vector = 1"),
+        (
+            NoiseVectors,
+            "vectors",
+            np.full((1, 1, N_ROWS), np.nan, np.float32),
+            "ben sent .*noise_vectors with vectors = nan",
+        ),
+        (
+            MaskedGradients,
+            "gradients",
+            np.zeros((1, 5), np.float32),
+            "anna sent .*masked_gradients with gradients of shape",
+        ),
+        (
+            MaskedGradients,
+            "gradient_sums",
+            np.zeros(7, np.int64),
+            "anna sent .*masked_gradients with gradient_sums of shape",
+        ),
     ],
 )
 def test_messages_that_do_not_fit_are_refused(kind, field, value, words):

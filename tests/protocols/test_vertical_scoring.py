@@ -447,7 +447,7 @@ def test_answers_of_another_shape_are_refused(case):
 
         played = play(PROTOCOL, job_for(model), data, around={"shop": Odd})
         assert isinstance(played.errors["bank"], ProtocolError)
-        assert "shop sent answers" in str(played.errors["bank"])
+        assert "shop sent vertical.scoring.answers with" in str(played.errors["bank"])
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ take from who wants to tell them apart.)
 What is not claimed
  - Anything against a party that departs from the protocol. It may send ids that it does not hold (with a list of all
    possible ids it learns which of them are in the result), send sets of its choice round the ring, or spoil the result.
-   What is checked: every point is in the group, numbers of points, no point twice in a set, places in range.
+   What is checked: every point that is multiplied is on the curve (whose order is prime, so there are no small groups
+   to be forced into), numbers of points, no point twice in a set, places in range.
  - That numbers are harmless. A small result, or one as large as a set, speaks about single persons.
  - Constant time. OpenSSL multiplies with a secret key on P-256 in constant time where it has code for this curve
    (x86-64, ARM64 and others), and with a Montgomery ladder elsewhere. Making H(x) takes a number of tries that depends
@@ -259,11 +260,11 @@ class Departure:
 class Stay:
     """One set at one party: blinded points come in block by block, and leave in a random order.
 
-    1. `put(block)`: the next points, already blinded by this party, go to places of a uniformly random permutation.
-    2. `blocks(size)`: when all have come, and not before, the points in their new order.
+    1. `put(block)`: the next points, already blinded by this party.
+    2. `blocks(size)`: when all have come, and not before, the points in their new order, a uniformly random one.
     3. `restored(places)`: later, places in the new order become places in the order of arrival.
 
-    `owner` and `sender` are for errors; `n` is how many points were announced.
+    `owner` and `sender` are for errors; `n` is how many points were announced. Only those that came take memory.
     """
 
     def __init__(self, n: int, random: SecureRandom, *, owner: str, sender: str) -> None:
@@ -272,9 +273,10 @@ class Stay:
         self.n = n
         self.owner = owner
         self.sender = sender
-        self._place: npt.NDArray[np.signedinteger[Any]] = _compact(random_order(n, random))  # of each, by arrival
-        self._arrival: npt.NDArray[np.signedinteger[Any]] | None = None  # the inverse, once it is needed
-        self._points: Points | None = np.empty((n, POINT_BYTES), np.uint8)
+        self._random = random
+        self._arrival: npt.NDArray[np.signedinteger[Any]] | None = None  # of the point at each place, once all are here
+        self._blocks: list[Points] = []
+        self._points: Points | None = None
         self._arrived = 0
 
     def __repr__(self) -> str:
@@ -291,7 +293,7 @@ class Stay:
         end = self._arrived + len(points)
         if end > self.n:
             raise ProtocolError(f"{self.sender} sent {end} points of {self.owner} or more, {self.n} were announced")
-        self._kept()[self._place[self._arrived : end]] = points
+        self._blocks.append(points)
         self._arrived = end
 
     def points(self) -> Points:
@@ -301,7 +303,23 @@ class Stay:
                 f"{self.sender} sent {self._arrived} points of {self.owner}, {self.n} were announced; a part of a set "
                 f"is not passed on, since it would show which points came first"
             )
-        return self._kept()
+        if self._arrival is None:
+            self._shuffle()
+        if self._points is None:
+            raise ProtocolError(f"the points of {self.owner} were already released")
+        return self._points
+
+    def _shuffle(self) -> None:
+        self._arrival = _compact(random_order(self.n, self._random))
+        place = np.empty_like(self._arrival)
+        place[self._arrival] = np.arange(self.n, dtype=place.dtype)
+        self._points = np.empty((self.n, POINT_BYTES), np.uint8)
+        start = 0
+        self._blocks.reverse()
+        while self._blocks:  # each is let go of as soon as its points are in their places
+            block = self._blocks.pop()
+            self._points[place[start : start + len(block)]] = block
+            start += len(block)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Points]:
         """All points in their new order, in blocks of at most `size`."""
@@ -317,14 +335,8 @@ class Stay:
         """Which points, counted by arrival, stand at these places of the new order; the order of the list is kept."""
         check_places(places, self.n, self.owner)
         if self._arrival is None:
-            self._arrival = np.empty_like(self._place)
-            self._arrival[self._place] = np.arange(self.n, dtype=self._place.dtype)
+            raise ProtocolError(f"the points of {self.owner} have no new order yet")
         return self._arrival[places].astype(np.int64)
-
-    def _kept(self) -> Points:
-        if self._points is None:
-            raise ProtocolError(f"the points of {self.owner} were already released")
-        return self._points
 
 
 def _compact(order: Rows) -> npt.NDArray[np.signedinteger[Any]]:

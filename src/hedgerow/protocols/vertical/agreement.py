@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.job import VerticalJob
 from hedgerow.transport.frames import Message
+from hedgerow.transport.ranges import MOST, Within
 
 PATIENCE = 2.5
 """How much longer than the label holder feature holders wait: it may first have to wait for another one."""
+MOST_COLUMNS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +25,8 @@ class ReadyToTrain(Message, name="vertical.ready_to_train", version=1):
     """Feature holder to label holder: my table is in order."""
 
     discloses = Exact("the feature holder's numbers of rows and columns")
-    n_rows: int
-    n_columns: int
+    n_rows: Annotated[int, Within(0, MOST)]
+    n_columns: Annotated[int, Within(1, MOST_COLUMNS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class GoAhead(Message, name="vertical.go_ahead", version=1):
     """Label holder to feature holder: all tables fit together."""
 
     discloses = Public("that all parties are ready")
-    n_rows: int
+    n_rows: Annotated[int, Within("n_rows", "n_rows")]
 
 
 def check_table(party: str, data: PartyData | None, *, needs_columns: bool = True) -> PartyData:
@@ -52,7 +55,7 @@ def begin_as_feature_holder(me: Party, job: VerticalJob, data: PartyData) -> Non
     """Say that the own table is in order, and wait until everybody's is."""
     me.wait_longer(PATIENCE)
     me.send(job.label_holder, ReadyToTrain(data.table.n_rows, len(data.table.columns)))
-    me.recv(job.label_holder, GoAhead)
+    me.recv(job.label_holder, GoAhead, n_rows=data.table.n_rows)
 
 
 def begin_as_label_holder(me: Party, job: VerticalJob, data: PartyData) -> dict[str, int]:
@@ -66,8 +69,6 @@ def begin_as_label_holder(me: Party, job: VerticalJob, data: PartyData) -> dict[
                 f"{party}: has {ready.n_rows} rows, but {me.name} has {n_rows}; the rows of all parties must be the "
                 "same ones in the same order, align them first"
             )
-        if ready.n_columns < 1:
-            raise InvalidInput(f"{party}: brings no column; a party that takes part needs at least one")
         n_columns[party] = ready.n_columns
     me.send_all(job.feature_holders, GoAhead(n_rows))
     return {party: n_columns.get(party, len(data.table.columns)) for party in job.parties}

@@ -7,8 +7,8 @@ Two protocols have it in common, each with messages of its own that have the sam
     winners -> label holder                 which rows go right, and a number for each question: `WhichWay`
     label holder -> those who need it       which rows go right in all nodes: `Partition`
 
-`JointForest` is the label holder's side. A feature holder checks its roles with `checked_roles` and keeps what it was
-asked in `Asked`.
+`JointForest` is the label holder's side. A feature holder tells its gains with `told_gains`, takes its roles with
+`receive_roles`, and keeps what it was asked in `Asked`. What the fields may hold: `joint_fields`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.job import VerticalJob
+from hedgerow.protocols.vertical.joint_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, choose_winners, theirs
 from hedgerow.protocols.vertical.parts import LabelHolderPart, Questions, composite_features
-
-LEAF, OTHERS, YOURS = 0, 1, 2
-"""What becomes of a node, in `Winners`."""
-
 
 # --- the label holder ------------------------------------------------------------------------------------------------
 
@@ -67,7 +64,7 @@ class JointForest(ABC):
         """The best splits of the own columns; the feature holders have what they need to find theirs."""
 
     @abstractmethod
-    def _gains_of(self, party: str) -> Floats:
+    def _gains_of(self, party: str, n_nodes: int) -> Floats:
         """What a feature holder sends: the gain of its best split of each node."""
 
     def grow(self) -> None:
@@ -103,9 +100,9 @@ class JointForest(ABC):
         return grower.divide(splits)
 
     def _checked_gains(self, party: str, n_nodes: int) -> Floats:
-        gains = self._gains_of(party)
-        if gains.shape != (n_nodes,) or np.isnan(gains).any():
-            raise ProtocolError(f"{party} sent gains of shape {gains.shape} for {n_nodes} nodes, or no numbers")
+        gains = self._gains_of(party, n_nodes)
+        if (gains[self._rows.node_counts == 0] > 0.0).any():  # it would go on splitting it, level after level
+            raise ProtocolError(f"{party} says that splitting a node without rows gains something")
         return gains
 
     def _ask_winners(self, winner: Ints) -> None:
@@ -116,11 +113,12 @@ class JointForest(ABC):
             nodes = np.flatnonzero(winner == place)
             if party == self._me.name or not len(nodes):
                 continue
-            answer = self._me.recv(party, self.WHICH_WAY)
-            if answer.handles.shape != (len(nodes),) or (answer.handles < 0).any():
-                raise ProtocolError(f"{party} won {len(nodes)} nodes, but sent {answer.handles.shape} handles")
+            most = self._foreign.n_handles_of(place) + len(nodes)  # if every question is new
+            answer = self._me.recv(
+                party, self.WHICH_WAY, n_won=len(nodes), most_handles=most, n_bytes=bytes_for(rows.n_rows)
+            )
             handles[nodes] = answer.handles
-            np.bitwise_or(rows.sides, unpacked(party, answer.sides, rows.n_rows), out=rows.sides)
+            np.bitwise_or(rows.sides, np.unpackbits(answer.sides, count=rows.n_rows), out=rows.sides)
         foreign = (winner >= 0) & (winner != self._place)
         self._foreign.add_level(winner[foreign], handles[foreign])
 
@@ -157,11 +155,25 @@ class JointForest(ABC):
 # --- a feature holder ------------------------------------------------------------------------------------------------
 
 
-def checked_roles(party: str, roles: Bytes, splits: LevelSplits) -> Bytes:
-    """What the label holder says becomes of each node; a node without a split cannot have been won."""
-    if roles.shape != splits.feature.shape or (splits.feature[roles == YOURS] < 0).any():
+def told_gains(splits: LevelSplits) -> Floats:
+    """The gains of the own best splits, as they are sent."""
+    return np.where(splits.feature >= 0, np.minimum(splits.gain, MOST_GAIN), -1.0)
+
+
+def receive_roles(
+    me: Party, label_holder: str, winners: type[Any], splits: LevelSplits, *, room: int, counts: Ints
+) -> Bytes:
+    """What the label holder says becomes of each node, `room` of which may split; `counts` are their rows.
+
+    ProtocolError where it says that a node was won which has no split here, or that one splits which has no rows.
+    """
+    roles: Bytes = me.recv(label_holder, winners, n_nodes=len(splits.feature)).roles
+    splitting = roles != LEAF
+    cannot = (roles == YOURS) & (splits.feature < 0) | splitting & (counts == 0)
+    if cannot.any() or int(splitting.sum()) > room:
         raise ProtocolError(
-            f"{party} gave roles to {roles.shape} nodes, of {splits.feature.shape} that could have some"
+            f"{label_holder} splits {int(splitting.sum())} nodes of {len(roles)}, {int(cannot.sum())} of which cannot "
+            f"be split; there is room for {room}"
         )
     return roles
 
@@ -194,10 +206,3 @@ class Asked:
             np.array(missing_left, np.bool_),
             np.unpackbits(bits, axis=1).astype(np.bool_),
         )
-
-
-def unpacked(party: str, sides: Bytes, n_rows: int) -> Bytes:
-    """One byte per row from one bit per row."""
-    if sides.shape != (-(-n_rows // 8),):
-        raise ProtocolError(f"{party} sent sides of shape {sides.shape} for {n_rows} rows")
-    return np.unpackbits(sides, count=n_rows)

@@ -7,7 +7,6 @@ gets answers about the rows, it gets them batch by batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -15,7 +14,8 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.table import Table
-from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.job import HoldersJob
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, part_from_dict
@@ -153,29 +153,16 @@ def check_rows(party: str, brings: int, label_holder: str, n_rows: int) -> None:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-class PackedAnswers(Protocol):
-    """What a message with answers about a batch of rows says, in every service."""
+def answers_of_all(me: Party, part: LabelHolderPart, kind: type[Any], start: int, stop: int) -> dict[str, Bytes]:
+    """Everybody's answers about some rows, uint8 [handles, rows]; who is asked nothing sends no message.
 
-    @property
-    def first_row(self) -> int:
-        """Where the batch begins."""
-
-    @property
-    def bits(self) -> Bytes:
-        """[handles, bytes]: 8 rows in a byte, the first one in its highest bit; 1 for right."""
-
-
-def answers_of_all(
-    part: LabelHolderPart, start: int, stop: int, receive: Callable[[str], PackedAnswers]
-) -> dict[str, Bytes]:
-    """Everybody's answers about some rows, uint8 [handles, rows]; who is asked nothing sends no message."""
+    `kind` is the service's message, with fields `first_row` and `bits` (`service_fields`).
+    """
     answers = {}
     for party, n_handles in part.handles.items():
         if n_handles == 0:
             answers[party] = np.empty((0, stop - start), np.uint8)
             continue
-        message = receive(party)
-        if message.first_row != start or message.bits.shape != (n_handles, (stop - start + 7) // 8):
-            raise ProtocolError(f"{party} sent answers about other rows or handles than those from row {start} on")
+        message = me.recv(party, kind, start=start, n_handles=n_handles, n_bytes=(stop - start + 7) // 8)
         answers[party] = np.unpackbits(message.bits, axis=1, count=stop - start)
     return answers

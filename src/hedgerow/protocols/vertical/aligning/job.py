@@ -17,6 +17,7 @@ NAME = "vertical.aligning"
 SMALLEST_BLOCK = 256
 """How long a block of few ids takes would show something about them (`hedgerow.crypto.psi`, constant time)."""
 LARGEST_BLOCK = 1 << 20
+MOST_IDS = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class AligningJob:
     minimum: int = 2  # common ids that there must be before anybody learns any of them
     column: str = "id"  # what errors call the column of ids
     block: int = BLOCK  # points in a message
+    most_ids: int = MOST_IDS  # that any party may bring: what a peer may make the others wait and store for
 
     def __post_init__(self) -> None:
         check_parties(NAME, self.parties)
@@ -45,6 +47,7 @@ class AligningJob:
             raise InvalidParameter(f"{NAME}: duplicates must be 'refuse' or 'first', got {self.duplicates!r}")
         _check_whole("minimum", self.minimum, 1, 2**62)
         _check_whole("block", self.block, SMALLEST_BLOCK, LARGEST_BLOCK)
+        _check_whole("most_ids", self.most_ids, 1, 2**31 - 1)
 
     @property
     def id_rule(self) -> IdRule:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from hedgerow.ledger import Disclosure, Exact, Result
 from hedgerow.transport.frames import Int64s, Message, UInt8s
+from hedgerow.transport.ranges import Anything, Index, Shape, Within
+
+Owner: TypeAlias = Annotated[str, Shape("owner_letters")]
+Points: TypeAlias = Annotated[UInt8s, Shape("n_points", 32), Anything()]
+"""Whether they are points of the group shows when they are multiplied (`hedgerow.crypto.psi`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +31,8 @@ class IdsDescription(Message, name="vertical.ids_description", version=1):
     """Party to comparer: how I write ids, and how many I have."""
 
     discloses = Exact("the party's number of different ids, and the fingerprint of its id rule")
-    rule: str
-    n_ids: int
+    rule: Annotated[str, Shape(32)]
+    n_ids: Annotated[int, Within(1, "most_ids")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,8 @@ class IdsAgreed(Message, name="vertical.ids_agreed", version=1):
     """Comparer to party: all write ids by the same rule, and have so many."""
 
     discloses = Exact("every party's number of different ids")
-    parties: tuple[str, ...]
-    n_ids: Int64s
+    parties: Annotated[tuple[str, ...], Shape("n_parties")]
+    n_ids: Annotated[Int64s, Shape("n_parties"), Within(1, "most_ids")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,8 @@ class BlindedIds(Message, name="vertical.blinded_ids", version=1):
     """Party to next party: the next points of a set, multiplied with the keys of all parties that it has visited."""
 
     discloses = Blinded("a party's ids, of which only the number shows")
-    owner: str
-    points: UInt8s  # [points, 32]
+    owner: Owner
+    points: Points
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,8 @@ class FullyBlinded(Message, name="vertical.fully_blinded", version=1):
     """Party to comparer: the next points of a set that all parties have multiplied with their keys."""
 
     discloses = Blinded("how many ids each group of parties has in common, as numbers", "all parties' keys")
-    owner: str
-    points: UInt8s  # [points, 32]
+    owner: Owner
+    points: Points
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class Verdict(Message, name="vertical.verdict", version=1):
         "how many ids all parties have in common, or that they are fewer than the smallest allowed number"
     )
     enough: bool
-    n_common: int  # -1 where they are not enough
+    n_common: Annotated[int, Within(-1, "most_common")]  # -1 where they are not enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +81,5 @@ class CommonPlaces(Message, name="vertical.common_places", version=1):
     """
 
     discloses = Result("which points of the set are common to all parties, in the common order")
-    owner: str
-    places: Int64s
+    owner: Owner
+    places: Annotated[Int64s, Shape("n_places"), Index("n_ids")]

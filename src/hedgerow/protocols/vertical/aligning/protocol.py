@@ -21,7 +21,7 @@ class Aligning(Protocol):
 
     name = NAME
     partition = "columns"
-    options = frozenset({"comparer", "rule", "duplicates", "minimum", "column", "block"})
+    options = frozenset({"comparer", "rule", "duplicates", "minimum", "column", "block", "most_ids"})
 
     def job(self, request: Request) -> AligningJob:
         """The job, with everything checked that can be checked without data."""

@@ -59,7 +59,7 @@ def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
         for points in last.blocks(job.block):
             me.send(job.comparer, FullyBlinded(last.owner, points))
         last.release()
-        n_common = _hear(me, job, tour.patience)
+        n_common = _hear(me, job, min(n_ids.values()), tour.patience)
 
     rows = np.empty(n_common, np.int64)
     for start in range(0, n_common, PLACES):
@@ -69,10 +69,7 @@ def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
             if end != me.name:
                 me.send(end, CommonPlaces(owner, places[start:stop]))
         mine = found[last.owner][start:stop] if found else None
-        part = _way_back(me, job, ring, stays, own, mine, tour.patience)
-        if len(part) != stop - start:
-            raise ProtocolError(f"{me.name} was told {len(part)} places of its set where {stop - start} were due")
-        rows[start:stop] = part
+        rows[start:stop] = _way_back(me, job, ring, stays, own, mine, stop - start, tour.patience)
     if len(np.unique(rows)) < n_common:
         raise ProtocolError(f"{me.name} was told some of its rows twice")
     return AlignedRows(me.name, rows, n_ids, n_common)
@@ -94,6 +91,11 @@ def _prepare(name: str, job: AligningJob, data: PartyData | None) -> PreparedIds
     )
     if not len(prepared):
         raise InvalidInput(f"{name}: column {job.column!r} holds no ids")
+    if len(prepared) > job.most_ids:
+        raise InvalidInput(
+            f"{name}: column {job.column!r} holds {len(prepared):,} ids, more than most_ids={job.most_ids:,}; let all "
+            "parties agree on a larger most_ids"
+        )
     return prepared
 
 
@@ -103,9 +105,10 @@ def _agree(me: Party, job: AligningJob, n_ids: int) -> dict[str, int]:
     if me.name != job.comparer:
         me.send(job.comparer, IdsDescription(fingerprint, n_ids))
         # The comparer may first have to wait for another party.
-        agreed = me.recv(job.comparer, IdsAgreed, timeout=2.5 * me.common_deadline()())
-        told = dict(zip(agreed.parties, agreed.n_ids.tolist(), strict=False))
-        if set(told) != set(job.parties) or told[me.name] != n_ids or min(told.values()) < 1:
+        patience = 2.5 * me.common_deadline()()
+        agreed = me.recv(job.comparer, IdsAgreed, timeout=patience, n_parties=len(job.parties), most_ids=job.most_ids)
+        told = dict(zip(agreed.parties, agreed.n_ids.tolist(), strict=True))
+        if set(told) != set(job.parties) or told[me.name] != n_ids:
             raise ProtocolError(f"{me.name} was told numbers of ids that are not those of this job's parties")
         return {name: told[name] for name in job.parties}
     counts = {}
@@ -113,14 +116,12 @@ def _agree(me: Party, job: AligningJob, n_ids: int) -> dict[str, int]:
     for name in job.parties:
         described = IdsDescription(fingerprint, n_ids)
         if name != me.name:
-            described = me.recv(name, IdsDescription, timeout=left())
+            described = me.recv(name, IdsDescription, timeout=left(), most_ids=job.most_ids)
         if described.rule != fingerprint:
             raise InvalidInput(
-                f"{name}: writes ids by another rule than {me.name} (fingerprints {described.rule} and {fingerprint}); "
-                "give all parties the same id rule"
+                f"{name}: writes ids by another rule than {me.name} (fingerprints {described.rule!r} and "
+                f"{fingerprint!r}); give all parties the same id rule"
             )
-        if described.n_ids < 1:
-            raise InvalidInput(f"{name}: column {job.column!r} holds no ids")
         counts[name] = described.n_ids
     agreed = IdsAgreed(tuple(counts), np.array(list(counts.values()), np.int64))
     me.send_all([name for name in job.parties if name != me.name], agreed)
@@ -176,8 +177,8 @@ class _Tour:
         next(blocks, None)  # nothing is left, and the digests are let go of
 
     def _receive(self, arriving: Stay) -> None:
-        message = self._me.recv(self._before, BlindedIds, timeout=self.patience)
-        points = checked_block(message, arriving.owner, min(self._job.block, arriving.missing), self._before)
+        n_points = min(self._job.block, arriving.missing)
+        points = receive_block(self._me, self._before, BlindedIds, arriving.owner, n_points, self.patience)
         arriving.put(self._key.reblind(points, sender=self._before, n_threads=self._n_threads))
         self._report()
 
@@ -192,16 +193,18 @@ class _Tour:
             self._me.report(self._done, self._total)
 
 
-def checked_block(message: BlindedIds | FullyBlinded, owner: str, n_points: int, sender: str) -> Points:
-    """The points of a message, if it is the next block of that set; every block but the last one is full."""
-    if message.owner != owner:
-        raise ProtocolError(f"{sender} sent points of {message.owner!r} where those of {owner} were due")
-    if message.points.shape != (n_points, POINT_BYTES):
-        raise ProtocolError(
-            f"{sender} sent a block of shape {list(message.points.shape)} of the set of {owner}, "
-            f"{[n_points, POINT_BYTES]} was due"
-        )
+def receive_block(
+    me: Party, sender: str, kind: type[BlindedIds | FullyBlinded], owner: str, n_points: int, patience: float
+) -> Points:
+    """The next block of a set; every block but the last one is full."""
+    message = me.recv(sender, kind, timeout=patience, owner_letters=len(owner), n_points=n_points)
+    _check_owner(message, owner, sender)
     return message.points
+
+
+def _check_owner(message: BlindedIds | FullyBlinded | CommonPlaces, owner: str, sender: str) -> None:
+    if message.owner != owner:
+        raise ProtocolError(f"{sender} sent {message.NAME} of {message.owner!r} where the set of {owner} was due")
 
 
 # --- 3: compare ------------------------------------------------------------------------------------------------------
@@ -214,11 +217,9 @@ def _compare(me: Party, job: AligningJob, n_ids: Mapping[str, int], last: Stay, 
         if owner == last.owner:
             continue
         sender = job.way(owner)[-1]
-        table = np.empty((n_ids[owner], POINT_BYTES), np.uint8)
-        for start in range(0, len(table), job.block):
-            part = table[start : start + job.block]
-            part[:] = checked_block(me.recv(sender, FullyBlinded, timeout=patience), owner, len(part), sender)
-        sets[owner] = table
+        sizes = [min(job.block, n_ids[owner] - start) for start in range(0, n_ids[owner], job.block)]
+        # As they come: what was only announced takes no memory.
+        sets[owner] = np.concatenate([receive_block(me, sender, FullyBlinded, owner, n, patience) for n in sizes])
     found = common_places(sets)
     last.release()
     return found
@@ -233,8 +234,8 @@ def _announce(me: Party, job: AligningJob, found: Mapping[str, Rows]) -> int:
     return n_common
 
 
-def _hear(me: Party, job: AligningJob, patience: float) -> int:
-    verdict = me.recv(job.comparer, Verdict, timeout=patience)
+def _hear(me: Party, job: AligningJob, smallest: int, patience: float) -> int:
+    verdict = me.recv(job.comparer, Verdict, timeout=patience, most_common=smallest)
     if not verdict.enough:
         raise too_few(me.name, job)
     if verdict.n_common < job.minimum:
@@ -260,6 +261,7 @@ def _way_back(
     stays: list[Stay],
     own: Departure,
     mine: Rows | None,
+    n_places: int,
     patience: float,
 ) -> Rows:
     """A part of all places: undo the own shuffle of every set that was here. Returns the own rows.
@@ -269,14 +271,14 @@ def _way_back(
     following, before = ring[1], ring[-1]
     sender = job.comparer
     for stay in reversed(stays):
-        places = _places(me, sender, stay.owner, patience) if mine is None else mine
+        places = _places(me, sender, stay.owner, n_places, stay.n, patience) if mine is None else mine
         me.send(before, CommonPlaces(stay.owner, stay.restored(places)))
         sender, mine = following, None
-    return own.restored(_places(me, sender, me.name, patience))
+    return own.restored(_places(me, sender, me.name, n_places, own.n, patience))
 
 
-def _places(me: Party, sender: str, owner: str, patience: float) -> Rows:
-    message = me.recv(sender, CommonPlaces, timeout=patience)
-    if message.owner != owner:
-        raise ProtocolError(f"{sender} sent places of {message.owner!r} where those of {owner} were due")
+def _places(me: Party, sender: str, owner: str, n_places: int, n_ids: int, patience: float) -> Rows:
+    sizes = {"owner_letters": len(owner), "n_places": n_places, "n_ids": n_ids}
+    message = me.recv(sender, CommonPlaces, timeout=patience, **sizes)
+    _check_owner(message, owner, sender)
     return message.places

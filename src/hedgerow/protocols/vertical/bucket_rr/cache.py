@@ -31,7 +31,7 @@ from hedgerow.engine.dtypes import Bools, Bytes, Int32s
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.events import Event, NonPrivate, from_dict
-from hedgerow.protocols.vertical.bucket_rr.buckets import Bucketing, costs
+from hedgerow.protocols.vertical.bucket_rr.buckets import MOST_VALUES, Bucketing, costs, packed_sizes
 from hedgerow.protocols.vertical.bucket_rr.job import NO_NOISE, Job
 
 BOOK = "transfers.jsonl"
@@ -250,13 +250,23 @@ class Kept(NamedTuple):
 _ARRAYS = {"n_values": np.int32, "has_levels": np.bool_, "may_be_missing": np.bool_, "packed": np.uint8}
 
 
+def _is_whole(kept: Kept, n_rows: int) -> bool:
+    """Whether there are columns of at least two buckets, and bytes for all their rows."""
+    if not 0 < len(kept.n_values) == len(kept.has_levels) == len(kept.may_be_missing):
+        return False
+    categories = kept.n_values.astype(np.int64) + kept.may_be_missing
+    if kept.n_values.min() < 1 or kept.n_values.max() > MOST_VALUES or categories.min() < 2:
+        return False
+    return len(kept.packed) == sum(packed_sizes(categories, n_rows))
+
+
 class Shelf:
     """The transfers that the label holder has kept, one per party and kind of job."""
 
     def __init__(self, party: str, folder: str | Path, job: Job, n_rows: int) -> None:
         self._party = party
         self._folder = Path(folder) / party
-        self._about = {
+        self._about: dict[str, Any] = {
             "format": _FORMAT,
             "version": _VERSION,
             "epsilon": _told(job.noise),
@@ -292,6 +302,7 @@ class Shelf:
             number = about["transfer"]
             fits = fits and isinstance(number, str) and bool(number)
             fits = fits and all(a.dtype == _ARRAYS[name] and a.ndim == 1 for name, a in arrays.items())
+            fits = fits and _is_whole(Kept(number, **arrays), self._about["n_rows"])
         except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile) as problem:
             raise self._damaged(path, str(problem)) from None
         if not fits:

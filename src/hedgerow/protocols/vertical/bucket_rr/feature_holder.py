@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.engine.dtypes import MAX_BINS, Bytes
+from hedgerow.engine.dtypes import Bytes
 from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
@@ -114,11 +114,12 @@ def _send(
 
 def _part(me: Party, job: Job, bucketing: Bucketing, history: History) -> OwnerPart:
     """Wait for what the model asks about the own columns; only here it meets their thresholds."""
-    asked = me.recv(job.label_holder, OwnSplits)
-    sent, n = bucketing.sent, len(asked.column)
-    shapes = (asked.bin.shape, asked.missing_left.shape, asked.left_levels.shape)
-    if shapes != ((n,), (n,), (n, MAX_BINS // 8)) or not np.isin(asked.column, np.arange(len(sent))).all():
-        raise ProtocolError(f"{me.name}: {job.label_holder} asks about columns that were not sent to it")
+    sent, has_levels = bucketing.sent, np.array(_has_levels(bucketing), np.bool_)
+    n_values = np.array([bucketing.features[j].n_value_bins for j in sent.tolist()], np.int64)
+    n_values[has_levels] = 0  # these are split by levels, not after a bucket
+    asked = me.recv(job.label_holder, OwnSplits, n_columns=len(sent), n_values=n_values)
+    if (asked.bin[~has_levels[asked.column]] < 0).any():
+        raise ProtocolError(f"{job.label_holder} splits a column of {me.name} by levels that has none")
     questions = Questions(
         sent[asked.column].astype(np.int32),
         asked.bin,

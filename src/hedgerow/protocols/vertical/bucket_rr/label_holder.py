@@ -9,7 +9,7 @@ import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.boosting import BoostingParams, EvalsLog, train
-from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
+from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
 from hedgerow.party import Party
@@ -18,14 +18,23 @@ from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_t
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     MOST_VALUES,
     keep_probability,
+    packed_sizes,
     planned_events,
+    portions,
     together,
     unpack,
 )
 from hedgerow.protocols.vertical.bucket_rr.cache import History, Kept, Shelf, about_transfer
 from hedgerow.protocols.vertical.bucket_rr.debias import train_debiased
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
-from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
+from hedgerow.protocols.vertical.bucket_rr.messages import (
+    ID_LETTERS,
+    Buckets,
+    ColumnKinds,
+    HaveTransfer,
+    OwnSplits,
+    SameAsBefore,
+)
 from hedgerow.protocols.vertical.parts import LabelHolderPart, Questions, divide
 
 
@@ -41,10 +50,10 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
         kept = {party: shelf.find(party) for party in job.feature_holders}
     for party, transfer in kept.items():
         me.send(party, HaveTransfer("" if transfer is None else transfer.transfer_id))
-    begin_as_label_holder(me, job, data)
+    n_columns = begin_as_label_holder(me, job, data)
     own = BinMapper.fit(data.table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
     own_codes = own.transform(data.table, data.n_threads)
-    foreign = _receive_all(me, job, kept, shelf)
+    foreign = _receive_all(me, job, n_columns, data.table.n_rows, kept, shelf)
     pool = _Pool.of(job, own, own_codes, foreign, data.n_threads)
     ensemble = _train(me, job, params, pool, data.labels)
     ensemble.classes = data.classes if job.task == "classification" else None
@@ -125,13 +134,24 @@ def _categories(kinds: ColumnKinds | Kept) -> Ints:
     return categories
 
 
-def _receive_all(me: Party, job: Job, kept: Mapping[str, Kept | None], shelf: Shelf | None) -> dict[str, _Foreign]:
+def _receive_all(
+    me: Party,
+    job: Job,
+    n_columns: Mapping[str, int],
+    n_rows: int,
+    kept: Mapping[str, Kept | None],
+    shelf: Shelf | None,
+) -> dict[str, _Foreign]:
     """Everybody's buckets. If one party fails, the others' are still put on the shelf: they have been paid for."""
     foreign: dict[str, _Foreign] = {}
     problem: TransportError | None = None
     for party in job.feature_holders:
         try:
-            foreign[party] = _receive(me, job, party, kept.get(party), shelf)
+            transfer = kept.get(party)
+            if transfer is not None:
+                foreign[party] = _same_as_before(me, party, transfer)
+            else:
+                foreign[party] = _receive(me, job, party, n_columns[party], n_rows, shelf)
         except TransportError as failure:
             if shelf is None:
                 raise
@@ -141,24 +161,21 @@ def _receive_all(me: Party, job: Job, kept: Mapping[str, Kept | None], shelf: Sh
     return foreign
 
 
-def _receive(me: Party, job: Job, party: str, kept: Kept | None, shelf: Shelf | None) -> _Foreign:
-    """One party's buckets: those that were kept, if it agrees that they are still right, else new ones."""
-    if kept is not None:
-        same = me.recv(party, SameAsBefore)
-        _check_kinds(party, kept)
-        history = History(same.transfers, same.others, same.per_element, same.per_record, same.is_bound)
-        return _Foreign(kept, ((0, kept.packed),), history)
-    kinds = me.recv(party, ColumnKinds)
-    _check_kinds(party, kinds)
-    if not 1 <= kinds.n_messages <= len(kinds.n_values):
-        raise ProtocolError(f"{party} announces {kinds.n_messages} messages for {len(kinds.n_values)} columns")
-    messages = [me.recv(party, Buckets) for _ in range(kinds.n_messages)]
-    firsts = [message.first for message in messages]
-    if firsts[0] != 0 or sorted(set(firsts)) != firsts or firsts[-1] >= len(kinds.n_values):
-        raise ProtocolError(f"{party} sends its columns out of order")
+def _same_as_before(me: Party, party: str, kept: Kept) -> _Foreign:
+    """One party's buckets that were kept, if it agrees that they are still right."""
+    same = me.recv(party, SameAsBefore)
+    history = History(same.transfers, same.others, same.per_element, same.per_record, same.is_bound)
+    return _Foreign(kept, ((0, kept.packed),), history)
+
+
+def _receive(me: Party, job: Job, party: str, n_columns: int, n_rows: int, shelf: Shelf | None) -> _Foreign:
+    """One party's buckets, of some of its columns."""
+    kinds = me.recv(party, ColumnKinds, most_columns=n_columns, most_values=MOST_VALUES)
+    sizes = packed_sizes(_categories(kinds), n_rows)
+    ranges = list(portions(sizes))
+    _check_kinds(party, kinds, len(ranges), is_kept=shelf is not None)
+    messages = [me.recv(party, Buckets, start=start, n_bytes=sum(sizes[start:stop])) for start, stop in ranges]
     if shelf is not None:
-        if not kinds.transfer_id:
-            raise ProtocolError(f"{party} gives its transfer no number, so it cannot be kept")
         packed = np.concatenate([message.packed for message in messages])
         event = together(job, planned_events(job, _categories(kinds)), kinds.has_levels.tolist())
         shelf.keep(
@@ -168,14 +185,14 @@ def _receive(me: Party, job: Job, party: str, kept: Kept | None, shelf: Shelf | 
     return _Foreign(kinds, tuple((message.first, message.packed) for message in messages), history)
 
 
-def _check_kinds(party: str, kinds: ColumnKinds | Kept) -> None:
-    """Bytes from elsewhere become sizes of tables, so nothing is taken for granted."""
-    shape = kinds.n_values.shape
-    same = len(shape) == 1 and shape == kinds.has_levels.shape == kinds.may_be_missing.shape
-    if not same or not shape[0]:
-        raise ProtocolError(f"{party} must describe each of its columns, and at least one")
-    if not ((kinds.n_values >= 1) & (kinds.n_values <= MOST_VALUES)).all() or (_categories(kinds) < 2).any():
-        raise ProtocolError(f"{party} describes a column of fewer than 2 or more than {MAX_BINS} buckets")
+def _check_kinds(party: str, kinds: ColumnKinds, n_messages: int, *, is_kept: bool) -> None:
+    """ProtocolError for what ranges cannot say."""
+    if (_categories(kinds) < 2).any():
+        raise ProtocolError(f"{party} describes a column of fewer than 2 buckets, which tells nothing")
+    if kinds.n_messages != n_messages:
+        raise ProtocolError(f"{party} announces {kinds.n_messages} messages of buckets that take {n_messages}")
+    if is_kept and len(kinds.transfer_id) != ID_LETTERS:
+        raise ProtocolError(f"{party} gives its transfer no number, so it cannot be kept")
 
 
 # --- training --------------------------------------------------------------------------------------------------------

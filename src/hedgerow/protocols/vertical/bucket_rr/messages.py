@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from hedgerow.ledger import Exact, Public, Randomised
 from hedgerow.transport.frames import Bools, Int32s, Message, UInt8s
+from hedgerow.transport.ranges import MOST, Anything, Free, Index, Shape, Within
+
+ID_LETTERS = 32
+TransferId: TypeAlias = Annotated[str, Shape(Free("id_letters", 0, ID_LETTERS))]
+Times: TypeAlias = Annotated[int, Within(0, MOST)]
+Epsilon: TypeAlias = Annotated[float, Within(0.0, math.inf)]
+N_COLUMNS = Free("n_columns", 1, "most_columns")
+N_SPLITS = Free("n_splits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +23,7 @@ class HaveTransfer(Message, name="vertical.bucket_rr.have_transfer", version=1):
     """Label holder to feature holder: I have kept this transfer of yours. "" means: none for such a job."""
 
     discloses = Public("the number of a transfer that the feature holder has made")
-    transfer_id: str
+    transfer_id: TransferId
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +31,10 @@ class SameAsBefore(Message, name="vertical.bucket_rr.same_as_before", version=1)
     """Feature holder to label holder: I hold what that transfer was made from; nothing is sent, nothing is charged."""
 
     discloses = Exact("that the feature holder's values are the same as then, and how often it has sent them in all")
-    transfers: int
-    others: int
-    per_element: float
-    per_record: float
+    transfers: Times
+    others: Times
+    per_element: Epsilon
+    per_record: Epsilon
     is_bound: bool  # False: no less than these
 
 
@@ -36,15 +46,15 @@ class ColumnKinds(Message, name="vertical.bucket_rr.column_kinds", version=1):
         "for each column of the feature holder, without its name: how many buckets it has, whether they are levels, "
         "whether a value may be missing; and how often its values were sent in all"
     )
-    n_values: Int32s  # buckets of values
-    has_levels: Bools
-    may_be_missing: Bools
-    n_messages: int  # of buckets that follow
-    transfer_id: str  # "" if nobody keeps it
-    transfers: int
-    others: int
-    per_element: float
-    per_record: float
+    n_values: Annotated[Int32s, Shape(N_COLUMNS), Within(1, "most_values")]  # buckets of values
+    has_levels: Annotated[Bools, Shape(N_COLUMNS)]
+    may_be_missing: Annotated[Bools, Shape(N_COLUMNS)]
+    n_messages: Annotated[int, Within(1, "n_columns")]  # of buckets that follow
+    transfer_id: TransferId  # "" if nobody keeps it
+    transfers: Times
+    others: Times
+    per_element: Epsilon
+    per_record: Epsilon
     is_bound: bool  # False: no less than these
 
 
@@ -53,8 +63,8 @@ class Buckets(Message, name="vertical.bucket_rr.buckets", version=1):
     """Feature holder to label holder: the randomised buckets of some columns, those of each column packed by itself."""
 
     discloses = Randomised("the bucket of every value of the feature holder's columns")
-    first: int  # column that these begin with
-    packed: UInt8s
+    first: Annotated[int, Within("start", "start")]  # column that these begin with
+    packed: Annotated[UInt8s, Shape("n_bytes"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class OwnSplits(Message, name="vertical.bucket_rr.own_splits", version=1):
         "at which buckets of the feature holder's own columns the model splits; this depends on the labels, and no "
         "noise covers it"
     )
-    column: Int32s
-    bin: Int32s  # last bucket that goes left, -1 for a split by levels
-    missing_left: Bools
-    left_levels: UInt8s  # [splits, 32] one bit per level
+    column: Annotated[Int32s, Shape(N_SPLITS), Index("n_columns")]
+    bin: Annotated[Int32s, Shape(N_SPLITS), Index("n_values", by="column", lowest=-1)]  # last one that goes left
+    missing_left: Annotated[Bools, Shape(N_SPLITS)]
+    left_levels: Annotated[UInt8s, Shape(N_SPLITS, 32), Anything()]  # one bit per level, where bin is -1

@@ -9,8 +9,10 @@ import numpy as np
 
 from hedgerow.crypto.choosing import DEALT_BYTES, Choosing
 from hedgerow.errors import ProtocolError
+from hedgerow.party import Party
 from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
-from hedgerow.protocols.vertical.closed_scoring.messages import ScoresWanted
+from hedgerow.protocols.vertical.closed_scoring.messages import MOST_LEAVES, ScoresWanted
+from hedgerow.transport.ranges import MOST
 
 BLOCK_BYTES = 1 << 24
 """What is dealt for a block, at most; but a block has one row at least."""
@@ -32,12 +34,17 @@ class Blocks:
         return cls(n_rows, max(min(room, job.batch_rows, n_rows), 1), n_leaves, len(job.holders))
 
     @classmethod
-    def told(cls, job: ClosedScoringJob, wanted: ScoresWanted) -> Blocks:
-        """What the label holder says; ProtocolError if that cannot be."""
-        fits = wanted.n_leaves.ndim == 1 and len(wanted.n_leaves) and (wanted.n_leaves >= 0).all()
-        if not fits or wanted.n_rows < 1 or not 1 <= wanted.block_rows <= min(job.batch_rows, wanted.n_rows):
-            raise ProtocolError(f"{job.label_holder} wants scores of a shape that cannot be")
-        return cls(wanted.n_rows, wanted.block_rows, tuple(wanted.n_leaves.tolist()), len(job.holders))
+    def told(cls, job: ClosedScoringJob, me: Party, n_rows: int | None = None) -> Blocks:
+        """What the label holder says, about this many rows if they are known; ProtocolError if it does not add up."""
+        least, most = (1, MOST) if n_rows is None else (n_rows, n_rows)
+        wanted = me.recv(job.label_holder, ScoresWanted, least_rows=least, most_rows=most)
+        blocks = cls.planned(job, wanted.n_rows, tuple(wanted.n_leaves.tolist()))
+        if blocks.block_rows != wanted.block_rows or sum(blocks.n_leaves) > MOST_LEAVES:
+            raise ProtocolError(
+                f"{job.label_holder} wants scores of {wanted.block_rows} rows at a time, by {sum(blocks.n_leaves)} "
+                f"leaves; {blocks.block_rows} rows can be"
+            )
+        return blocks
 
     @property
     def message(self) -> ScoresWanted:

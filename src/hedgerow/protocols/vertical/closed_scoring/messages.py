@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from hedgerow.ledger import Disclosure, Exact, Public
+from hedgerow.protocols.vertical.service_fields import MOST_OUTPUTS, Brought, RunId
 from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
+from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within
+
+MOST_LEAVES = 1 << 24
+"""Of all trees: the dealer, who knows none of them, deals for as many leaves as it is told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +29,10 @@ class ReadyToScore(Message, name="vertical.closed_scoring.ready_to_score", versi
     """Feature holder to label holder: my rows are read, my part of the model is loaded."""
 
     discloses = Exact("the feature holder's number of rows, and which model its part is of")
-    n_rows: int
-    model_run_id: str
-    n_handles: int  # of a part without trees
-    shapes: bytes  # of a part with trees: a fingerprint of their shapes
+    n_rows: Brought
+    model_run_id: RunId
+    n_handles: Brought  # of a part without trees
+    shapes: Annotated[bytes, Shape(Free("shapes_bytes", 0, 32))]  # of a part with trees: a fingerprint of their shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +40,9 @@ class ScoresWanted(Message, name="vertical.closed_scoring.scores_wanted", versio
     """Label holder to feature holders and dealer: everything fits together, so much is to be chosen."""
 
     discloses = Exact("how many rows are scored, and how many leaves the trees have")
-    n_rows: int
-    block_rows: int
-    n_leaves: Int64s  # [outputs] of all trees of an output
+    n_rows: Annotated[int, Within("least_rows", "most_rows")]
+    block_rows: Annotated[int, Within(1, "n_rows")]
+    n_leaves: Annotated[Int64s, Shape(Free("n_outputs", 1, MOST_OUTPUTS)), Within(0, MOST_LEAVES)]  # of all trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +50,9 @@ class QuestionsInTrees(Message, name="vertical.closed_scoring.questions_in_trees
     """Label holder to feature holder: where your questions stand in the trees, if your part does not say so."""
 
     discloses = Exact("the shapes of all trees, and which of the feature holder's splits stand where in them")
-    n_nodes: Int32s  # [trees]
-    handles: Int32s  # [nodes of all trees] -1: a leaf, -2: a split of another party
+    n_nodes: Annotated[Int32s, Shape(Free("n_trees")), Within(1, 2 * MOST_LEAVES)]
+    # Of the nodes of all trees; -1: a leaf, -2: a split of another party.
+    handles: Annotated[Int32s, Shape(Free("n_nodes_of_all")), Index("n_handles", lowest=-2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class ScoreShare(Message, name="vertical.closed_scoring.score_share", version=1)
     """Feature holder to label holder: my share of the score of each row of a block."""
 
     discloses = Shared("the raw score of each row")
-    words: UInt8s  # uint64 [rows, outputs]
+    words: Annotated[UInt8s, Shape("n_bytes"), Anything()]  # uint64 [rows, outputs]
 
 
 @dataclass(frozen=True, slots=True)

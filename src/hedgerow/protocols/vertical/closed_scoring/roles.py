@@ -25,7 +25,6 @@ from hedgerow.protocols.vertical.closed_scoring.messages import (
     QuestionsInTrees,
     ReadyToScore,
     ScoreShare,
-    ScoresWanted,
 )
 from hedgerow.protocols.vertical.closed_scoring.sides import (
     FRACTION_BITS,
@@ -94,7 +93,7 @@ def result_from_dict(data: Mapping[str, Any]) -> ClosedScores | TookPart:
 def dealer(me: Party, job: ClosedScoringJob) -> TookPart:
     """Deal for all blocks, never far ahead of the others."""
     me.wait_longer(PATIENCE)
-    blocks = Blocks.told(job, me.recv(job.label_holder, ScoresWanted))
+    blocks = Blocks.told(job, me)
     out = DealingOut(me, job.holders)
     n_blocks = 0
     for n_blocks, rows in enumerate(blocks.rows(), start=1):
@@ -149,25 +148,24 @@ def feature_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> 
         me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, 0, shapes_of(part.trees)))
     else:
         me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, part.n_handles, b""))
-    blocks = Blocks.told(job, me.recv(job.label_holder, ScoresWanted))
+    blocks = Blocks.told(job, me, table.n_rows)
     if isinstance(part, SharedLeavesPart):
         side = shared_side(part, table, brought.n_threads)
     else:
-        told = _trees_told(job, part, me.recv(job.label_holder, QuestionsInTrees))
-        side = owner_side(part, told, table, brought.n_threads)
-    if blocks.n_rows != side.n_rows or blocks.n_leaves != side.n_leaves(blocks.n_outputs):
-        raise ProtocolError(f"{job.label_holder} speaks of other rows or leaves than those of {me.name}")
+        side = owner_side(part, _trees_told(me, job, part), table, brought.n_threads)
+    if blocks.n_leaves != side.n_leaves(blocks.n_outputs):
+        raise ProtocolError(f"{job.label_holder} speaks of other leaves than those of {me.name}")
     choosing = _Choosing(me, job, side, blocks)
     for number, rows in enumerate(blocks.rows(), start=1):
         me.send(job.label_holder, ScoreShare(as_bytes(choosing.shares(number, rows))))
     return TookPart(side.n_rows)
 
 
-def _trees_told(job: ClosedScoringJob, part: OwnerPart, told: QuestionsInTrees) -> list[PartialTree]:
+def _trees_told(me: Party, job: ClosedScoringJob, part: OwnerPart) -> list[PartialTree]:
     """The trees in which the handles of a part stand; ProtocolError if these are none."""
+    told = me.recv(job.label_holder, QuestionsInTrees, n_handles=part.n_handles)
     said = f"{job.label_holder} sent {part.party} what are no trees"
-    fits = told.n_nodes.ndim == 1 and (told.n_nodes >= 1).all() and told.handles.shape == (told.n_nodes.sum(),)
-    if not fits or (told.handles >= part.n_handles).any():
+    if len(told.handles) != told.n_nodes.sum():
         raise ProtocolError(said)
     ends = np.cumsum(told.n_nodes).tolist()
     try:
@@ -200,7 +198,8 @@ def label_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> Cl
         total = choosing.shares(number, rows)
         me.send(job.dealer, BlockDone())
         for party in job.feature_holders:
-            total += as_words(party, me.recv(party, ScoreShare).words, total.dtype, total.shape)
+            words = me.recv(party, ScoreShare, n_bytes=total.nbytes).words
+            total += as_words(party, words, total.dtype, total.shape)
         raw[rows] = base + step * total.view(np.int64)
         me.report(rows.stop, table.n_rows)
     return ClosedScores(raw, choosing.rounds)

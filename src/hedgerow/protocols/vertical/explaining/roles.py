@@ -57,9 +57,7 @@ def feature_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Imp
 
 
 def _own_importances(me: Party, job: ExplainingJob, part: OwnerPart) -> Importances:
-    gains = me.recv(job.label_holder, HandleGains).values
-    if gains.shape != (part.n_handles,):
-        raise ProtocolError(f"{job.label_holder} sent gains of shape {gains.shape} for {part.n_handles} handles")
+    gains = me.recv(job.label_holder, HandleGains, n_handles=part.n_handles).values
     values = np.zeros(len(part.features))
     np.add.at(values, part.questions.column, gains)
     return Importances(me.name, _names(part.features), values)
@@ -67,10 +65,9 @@ def _own_importances(me: Party, job: ExplainingJob, part: OwnerPart) -> Importan
 
 def _own_contributions(me: Party, job: ExplainingJob, part: OwnerPart, codes: Bytes) -> Contributions:
     n_rows = codes.shape[1]
-    begin = me.recv(job.label_holder, BeginExplaining)
-    if begin.n_rows != n_rows or not 1 <= begin.batch_rows <= job.batch_rows or begin.n_outputs < 1:
-        raise ProtocolError(f"{job.label_holder} wants other rows of {me.name} explained than the job says")
-    values = np.zeros((n_rows, len(part.features), begin.n_outputs))
+    begin = me.recv(job.label_holder, BeginExplaining, n_rows=n_rows, most_batch_rows=job.batch_rows)
+    batches: list[Floats] = []  # as they come: what is only announced takes no memory
+    columns = np.zeros(0, np.int64)
     if part.n_handles:
         numbers, columns = opaque_numbers(part.questions.column, me.rng)
         me.send(job.label_holder, ColumnsOfHandles(numbers))
@@ -81,9 +78,19 @@ def _own_contributions(me: Party, job: ExplainingJob, part: OwnerPart, codes: By
                 bits = np.packbits(part.answers(batch), axis=1)
                 me.send(job.label_holder, AnswersToExplain(starts[k], bits))
             if 0 <= k - AHEAD < len(starts):
-                start = starts[k - AHEAD]
-                rows = values[start : start + begin.batch_rows]
-                rows[:, columns] = _contributions_to(me, job, start, (len(rows), len(columns), begin.n_outputs))
+                batches.append(
+                    me.recv(
+                        job.label_holder,
+                        ContributionsOfColumns,
+                        start=starts[k - AHEAD],
+                        n_rows=min(begin.batch_rows, n_rows - starts[k - AHEAD]),
+                        n_columns=len(columns),
+                        n_outputs=begin.n_outputs,
+                    ).values
+                )
+    values = np.zeros((n_rows, len(part.features), begin.n_outputs))
+    if batches:
+        values[:, columns] = np.concatenate(batches)
     return Contributions(me.name, _names(part.features), values)
 
 
@@ -101,16 +108,6 @@ def opaque_numbers(column_of_handle: Int32s, random: SecureRandom) -> tuple[Ints
     numbers = np.empty(len(column), np.int64)
     numbers[order] = rank[place.reshape(-1)]
     return numbers, found[by_occurrence]
-
-
-def _contributions_to(me: Party, job: ExplainingJob, start: int, shape: tuple[int, ...]) -> Floats:
-    message = me.recv(job.label_holder, ContributionsOfColumns)
-    if message.first_row != start or message.values.shape != shape:
-        raise ProtocolError(
-            f"{job.label_holder} sent contributions of shape {message.values.shape} from row {message.first_row} on, "
-            f"{me.name} needs {shape} from row {start} on"
-        )
-    return message.values
 
 
 # --- label holder ----------------------------------------------------------------------------------------------------
@@ -152,7 +149,7 @@ def _all_contributions(
     expected = np.empty(0)
     for start in range(0, n_rows, batch_rows):
         stop = min(start + batch_rows, n_rows)
-        answers = answers_of_all(part, start, stop, lambda party: me.recv(party, AnswersToExplain))
+        answers = answers_of_all(me, part, AnswersToExplain, start, stop)
         codes = part.all_codes(own_codes[:, start:stop], answers)
         found = contributions(part.ensemble, codes, player_of_feature, n_threads)
         own[start:stop], expected = found[:, :n_own], found[0, -1].copy()
@@ -171,9 +168,9 @@ def _players(me: Party, part: LabelHolderPart) -> tuple[dict[str, tuple[int, int
     for party, n_handles in part.handles.items():
         if n_handles == 0:
             continue
-        numbers = me.recv(party, ColumnsOfHandles).numbers
-        if numbers.shape != (n_handles,) or not np.array_equal(np.unique(numbers), np.arange(numbers.max() + 1)):
-            raise ProtocolError(f"{party} sent numbers of columns that are not one for each of {n_handles} handles")
+        numbers = me.recv(party, ColumnsOfHandles, n_handles=n_handles).numbers
+        if len(np.unique(numbers)) != numbers.max() + 1:
+            raise ProtocolError(f"{party} sent numbers of columns with gaps between them")
         last = first + int(numbers.max()) + 1
         ranges[party] = (first, last)
         of_feature.append(first + numbers)

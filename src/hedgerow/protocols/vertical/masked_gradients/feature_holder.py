@@ -13,14 +13,14 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.growth import DEEPEST
 from hedgerow.engine.splitting import LevelSplits, SplitRules
-from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.joint_forest import LEAF, OTHERS, YOURS, Asked, checked_roles, unpacked
+from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.joint_forest import Asked, receive_roles, told_gains
 from hedgerow.protocols.vertical.masked_gradients.candidates import Candidates, best_of_level
-from hedgerow.protocols.vertical.masked_gradients.job import STAMP, MaskedGradientsJob
+from hedgerow.protocols.vertical.masked_gradients.job import STAMP, UNDER_WAY, MaskedGradientsJob
 from hedgerow.protocols.vertical.masked_gradients.messages import (
     BestScores,
     MaskedGradients,
@@ -42,11 +42,6 @@ from hedgerow.protocols.vertical.masked_gradients.vectors import (
     write_sides,
 )
 from hedgerow.protocols.vertical.parts import OwnerPart
-
-CACHED_BYTES = 4 << 20
-"""Messages of about this size are fastest: noise, masked gradients and random words stay in the cache."""
-UNDER_WAY = 2
-"""Messages that are sent before the first is answered, so that nobody waits for the link."""
 
 
 def feature_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> OwnerPart:
@@ -89,8 +84,6 @@ class _Grower:
         self._off = np.float32(math.sqrt(2.0 * noise.sigma1**2 + noise.sigma2**2))
         self._sends_hessians = job.sends_hessians
         scales = me.recv(job.label_holder, Scales)
-        if not (scales.gradient_scale > 0.0 and scales.hessian_scale > 0.0):
-            raise ProtocolError(f"{job.label_holder} sent scales that are not positive")
         self._one = scales.hessian_scale
         rules = job.boosting.growth_rules()
         self._rules = SplitRules(
@@ -123,8 +116,10 @@ class _Grower:
         self._codes_here = np.empty((len(self._codes), level.n_rows), np.uint8)
         take_codes(self._codes, level.order, self._codes_here)
         splits = self._best()
-        me.send(to, BestScores(np.where(splits.feature >= 0, splits.gain, -1.0)))
-        roles = checked_roles(to, me.recv(to, Winners).roles, splits)
+        me.send(to, BestScores(told_gains(splits)))
+        limit = self._job.boosting.max_leaves
+        room = level.n_nodes if limit is None else limit - n_leaves
+        roles = receive_roles(me, to, Winners, splits, room=room, counts=level.counts)
         mine, splitting = roles == YOURS, roles != LEAF
         sides = np.zeros(self._codes.shape[1], np.uint8)
         if mine.any():
@@ -135,7 +130,8 @@ class _Grower:
         if last or n_leaves + n_splitting == self._job.boosting.max_leaves:
             return n_splitting
         if (roles == OTHERS).any():
-            sides = unpacked(to, me.recv(to, Partition).sides, len(sides))
+            partition = me.recv(to, Partition, n_bytes=bytes_for(len(sides)))
+            sides = np.unpackbits(partition.sides, count=len(sides))
         level.descend(splitting, sides)
         return n_splitting
 
@@ -166,15 +162,14 @@ class _Grower:
     def _pieces(self) -> Iterator[_Piece]:
         """Messages small enough that two of them, and their answers, stay within the job's block_bytes."""
         n, n_vectors = self._candidates.n, self._job.n_vectors
-        vector = 4 * max(self._level.n_rows, 1)
-        answer = vector * (2 if self._sends_hessians else 1)
-        most = min(self._job.block_bytes // UNDER_WAY, CACHED_BYTES)
-        at_once = most // (answer + vector * n_vectors)
+        at_once = self._job.candidates_at_once(self._level.n_rows)
         if at_once >= 1 or n_vectors == 1 or not n:
             step = max(at_once, 1)
             for first in range(0, max(n, 1), step):
                 yield _Piece(first, min(n, first + step), 0, n_vectors)
             return
+        vector = 4 * max(self._level.n_rows, 1)
+        answer = vector * (2 if self._sends_hessians else 1)
         step = max((self._job.block_bytes // UNDER_WAY - answer) // vector, 1)
         for candidate in range(n):
             for first in range(0, n_vectors, step):
@@ -210,22 +205,22 @@ class _Grower:
         if piece.stop_vector < self._job.n_vectors:
             self._me.recv(to, NextVectors)
             return None
-        answer = self._me.recv(to, MaskedGradients)
-        shape = (piece.stop - piece.first, level.n_rows)
-        expected: dict[str, tuple[int, ...]] = {
-            "gradients": shape,
-            "hessians": shape if self._sends_hessians else (0, 0),
-        }
-        expected |= {"gradient_sums": (level.n_nodes,), "hessian_sums": (level.n_nodes,)}
-        for name, due in expected.items():
-            if getattr(answer, name).shape != due:
-                raise ProtocolError(f"{to} sent {name} of shape {getattr(answer, name).shape}, not {due}")
+        n_candidates = piece.stop - piece.first
+        answer = self._me.recv(
+            to,
+            MaskedGradients,
+            n_candidates=n_candidates,
+            n_rows=level.n_rows,
+            n_hessians=n_candidates if self._sends_hessians else 0,
+            n_hessian_rows=level.n_rows if self._sends_hessians else 0,
+            n_nodes=level.n_nodes,
+        )
         where = (self._candidates.active[chosen], self._candidates.column[chosen], self._codes_here, level.starts)
         masked = [(answer.gradients, gradients)]
         if self._sends_hessians:
             masked.append((answer.hessians, hessians))
         for values, sums in masked:
-            side_by_side(self._n_threads, sum_active, shape[0], values.size, values, *where, sums[chosen])
+            side_by_side(self._n_threads, sum_active, n_candidates, values.size, values, *where, sums[chosen])
         return answer.gradient_sums, answer.hessian_sums
 
     def _counted(self, counts: np.ndarray) -> np.ndarray:

@@ -15,6 +15,10 @@ from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NOT_OF
 STAMP = "accepted known leaks: every feature holder can compute every label (vertical.masked_gradients)"
 GIVEN = ("sigma1", "sigma2", "C")
 BUDGETS = ("eps_ap", "delta_ap", "eps_pp")
+CACHED_BYTES = 4 << 20
+"""Messages of about this size are fastest: noise, masked gradients and random words stay in the cache."""
+UNDER_WAY = 2
+"""Messages that are sent before the first is answered, so that nobody waits for the link."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,14 @@ class MaskedGradientsJob(VerticalJob):
         """Whether hessians differ from 1 and are used; else nobody sends them."""
         is_squared = self.task == "regression" and self.boosting.loss == "squared"
         return self.score != FIRST_ORDER and not is_squared
+
+    def candidates_at_once(self, n_rows: int) -> int:
+        """How many may be in a message about this many rows: two messages and their answers must fit block_bytes.
+
+        0: not even one, so its vectors are sent one after the other.
+        """
+        arrays = self.n_vectors + (2 if self.sends_hessians else 1)
+        return min(self.block_bytes // UNDER_WAY, CACHED_BYTES) // (4 * max(n_rows, 1) * arrays)
 
     def noise_for(self, n_rows: int, loss: Loss | None = None) -> MaskedNoise:
         """The strength of the noise; sigma1 and sigma2 depend on public numbers only, C on the loss's range too."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import InvalidInput, ProtocolError
@@ -33,6 +35,7 @@ from hedgerow.protocols.vertical.masked_gradients.messages import (
 )
 from hedgerow.protocols.vertical.masked_gradients.recovery import label_recovery
 from hedgerow.protocols.vertical.masked_gradients.vectors import (
+    MOST_NORMAL,
     Float32s,
     LevelRows,
     add_noise,
@@ -52,8 +55,8 @@ def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> 
     check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, params.max_depth, params.max_leaves)
     noise = job.noise_for(table.n_rows, loss)
     mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
-    begin_as_label_holder(me, job, data)
-    forest = _Forest(me, job, data, mapper, loss, labels, noise)
+    n_columns = begin_as_label_holder(me, job, data)
+    forest = _Forest(me, job, data, mapper, loss, labels, noise, n_columns)
     forest.grow()
     return forest.part(job, data, mapper.features, loss, forest.base_score, forest.meta())
 
@@ -81,6 +84,7 @@ class _Forest(JointForest):
         loss: Loss,
         labels: Floats,
         noise: MaskedNoise,
+        n_columns: Mapping[str, int],
     ) -> None:
         self._job, self._noise, self._labels = job, noise, labels
         self._two_classes = data.classes is not None
@@ -103,7 +107,8 @@ class _Forest(JointForest):
         self._level = LevelRows(n_rows)
         # A generator for each feature holder: what one gets must not depend on how another's candidates are grouped.
         self._guests = {
-            party: _Guest(me, job, party, noise, self._quantiser, data.n_threads) for party in job.feature_holders
+            party: _Guest(me, job, party, noise, self._quantiser, data.n_threads, n_columns[party] * MAX_BINS)
+            for party in job.feature_holders
         }
         me.send_all(job.feature_holders, Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
         self._recovery: dict[str, Any] | None = None
@@ -123,8 +128,8 @@ class _Forest(JointForest):
         self._mask_for_all()
         return splits
 
-    def _gains_of(self, party: str) -> Floats:
-        return self._me.recv(party, BestScores).scores
+    def _gains_of(self, party: str, n_nodes: int) -> Floats:
+        return self._me.recv(party, BestScores, n_nodes=n_nodes).scores
 
     def _tell_sides(self, winner: Ints) -> None:
         super()._tell_sides(winner)
@@ -194,10 +199,20 @@ class _Guest:
     """What the label holder does for one feature holder: its noise in, masked gradients out."""
 
     def __init__(
-        self, me: Party, job: MaskedGradientsJob, party: str, noise: MaskedNoise, quantiser: Quantiser, n_threads: int
+        self,
+        me: Party,
+        job: MaskedGradientsJob,
+        party: str,
+        noise: MaskedNoise,
+        quantiser: Quantiser,
+        n_threads: int,
+        most_candidates: int,
     ) -> None:
+        """`most_candidates` of a level: no party has more with its number of columns."""
         self._me, self._noise, self._quantiser, self._n_threads = me, noise, quantiser, n_threads
-        self.party = party
+        self.party, self._job = party, job
+        self._most_candidates = most_candidates
+        self._most_noise = MOST_NORMAL * math.sqrt(4.0 * noise.sigma1**2 + noise.sigma2**2)
         self._random = SecureRandom.from_seed(me.rng.bytes(KEY_BYTES))
         self._sends_hessians = job.sends_hessians
         self.n_masked = 0  # candidates, over all levels and trees
@@ -210,11 +225,11 @@ class _Guest:
         self._level = level
         self._radius = np.sqrt(np.array([self._noise.C_for(count) for count in level.counts.tolist()]))
         self._n_seen = 0
+        self._n_before = 0  # candidates of this level that are done
 
     def serve(self, exact: _Exact) -> bool:
         """Answer one message; whether another one will come at this level."""
-        message = self._me.recv(self.party, NoiseVectors)
-        self._check(message)
+        message = self._receive()
         vectors = message.vectors
         n_candidates, n_vectors = vectors.shape[:2]
         if self._n_seen == 0:
@@ -238,6 +253,7 @@ class _Guest:
         sums = (exact.gradient_sums, exact.hessian_sums)
         self._me.send(self.party, MaskedGradients(self._gradients, self._hessians, *sums))
         self.n_masked += n_candidates
+        self._n_before += n_candidates
         self._n_seen = 0
         self._is_first = False
         return not message.last
@@ -252,16 +268,27 @@ class _Guest:
         self._gradients = np.empty((n_candidates, n_rows), np.float32)
         self._hessians = np.empty((n_candidates, n_rows) if self._sends_hessians else (0, 0), np.float32)
 
-    def _check(self, message: NoiseVectors) -> None:
-        shape, all_vectors = message.vectors.shape, self._noise.n_vectors
-        fits = len(shape) == 3 and shape[2] == self._level.n_rows and message.first_vector == self._n_seen
-        fits = fits and 1 <= shape[1] <= all_vectors - self._n_seen
-        fits = fits and (self._n_seen == 0 or shape[0] == len(self._gradients))
-        if not fits or not np.isfinite(message.vectors).all():
-            raise ProtocolError(
-                f"{self.party} sent noise of shape {shape} from vector {message.first_vector} on, where vectors of "
-                f"{self._level.n_rows} finite numbers from {self._n_seen} on were due"
-            )
+    def _receive(self) -> NoiseVectors:
+        """The next noise: of new candidates, or further vectors of the same ones."""
+        if self._n_seen:
+            least = most = len(self._gradients)
+        else:
+            at_once = max(self._job.candidates_at_once(self._level.n_rows), 1)
+            least, most = min(self._n_before, 1), min(at_once, self._most_candidates - self._n_before)
+        message = self._me.recv(
+            self.party,
+            NoiseVectors,
+            n_seen=self._n_seen,
+            n_left=self._noise.n_vectors - self._n_seen,
+            least_candidates=least,
+            most_candidates=most,
+            n_rows=self._level.n_rows,
+            least_noise=-self._most_noise,
+            most_noise=self._most_noise,
+        )
+        if not message.last and len(message.vectors) == 0:
+            raise ProtocolError(f"{self.party} sent noise of no candidate, and says that more comes")
+        return message
 
     def _remember(self, vectors: Float32s) -> None:
         """The first candidate's message and noise, for measuring what they give away."""

@@ -40,6 +40,8 @@ from hedgerow.engine.threads import Team
 
 _CHUNK = 1024
 _ENTRIES_WORTH_A_THREAD = 60_000
+MOST_NORMAL = 6.5
+"""No normal that is made of 32 bits is larger in size: 6.4, and room for rounding."""
 
 Float32s = npt.NDArray[np.float32]
 

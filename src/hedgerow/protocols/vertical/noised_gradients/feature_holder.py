@@ -14,11 +14,13 @@ from hedgerow.party import Party
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.joint_forest import LEAF, OTHERS, YOURS, Asked, checked_roles, unpacked
+from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.joint_forest import Asked, receive_roles, told_gains
 from hedgerow.protocols.vertical.joint_growth import theirs
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
 from hedgerow.protocols.vertical.noised_gradients.messages import (
+    MOST_UNITS,
     BestGains,
     NoisyGradients,
     NoisyLevel,
@@ -64,8 +66,8 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -
     sink.begin_level()
     grower, rows, to = sink.trainer.grower, sink.trainer.rows, job.label_holder
     splits = grower.best()
-    me.send(to, BestGains(np.where(splits.feature >= 0, splits.gain, -1.0)))
-    roles = checked_roles(to, me.recv(to, Winners).roles, splits)
+    me.send(to, BestGains(told_gains(splits)))
+    roles = receive_roles(me, to, Winners, splits, room=grower.room, counts=rows.node_counts)
     mine, splitting = roles == YOURS, roles != LEAF
     rows.sides[:] = 0
     if mine.any():
@@ -73,7 +75,8 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -
         me.send(to, WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(rows.sides)))
     unneeded = job.per == MESSAGE and grower.is_last(int(splitting.sum()))
     if (roles == OTHERS).any() and not unneeded:
-        rows.sides[:] = unpacked(to, me.recv(to, Partition).sides, rows.n_rows)
+        partition = me.recv(to, Partition, n_bytes=bytes_for(rows.n_rows))
+        rows.sides[:] = np.unpackbits(partition.sides, count=rows.n_rows)
     splits.feature[:] = -1
     theirs(splits, splitting, rows.spare_feature)
     splits.gain[:] = np.inf  # the label holder has compared gains already, with the others' too
@@ -116,20 +119,28 @@ class _Sink(ABC):
         return params.loss_for(np.array(given))
 
     def _gradients(self) -> Ints:
-        gradients = self.me.recv(self.job.label_holder, NoisyGradients).gradients
-        return self._checked(gradients)
+        return self._checked(self.me.recv(self.job.label_holder, NoisyGradients, n_rows=self._n_rows).gradients)
 
     def _checked(self, values: np.ndarray) -> Ints:
-        if values.shape != (self._n_rows,):
-            raise ProtocolError(f"{self.job.label_holder} sent {values.shape} gradients for {self._n_rows} rows")
-        return values.astype(np.int64)
+        """As they are summed up; ProtocolError if the sum over some rows would not fit its field."""
+        units = values.astype(np.int64)
+        total, size = int(units.sum()), int(np.abs(units).sum())
+        if size + abs(total) > 2 * MOST_UNITS:  # the larger one of all that is above 0, and all below
+            raise ProtocolError(f"{self.job.label_holder} sent units whose sums can exceed {MOST_UNITS}")
+        return units
+
+    def _start(self) -> StartWithoutNoise:
+        start = self.me.recv(self.job.label_holder, StartWithoutNoise)
+        if start.label_low > start.label_high:
+            raise ProtocolError(f"{self.job.label_holder} sent a range of labels that ends before it begins")
+        return start
 
 
 class _Exact(_Sink):
     """epsilon = inf: exact gradients for every tree."""
 
     def _prepare(self, columns: Columns) -> None:
-        start = self.me.recv(self.job.label_holder, StartWithoutNoise)
+        start = self._start()
         loss = self._loss((start.label_low, start.label_high))
         quantiser = plain_quantiser(self.job, loss, self._n_rows)
         self.trainer = Trainer(self.job, columns, loss, 0.0, start.base_score, quantiser)
@@ -174,7 +185,7 @@ class _EveryLevel(_Sink):
     def _prepare(self, columns: Columns) -> None:
         observed = None
         if not self.job.has_noise:
-            start = self.me.recv(self.job.label_holder, StartWithoutNoise)
+            start = self._start()
             observed = (start.label_low, start.label_high)
         loss = self._loss(observed)
         self._noise = LevelNoise.plan(self.job, loss, self._n_rows)
@@ -186,7 +197,8 @@ class _EveryLevel(_Sink):
         self.trainer.begin_tree()
 
     def begin_level(self) -> None:
-        message = self.me.recv(self.job.label_holder, NoisyLevel)
+        n_hessians = self._n_rows if self._noise.sends_hessians else 0
+        message = self.me.recv(self.job.label_holder, NoisyLevel, n_rows=self._n_rows, n_hessians=n_hessians)
         hessians = self._checked(message.hessians) if self._noise.sends_hessians else self._ones
         self.trainer.use(self._checked(message.gradients), hessians)
         if self.job.has_noise:

@@ -192,5 +192,5 @@ class _Forest(JointForest):
         self._source.begin_level()
         return self._grower.best()
 
-    def _gains_of(self, party: str) -> Floats:
-        return self._me.recv(party, BestGains).gains
+    def _gains_of(self, party: str, n_nodes: int) -> Floats:
+        return self._me.recv(party, BestGains, n_nodes=n_nodes).gains

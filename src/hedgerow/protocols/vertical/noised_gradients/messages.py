@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
 
 from hedgerow.ledger import Exact, Randomised, Result
-from hedgerow.transport.frames import Float64s, Int32s, Message, UInt8s
+from hedgerow.protocols.vertical.joint_fields import Gains, Handles, Roles, Sides
+from hedgerow.transport.frames import Int32s, Message
+from hedgerow.transport.ranges import Shape, Within
+
+FLOAT32 = Within(-float(np.finfo(np.float32).max), float(np.finfo(np.float32).max))
+"""Scores and labels are float32 where trees grow."""
+MOST_UNITS = 2**31 - 1
+"""What sums of gradients or hessians over rows may reach, whichever sign; and so any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +23,9 @@ class StartWithoutNoise(Message, name="vertical.noised_gradients.start_without_n
     """Label holder to feature holders: what all begin with; only sent where there is no noise at all."""
 
     discloses = Exact("base score and range of the labels")
-    base_score: float
-    label_low: float
-    label_high: float
+    base_score: Annotated[float, FLOAT32]
+    label_low: Annotated[float, FLOAT32]
+    label_high: Annotated[float, FLOAT32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +33,7 @@ class NoisyGradients(Message, name="vertical.noised_gradients.noisy_gradients", 
     """Label holder to feature holders: every row's gradient with noise, the same numbers to all of them."""
 
     discloses = Randomised("the gradient of every row, which shows its label")
-    gradients: Int32s
+    gradients: Annotated[Int32s, Shape("n_rows"), Within(-MOST_UNITS, MOST_UNITS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +41,8 @@ class NoisyLevel(Message, name="vertical.noised_gradients.noisy_level", version=
     """Label holder to feature holder: gradients (and hessians) with fresh noise for one level; per="message" only."""
 
     discloses = Randomised("gradient and hessian of every row, once more for every level of every tree")
-    gradients: Int32s
-    hessians: Int32s  # empty: 1 for every row
+    gradients: Annotated[Int32s, Shape("n_rows"), Within(-MOST_UNITS, MOST_UNITS)]
+    hessians: Annotated[Int32s, Shape("n_hessians"), Within(0, MOST_UNITS)]  # none: 1 for every row
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class BestGains(Message, name="vertical.noised_gradients.best_gains", version=1)
     """Feature holder to label holder: how much the best split of my columns gains in each node."""
 
     discloses = Exact("the gain of the best split of the feature holder's columns in each node")
-    gains: Float64s  # [nodes] -1 where none is allowed
+    gains: Gains
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ class Winners(Message, name="vertical.noised_gradients.winners", version=1):
     """Label holder to feature holder: what becomes of each node. Whose it is otherwise is not said."""
 
     discloses = Result("which nodes split, and which of them by the receiver's columns")
-    roles: UInt8s  # [nodes] LEAF, OTHERS or YOURS, see joint_forest.py
+    roles: Roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +66,8 @@ class WhichWay(Message, name="vertical.noised_gradients.which_way", version=1):
     """Feature holder to label holder: the rows of nodes that I won, and a number for each question."""
 
     discloses = Exact("which rows of a node the feature holder's split sends right, and whether it was asked before")
-    handles: Int32s  # [nodes that it won]
-    sides: UInt8s  # one bit per row of the table, 1 for right, 0 in other nodes
+    handles: Handles
+    sides: Sides  # 0 in other nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +75,4 @@ class Partition(Message, name="vertical.noised_gradients.partition", version=1):
     """Label holder to feature holder: the sides of all rows of this level. Left out where it won all of them."""
 
     discloses = Exact("which rows of each node go right, whoever's column decided")
-    sides: UInt8s  # one bit per row of the table
+    sides: Sides

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats
-from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import PATIENCE
@@ -89,11 +88,13 @@ def feature_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Answer
     me.wait_longer(PATIENCE)
     me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, part.n_handles))
     answering = Answering(part, job.predict_epsilon, brought.n_threads)
-    wanted = me.recv(job.label_holder, AnswersWanted)
-    if wanted.predict_epsilon != _as_sent(job.predict_epsilon) or wanted.n_rows != table.n_rows:
-        raise ProtocolError(f"{job.label_holder} wants other answers of {me.name} than the job says")
-    if not 1 <= wanted.batch_rows <= job.batch_rows:
-        raise ProtocolError(f"{job.label_holder} wants batches of {wanted.batch_rows} rows of {me.name}")
+    wanted = me.recv(
+        job.label_holder,
+        AnswersWanted,
+        n_rows=table.n_rows,
+        most_batch_rows=job.batch_rows,
+        predict_epsilon=_as_sent(job.predict_epsilon),
+    )
     event = None if answering.event is None else answering.event.to_dict()
     for start in range(0, table.n_rows if part.n_handles else 0, wanted.batch_rows):
         bits = answering.bits(table, start, min(start + wanted.batch_rows, table.n_rows), me.rng)
@@ -114,17 +115,14 @@ def label_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Scores:
     batch_rows = min(job.batch_rows, max(BATCH_BYTES // max(len(part.ensemble.features), 1), 1))
     me.send_all(job.feature_holders, AnswersWanted(n_rows, batch_rows, _as_sent(job.predict_epsilon)))
     codes = part.codes(table, brought.n_threads)  # while the others are busy with their answers
+    kind = Answers if job.predict_epsilon is None else RandomisedAnswers
     raw = np.empty((n_rows, part.ensemble.n_outputs))
     for start in range(0, n_rows, batch_rows):
         stop = min(start + batch_rows, n_rows)
-        answers = answers_of_all(part, start, stop, lambda party: _receive(me, job, party))
+        answers = answers_of_all(me, part, kind, start, stop)
         raw[start:stop] = part.raw_scores(codes[:, start:stop], answers, brought.n_threads)
         me.report(stop, n_rows)
     return Scores(raw, dict(part.handles))
-
-
-def _receive(me: Party, job: ScoringJob, party: str) -> Answers | RandomisedAnswers:
-    return me.recv(party, Answers) if job.predict_epsilon is None else me.recv(party, RandomisedAnswers)
 
 
 def _as_sent(epsilon: float | None) -> float:

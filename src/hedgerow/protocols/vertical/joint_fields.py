@@ -1,0 +1,28 @@
+"""Fields of the conversation about splits (`joint_forest`), for the messages of both protocols that have it."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import numpy as np
+
+from hedgerow.transport.frames import Float64s, Int32s, UInt8s
+from hedgerow.transport.ranges import Anything, Index, Shape, Within
+
+LEAF, OTHERS, YOURS = 0, 1, 2
+"""What becomes of a node."""
+MOST_GAIN = float(np.finfo(np.float32).max)
+"""What trees can write down; larger gains are told as this one."""
+
+Gains: TypeAlias = Annotated[Float64s, Shape("n_nodes"), Within(-1.0, MOST_GAIN)]
+"""-1 where no split is allowed."""
+Roles: TypeAlias = Annotated[UInt8s, Shape("n_nodes"), Within(LEAF, YOURS)]
+Handles: TypeAlias = Annotated[Int32s, Shape("n_won"), Index("most_handles")]
+"""Of each node that was won: the next number for a new question, an earlier one for a question asked before."""
+Sides: TypeAlias = Annotated[UInt8s, Shape("n_bytes"), Anything()]
+"""One bit per row of the table, 1 for right."""
+
+
+def bytes_for(n_rows: int) -> int:
+    """Length of `Sides`."""
+    return -(-n_rows // 8)
