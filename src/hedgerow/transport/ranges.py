@@ -227,6 +227,7 @@ def _check_limits(
     sender: str, message: Message, name: str, value: Any, limits: Within | Index | Ends, known: Symbols
 ) -> None:
     wrong: Any = None
+    said = str(limits)
     if isinstance(limits, Ends):
         length = len(getattr(message, limits.of))
         last = value[-1] if len(value) else 0
@@ -236,8 +237,10 @@ def _check_limits(
     else:
         low, high = _ends(limits, message, known)
         wrong = _outside(value, low, high)
+        if np.ndim(low) == 0 and np.ndim(high) == 0:
+            said += "" if said == f"between {low} and {high}" else f", from {low} to {high}"
     if wrong is not None:
-        raise ProtocolError(f"{sender} sent {message.NAME} with {name} = {wrong}, which is not {limits}")
+        raise ProtocolError(f"{sender} sent {message.NAME} with {name} = {wrong}, which is not {said}")
 
 
 def _ends(limits: Within | Index, message: Message, known: Symbols) -> tuple[Any, Any]:
