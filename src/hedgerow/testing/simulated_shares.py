@@ -44,6 +44,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
 )
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape
 from hedgerow.transport.frames import Message
+from hedgerow.transport.ranges import check
 
 # --- what is sent in the rounds of a level ---------------------------------------------------------------------------
 
@@ -211,9 +212,10 @@ class Alone:
         """Keep it."""
         self.sent += [(to, message) for to in peers]
 
-    def recv(self, sender: str, kind: type[Message]) -> Message:
+    def recv(self, sender: str, kind: type[Message], **symbols: Any) -> Message:
         """What the sender would send next."""
         message = self.answer(sender, kind)
+        check(sender, message, symbols)
         self.received.append((sender, message))
         return message
 

@@ -19,6 +19,7 @@ from hedgerow.protocols.vertical.job import VerticalJob
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.transport.frames import Message
 from hedgerow.transport.memory import MemoryNetwork, Outcome
+from hedgerow.transport.ranges import check
 
 NAMES = ("anna", "ben", "carla", "dora", "emil", "fred", "gina", "hugo")
 
@@ -152,12 +153,15 @@ def _random(number: int, seed: int) -> SecureRandom:
 
 
 def _watching(name: str, recv: Callable[..., Any], watch: Watch | None, spoil: Spoil | None) -> Callable[..., Any]:
-    """A `recv` that passes every message to `watch` too, and returns what `spoil` makes of it."""
+    """A `recv` that passes every message to `watch` too, and returns what `spoil` makes of it, if that is in range."""
 
-    def received(sender: str, kind: type[Message], **how: Any) -> Any:
-        message = recv(sender, kind, **how)
+    def received(sender: str, kind: type[Message], *, timeout: float | None = None, **symbols: Any) -> Any:
+        message = recv(sender, kind, timeout=timeout, **symbols)
         if watch is not None:
             watch(name, sender, message)
-        return message if spoil is None else spoil(message)
+        if spoil is not None:
+            message = spoil(message)
+            check(sender, message, symbols)
+        return message
 
     return received
