@@ -86,6 +86,11 @@ class PrivateHistogramsJob(SharesJob):
         """Epsilon as a number."""
         return math.inf if self.epsilon is None else float(self.epsilon)
 
+    @property
+    def most_columns(self) -> int:
+        """Of a party: its columns have different entries in the schema."""
+        return 0 if self.schema is None else len(self.schema.columns)
+
     def described(self, party: str, column: str) -> NumericColumn:
         """What the schema says about a party's column of numbers, under "party.column" or "column"."""
         known = {} if self.schema is None else {entry.name: entry for entry in self.schema.columns}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hedgerow.ledger import Exact, Public, Randomised, Result
-from hedgerow.protocols.vertical.on_shares.messages import Hidden
+from hedgerow.protocols.vertical.on_shares.messages import Hidden, Words
 from hedgerow.protocols.vertical.private_histograms.messages import NoisyInside
 from hedgerow.transport.frames import Bools, Int32s, Int64s, Message, UInt8s
 
@@ -77,7 +77,7 @@ class SmoothSides(Message, name="vertical.private_histograms.smooth_sides", vers
     """Label holder or feature holder to each other: masked, which way my levels of a tree send each row."""
 
     discloses = Hidden("which way every row goes at the sender's levels of a tree, and what leaf values follow")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class SmoothPositives(Message, name="vertical.private_histograms.smooth_positive
     """Label holder or feature holder to each other: shares of the noisy number of positive rows."""
 
     discloses = NoisyInside("the number of positive rows")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class SmoothBinSums(Message, name="vertical.private_histograms.smooth_bin_sums",
     """Label holder or feature holder to each other: shares of noisy sums over the bins of one column."""
 
     discloses = NoisyInside("sums of gradients in each bin of one column")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class SmoothLeafSums(Message, name="vertical.private_histograms.smooth_leaf_sums
     """Label holder or feature holder to each other: shares of noisy sums over the leaves of a tree."""
 
     discloses = NoisyInside("sums of gradients and numbers of rows in each leaf of a tree")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class SmoothMean(Message, name="vertical.private_histograms.smooth_mean", versio
     """Label holder or feature holder to each other: shares of noisy sums over all rows."""
 
     discloses = NoisyInside("sums of gradients and of their slopes over all rows")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
