@@ -371,7 +371,9 @@ class _Forest:
             answer = self._me.recv(party, WhichWay, n_won=len(nodes), n_bytes=n_bytes, n_handles=known + len(nodes))
             before = np.maximum.accumulate([known - 1, *answer.handles.tolist()])
             if (answer.handles > before[:-1] + 1).any():
-                raise ProtocolError(f"{party} sent {answer.handles.tolist()}: a new question gets the next number")
+                raise ProtocolError(
+                    f"{party} sent handles {answer.handles.tolist()}: a new question gets the next number"
+                )
             handles[nodes] = answer.handles
             theirs_of = PrivateMasks(masks[place].mine[nodes], masks[place].z[nodes])
             left = private_product(answer.hidden, answer.answers, theirs_of)
