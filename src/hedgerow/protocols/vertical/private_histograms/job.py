@@ -88,8 +88,8 @@ class PrivateHistogramsJob(SharesJob):
 
     @property
     def most_columns(self) -> int:
-        """Of a party: its columns have different entries in the schema."""
-        return 0 if self.schema is None else len(self.schema.columns)
+        """Of a party: an entry of the schema describes two of its columns at most, "x" and "party.x"."""
+        return 0 if self.schema is None else 2 * len(self.schema.columns)
 
     def described(self, party: str, column: str) -> NumericColumn:
         """What the schema says about a party's column of numbers, under "party.column" or "column"."""
