@@ -201,33 +201,42 @@ def check(sender: str, message: Message, given: Symbols) -> None:
 
 def _check_shape(sender: str, message: Message, name: str, value: Any, shape: Shape, known: dict[str, Any]) -> None:
     got = value.shape if isinstance(value, np.ndarray) else (len(value),)
-    if len(got) == len(shape):
-        for size, length in zip(shape, got, strict=True):
-            if isinstance(size, Free) and size.name not in known:
-                low, high = (known[end] if isinstance(end, str) else end for end in (size.at_least, size.at_most))
-                if not low <= length <= high:
-                    raise ProtocolError(
-                        f"{sender} sent {message.NAME} with {name} of length {length}, expected {low} to {high}"
-                    )
-                known[size.name] = length
-        sizes = tuple(_size(size, known) for size in shape)
-        if got == sizes:
-            return
-        raise ProtocolError(f"{sender} sent {message.NAME} with {name} of shape {got}, expected {sizes}")
-    raise ProtocolError(f"{sender} sent {message.NAME} with {name} of {len(got)} dimensions, expected {len(shape)}")
+    if len(got) != len(shape):
+        raise ProtocolError(f"{sender} sent {message.NAME} with {name} of {len(got)} dimensions, expected {len(shape)}")
+    for size, length in zip(shape, got, strict=True):
+        if isinstance(size, int):
+            wanted = size
+        elif isinstance(size, str):
+            wanted = known[size]
+        elif size.name in known:
+            wanted = known[size.name]
+        else:
+            low, high = _value(size.at_least, known), _value(size.at_most, known)
+            if not low <= length <= high:
+                raise ProtocolError(
+                    f"{sender} sent {message.NAME} with {name} of length {length}, expected {low} to {high}"
+                )
+            wanted = known[size.name] = length
+        if length != wanted:
+            sizes = ", ".join(str(_size(size, known)) for size in shape) + "," * (len(shape) == 1)
+            raise ProtocolError(f"{sender} sent {message.NAME} with {name} of shape {got}, expected ({sizes})")
 
 
-def _size(size: Size, known: Symbols) -> int:
-    if isinstance(size, Free):
-        return int(known[size.name])
-    return int(known[size]) if isinstance(size, str) else size
+def _size(size: Size, known: Symbols) -> Any:
+    """As a number, if it is known already."""
+    name = size.name if isinstance(size, Free) else size
+    return known.get(name, f"any {name}") if isinstance(name, str) else name
+
+
+def _value(end: Any, known: Symbols) -> Any:
+    return known[end] if isinstance(end, str) else end
 
 
 def _check_limits(
     sender: str, message: Message, name: str, value: Any, limits: Within | Index | Ends, known: Symbols
 ) -> None:
     wrong: Any = None
-    said = str(limits)
+    said = ""
     if isinstance(limits, Ends):
         length = len(getattr(message, limits.of))
         last = value[-1] if len(value) else 0
@@ -237,16 +246,15 @@ def _check_limits(
     else:
         low, high = _ends(limits, message, known)
         wrong = _outside(value, low, high)
-        if np.ndim(low) == 0 and np.ndim(high) == 0:
-            said += "" if said == f"between {low} and {high}" else f", from {low} to {high}"
+        if wrong is not None and np.ndim(low) == np.ndim(high) == 0 and str(limits) != f"between {low} and {high}":
+            said = f", from {low} to {high}"
     if wrong is not None:
-        raise ProtocolError(f"{sender} sent {message.NAME} with {name} = {wrong}, which is not {said}")
+        raise ProtocolError(f"{sender} sent {message.NAME} with {name} = {wrong}, which is not {limits}{said}")
 
 
 def _ends(limits: Within | Index, message: Message, known: Symbols) -> tuple[Any, Any]:
     if isinstance(limits, Within):
-        low, high = (known[end] if isinstance(end, str) else end for end in (limits.low, limits.high))
-        return low, high
+        return _value(limits.low, known), _value(limits.high, known)
     size = known[limits.size] if isinstance(limits.size, str) else limits.size
     if limits.by is not None:
         size = np.asarray(size)[getattr(message, limits.by)]
