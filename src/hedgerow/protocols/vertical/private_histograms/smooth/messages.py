@@ -9,14 +9,15 @@ from hedgerow.ledger import Exact, Public, Randomised, Result
 from hedgerow.protocols.vertical.on_shares.messages import Hidden, Words
 from hedgerow.protocols.vertical.private_histograms.messages import NoisyInside
 from hedgerow.transport.frames import Bools, Int32s, Int64s, Message, UInt8s
-from hedgerow.transport.ranges import FINITE, MOST, Anything, Free, Index, Shape, Within
+from hedgerow.transport.ranges import MOST, Anything, Free, Index, Shape, Within
 
 MOST_LEVELS = 8
 """Of a tree: the ways of a row are a byte."""
 LARGEST_VALUE = 1 << 30
 """Of an update, in units of scores."""
 Name: TypeAlias = Annotated[str, Shape(Free("length", at_most=16))]
-_LARGEST_COUNT = 2**53  # whole numbers that a float holds
+_LARGEST = 2**53  # whole numbers that a float holds
+Sigma: TypeAlias = Annotated[float, Within(0, _LARGEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class SmoothAsked(Message, name="vertical.private_histograms.smooth_asked", vers
     discloses = Result("what the recipe has learned from noisy sums so far, as updates of scores")
     number: Annotated[int, Within(-1, MOST)]  # -1: that was the last one
     kind: Name
-    sigma: Annotated[float, Within(0, FINITE.high)]
+    sigma: Sigma
     features: Annotated[Int32s, Shape(Free("n_levels", at_most=MOST_LEVELS)), Index("n_columns")]
     goes_right: Annotated[UInt8s, Shape(Free("n_sides", at_most=MOST_LEVELS), 256), Within(0, 1)]
     update: Annotated[str, Shape(Free("update_length", at_most=16))]
@@ -59,7 +60,7 @@ class SmoothCounts(Message, name="vertical.private_histograms.smooth_counts", ve
     """Label holder or feature holder to each other: rows in each public cell of my columns, with noise of my own."""
 
     discloses = Randomised("the number of rows in each public cell of each of the sender's columns")
-    counts: Annotated[Int64s, Shape("n_cells"), Within(-_LARGEST_COUNT, _LARGEST_COUNT)]
+    counts: Annotated[Int64s, Shape("n_cells"), Within(-_LARGEST, _LARGEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class SmoothAhead(Message, name="vertical.private_histograms.smooth_ahead", vers
 
     discloses = Public("columns that follow from noisy sums and a public seed, and how much noise is wanted")
     kind: Name
-    sigma: Annotated[float, Within(0, FINITE.high)]
+    sigma: Sigma
     owners: Annotated[
         Int32s, Shape(Free("n_requests", 1, 1 << 16), Free("n_levels", at_most=MOST_LEVELS)), Index("n_holders")
     ]  # whose column it is
