@@ -14,6 +14,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.vertical.mp_fedxgb.messages import PredictionShare, Steps
 from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL as MP_FEDXGB
+from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.on_shares.job import MOST_COLUMNS, MOST_ROWS
 from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.vertical.on_shares.rows_messages import AllColumns, ColumnSizes, SharingSeed
@@ -190,6 +191,16 @@ def test_more_columns_than_a_party_may_have_are_refused(kind):
     refused = spoiled(setting, kind, lambda _: kind(many, np.zeros(len(many), np.uint8)), party="anna")
     assert "n_bins of" in refused
     assert "65537" in refused
+
+
+def test_a_party_with_too_many_columns_hears_it_from_itself():
+    """Before it sends anything."""
+    _, job, data = secret_shared(2)
+    with (
+        patch.object(SecretSharedJob, "most_columns", 2),
+        pytest.raises(InvalidInput, match="^ben: brings 3 columns, and a party may have 2 at most"),
+    ):
+        OneHotColumns.by_quantiles("ben", job, data["ben"])
 
 
 def test_a_party_counts_no_more_columns_than_the_schema_has():

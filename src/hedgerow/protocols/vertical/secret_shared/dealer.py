@@ -39,7 +39,7 @@ def dealer(me: Party, job: SecretSharedJob) -> None:
 
 
 def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -> Shape:
-    """What the label holder says about sizes, to who has so many rows itself; the dealer has none."""
+    """What the label holder says about sizes, to a party with this many rows; the dealer has none."""
     most_bins = job.most_columns * job.max_bins
     sizes = me.recv(
         job.label_holder,

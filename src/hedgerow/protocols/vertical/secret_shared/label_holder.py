@@ -92,7 +92,9 @@ def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mappi
     cuts, bins = [], []
     for party in job.feature_holders:
         if n_columns[party] > job.most_columns:
-            raise ProtocolError(f"{party} says that it has {n_columns[party]} columns; at most {job.most_columns} are")
+            raise ProtocolError(
+                f"{party} says that it has {n_columns[party]} columns; a party may have {job.most_columns}"
+            )
         columns = me.recv(party, ColumnShapes, n_columns=n_columns[party], max_bins=job.max_bins)
         n_bins, has_missing = columns.n_bins.tolist(), columns.has_missing.astype(np.bool_).tolist()
         bins.append(masked_rows(n_bins, has_missing))
