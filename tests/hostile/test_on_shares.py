@@ -198,7 +198,7 @@ def test_a_party_with_too_many_columns_hears_it_from_itself():
     _, job, data = secret_shared(2)
     with (
         patch.object(SecretSharedJob, "most_columns", 2),
-        pytest.raises(InvalidInput, match="^ben: brings 3 columns, and a party may have 2 at most"),
+        pytest.raises(InvalidInput, match=r"^ben: brings 3 columns, and a party may have 2 at most"),
     ):
         OneHotColumns.by_quantiles("ben", job, data["ben"])
 
