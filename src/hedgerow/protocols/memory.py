@@ -39,6 +39,16 @@ def memory_available() -> int | None:
     return min(limits, default=None)
 
 
+def check_room(party: str, n_bytes: int, what: str) -> None:
+    """InvalidInput, naming the party, if something of this size would not fit: before it is allocated."""
+    available = memory_available()
+    if available is not None and n_bytes > available:
+        raise InvalidInput(
+            f"{party}: {what} need about {n_bytes / 2**30:.1f} GiB, but only {available / 2**30:.1f} GiB are available "
+            "here; a smaller max_bins or fewer columns take less"
+        )
+
+
 def check_memory(
     party: str, n_rows: int, n_columns: int, max_bins: int, max_depth: int | None, max_leaves: int | None = None
 ) -> None:

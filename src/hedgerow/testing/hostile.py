@@ -4,10 +4,11 @@
         ends = play_twisted(protocol, job, data, case)       in a process of its own
         assert ends.is_orderly, ends
 
-`cases` plays the job once and looks at what everybody sends; for the first and the last message of each kind it lists
-every way to twist a field: numbers out of range, arrays and bytes too short, too long, empty, of other dimensions, with
-NaN and extreme values, texts too long or with control characters. Every frame is well formed. The law is that each
-party ends in a HedgerowError or with a result: no crash, no hang, no memory beyond the limit, no raw error.
+`cases` plays the job once and looks at what everybody sends; for the first and the last message of each kind, and some
+between them that are of other sizes (`per_kind`), it lists every way to twist a field: numbers out of range, arrays and
+bytes too short, too long, empty, of other dimensions, with NaN and extreme values, texts too long or with control
+characters. Every frame is well formed. The law is that each party ends in a HedgerowError or with a result: no crash,
+no hang, no memory beyond the limit, no raw error.
 """
 
 from __future__ import annotations
@@ -126,8 +127,11 @@ def _extremes(dtype: np.dtype[Any]) -> list[tuple[str, Any]]:
 # --- cases -----------------------------------------------------------------------------------------------------------
 
 
-def cases(protocol: Protocol, job: Any, data: Mapping[str, PartyData]) -> list[Case]:
-    """All twists of the first and the last message of each kind that each party sends, from an honest run."""
+def cases(protocol: Protocol, job: Any, data: Mapping[str, PartyData], *, per_kind: int = 2) -> list[Case]:
+    """All twists of so many messages of each kind that each party sends, from an honest run: the first and the last.
+
+    Further ones are of other sizes than these: one kind of message may serve several steps.
+    """
     names = protocol.parties(job)
     network = MemoryNetwork(names)
     recordings: dict[str, Recording] = {}
@@ -142,13 +146,27 @@ def cases(protocol: Protocol, job: Any, data: Mapping[str, PartyData]) -> list[C
         sent = [passed.frame for passed in recording.transcript("") if passed.direction == SENT]
         kinds = [peek(frame)[0] for frame in sent]
         for kind in dict.fromkeys(kinds):
-            places = [number for number, other in enumerate(kinds) if other == kind]
-            for number in dict.fromkeys((places[0], places[-1])):
-                message = decode(sent[number], registered()[kind])
-                for field in _fields(message):
-                    tried = twists(getattr(message, field))
+            messages = {
+                number: decode(sent[number], registered()[kind]) for number, other in enumerate(kinds) if other == kind
+            }
+            for number in _different(messages, per_kind):
+                for field in _fields(messages[number]):
+                    tried = twists(getattr(messages[number], field))
                     found += [Case(name, number, kind, field, twist) for twist, _ in tried]
     return found
+
+
+def _different(messages: Mapping[int, Message], most: int) -> list[int]:
+    """The first, the last, and some between them: evenly many of those whose sizes or texts are new."""
+    first, last = min(messages), max(messages)
+    by_sizes: dict[tuple[Any, ...], int] = {}
+    for number, message in messages.items():
+        values = [getattr(message, field) for field in _fields(message)]
+        texts = tuple(value for value in values if isinstance(value, str))
+        by_sizes.setdefault((texts, *(value.shape for value in values if isinstance(value, np.ndarray))), number)
+    others = [number for number in by_sizes.values() if number not in (first, last)]
+    some = [others[k * len(others) // (most - 2)] for k in range(most - 2)] if others else []
+    return list(dict.fromkeys((first, *some, last)))
 
 
 def _fields(message: Message) -> list[str]:

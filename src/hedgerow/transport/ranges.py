@@ -190,6 +190,8 @@ def require(kind: type[Message], given: Symbols) -> None:
 
 def check(sender: str, message: Message, given: Symbols) -> None:
     """ProtocolError, with sender, message, field and value, for the first field that is not as its class says."""
+    if _plainly_fits(message, dict(given)):
+        return
     known = dict(given)
     for name, (shape, limits) in marks_of(type(message)).items():
         value = getattr(message, name)
@@ -199,6 +201,68 @@ def check(sender: str, message: Message, given: Symbols) -> None:
             _check_limits(sender, message, name, value, limits, known)
         if type(value) is int:
             known[name] = value
+
+
+@_cached
+def _plain_marks(kind: type[Message]) -> tuple[tuple[Any, ...], ...] | None:
+    """Each field's name, sizes as (name or number, least, most), lowest and highest, and what to take off the latter.
+
+    None if there is more to it in any of them.
+    """
+    found = []
+    for name, (shape, limits) in marks_of(kind).items():
+        if isinstance(limits, Ends) or (isinstance(limits, Index) and limits.by is not None):
+            return None
+        sizes = tuple((s.name, s.at_least, s.at_most) if isinstance(s, Free) else (s, None, None) for s in shape or ())
+        low = high = None
+        if isinstance(limits, Within):
+            low, high = limits.low, limits.high
+        elif isinstance(limits, Index):
+            low, high = limits.lowest, limits.size
+        found.append((name, sizes, low, high, int(isinstance(limits, Index))))
+    return tuple(found)
+
+
+def _plainly_fits(message: Message, known: dict[str, Any]) -> bool:
+    """Whether all fields are as they should be, decided quickly; False where it takes a closer look."""
+    marks = _plain_marks(type(message))
+    if marks is None:
+        return False
+    for name, sizes, low, high, off in marks:
+        value = getattr(message, name)
+        is_array = type(value) is np.ndarray
+        if sizes and not _plain_sizes(value.shape if is_array else (len(value),), sizes, known):
+            return False
+        if low is not None:
+            lowest = known[low] if low.__class__ is str else low
+            highest = known[high] if high.__class__ is str else high
+            if type(lowest) is np.ndarray or type(highest) is np.ndarray:
+                return False
+            numbers: Any = (value,)
+            if is_array:
+                numbers = value.reshape(-1).tolist() if value.size <= _FEW else (value.min().item(), value.max().item())
+            highest -= off
+            for number in numbers:  # each one: NaN is outside, and min() would pass over it
+                if not lowest <= number <= highest:
+                    return False
+        if type(value) is int:
+            known[name] = value
+    return True
+
+
+def _plain_sizes(got: tuple[int, ...], sizes: tuple[Any, ...], known: dict[str, Any]) -> bool:
+    if len(got) != len(sizes):
+        return False
+    for (size, least, most), length in zip(sizes, got, strict=True):
+        if size.__class__ is str and size not in known and least is not None:
+            known[size] = length
+            low = known[least] if least.__class__ is str else least
+            high = known[most] if most.__class__ is str else most
+            if not low <= length <= high:
+                return False
+        elif length != (known[size] if size.__class__ is str else size):
+            return False
+    return True
 
 
 def _check_shape(sender: str, message: Message, name: str, value: Any, shape: Shape, known: dict[str, Any]) -> None:
@@ -241,7 +305,7 @@ def _check_limits(
 
 
 def _not_ends(value: Any, length: int) -> Any:
-    """The first of them, unless they are where parts of this length end; then None."""
+    """The first of them, unless they are where parts of so many end; then None."""
     last = value[-1] if len(value) else 0
     # Each compared with the one before, without subtracting: differences of extreme numbers overflow.
     wrong = last != length or (len(value) and value[0] < 0) or bool(np.any(value[1:] < value[:-1]))

@@ -17,6 +17,7 @@ from hedgerow.crypto.lifting import gains, lift
 from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
 from hedgerow.crypto.shares import SUM64, Array, Share
 from hedgerow.engine.dtypes import Bools, Ints
+from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
@@ -342,9 +343,18 @@ class _Growing:
         if shown is not None:
             self._me.send_all(job.feature_holders, Steps(tree, as_bytes(shown)))
         else:
-            sent = self._me.recv(job.label_holder, Steps).words
-            shown = as_words(job.label_holder, sent, wide.dtype, perturbed.words.shape)
-        return [int(step) for step in limbs.to_ints(shown)]
+            sent = self._me.recv(job.label_holder, Steps, n_bytes=perturbed.words.nbytes)
+            if sent.tree != tree:
+                raise ProtocolError(f"{job.label_holder} sent the steps of tree {sent.tree}, not of {tree}")
+            shown = as_words(job.label_holder, sent.words, wide.dtype, perturbed.words.shape)
+        steps = [int(step) for step in limbs.to_ints(shown)]
+        low, high = plan.scales.lambda_int, plan.descent.largest_total
+        if not all(low <= step <= high for step in steps):
+            raise ProtocolError(
+                f"the sums of hessians of leaves are not between {low} and {high}: some party sent words that are no "
+                "shares of them"
+            )
+        return steps
 
     # --- SecurePredict -----------------------------------------------------------------------------------------------
 
@@ -375,7 +385,15 @@ class _Growing:
             self._openings.rounds += 1
             if found is not None:
                 values[rows] = found
-        return None if found is None else values
+        if found is None:
+            return None
+        largest = plan.descent.largest_weight + 1 << plan.descent.fraction_bits  # and what rounding adds
+        signed = values.view(np.int64)
+        if int(signed.min()) < -largest or int(signed.max()) > largest:
+            raise ProtocolError(
+                "a tree's value for a row is beyond that of any leaf: some party sent words that are no shares of it"
+            )
+        return values
 
     def part(self, labels: Labels | None) -> SharedLeavesPart:
         """Its part of the model."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hedgerow.ledger import Exact
-from hedgerow.transport.frames import Message, UInt8s
+from hedgerow.protocols.vertical.on_shares.messages import Number, Words
+from hedgerow.transport.frames import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +14,10 @@ class NumeratorShare(Message, name="vertical.mp_fedxgb.numerator_share", version
     """Label holder or feature holder to feature holder: shares of P_i Q_j - P_j Q_i of all pairs that are compared."""
 
     discloses = Exact("by how much one possible split is better than another, times their denominators (first only)")
-    tree: int
-    level: int
-    round: int
-    words: UInt8s  # [nodes, pairs, limbs] 32-bit words
+    tree: Number
+    level: Number
+    round: Number
+    words: Words  # [nodes, pairs, limbs] 32-bit words
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,10 @@ class DenominatorShare(Message, name="vertical.mp_fedxgb.denominator_share", ver
     """Label holder or feature holder to label holder: shares of Q_i Q_j of all pairs that are compared."""
 
     discloses = Exact("the products of sums of hessians on both sides of two possible splits")
-    tree: int
-    level: int
-    round: int
-    words: UInt8s  # [nodes, pairs, limbs]
+    tree: Number
+    level: Number
+    round: Number
+    words: Words  # [nodes, pairs, limbs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,9 @@ class TestNumeratorShare(Message, name="vertical.mp_fedxgb.test_numerator_share"
 
     __test__ = False  # to pytest: this is no test
     discloses = Exact("what the best split of each node gains, times its denominator (first only)")
-    tree: int
-    level: int
-    words: UInt8s  # [nodes, limbs]
+    tree: Number
+    level: Number
+    words: Words  # [nodes, limbs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,9 @@ class TestDenominatorShare(Message, name="vertical.mp_fedxgb.test_denominator_sh
 
     __test__ = False
     discloses = Exact("the product of the node's and both children's sums of hessians")
-    tree: int
-    level: int
-    words: UInt8s  # [nodes, limbs]
+    tree: Number
+    level: Number
+    words: Words  # [nodes, limbs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class NumeratorSigns(Message, name="vertical.mp_fedxgb.numerator_signs", version
     """Feature holder to label holder: which numerators are negative (of pairs), or positive (of winners)."""
 
     discloses = Exact("which of two possible splits is better, and whether the best one gains anything")
-    bits: UInt8s  # packed
+    bits: Words  # packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Better(Message, name="vertical.mp_fedxgb.better", version=1):
     """Label holder to feature holders: which of each pair is better, or which winners gain anything."""
 
     discloses = Exact("which of two possible splits is better, and whether the best one gains anything")
-    bits: UInt8s  # packed
+    bits: Words  # packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class StepShare(Message, name="vertical.mp_fedxgb.step_share", version=1):
     """Label holder or feature holder to label holder: shares of H + lambda of each leaf, and a perturbation."""
 
     discloses = Exact("the sum of hessians of each leaf, but for a perturbation of at most two lambda")
-    tree: int
-    words: UInt8s  # [leaves, limbs]
+    tree: Number
+    words: Words  # [leaves, limbs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ class Steps(Message, name="vertical.mp_fedxgb.steps", version=1):
     """Label holder to feature holders: the sums that were opened, whose inverse is the step of gradient descent."""
 
     discloses = Exact("the sum of hessians of each leaf, but for a perturbation of at most two lambda")
-    tree: int
-    words: UInt8s  # [leaves, limbs]
+    tree: Number
+    words: Words  # [leaves, limbs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +92,5 @@ class PredictionShare(Message, name="vertical.mp_fedxgb.prediction_share", versi
     """Label holder or feature holder to label holder: shares of the tree's value for some rows."""
 
     discloses = Exact("the value of the tree for every row, hence which rows share a leaf")
-    tree: int
-    words: UInt8s  # [rows] 64-bit words
+    tree: Number
+    words: Words  # [rows] 64-bit words

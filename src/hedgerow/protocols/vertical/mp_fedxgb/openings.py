@@ -32,7 +32,7 @@ class Openings:
         parts = [share.words]
         for party in self._job.holders:
             if party != receiver:
-                sent = self._me.recv(party, kind)
+                sent = self._me.recv(party, kind, n_bytes=share.words.nbytes)
                 if any(getattr(sent, name) != value for name, value in fields.items()):
                     raise ProtocolError(f"{party} sent shares of another step than {fields}")
                 parts.append(as_words(party, sent.words, share.kind.dtype, share.words.shape))
@@ -44,20 +44,17 @@ class Openings:
         self, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
     ) -> Bools:
         """P2 judges numerators and tells P1; P1, whose denominators are all positive, tells everybody."""
-        p1, p2 = self._job.label_holder, self._job.numerators_to
+        p1, p2, n_bytes = self._job.label_holder, self._job.numerators_to, -(-n // 8)
         self.rounds += 3  # both openings are one round
         if numerators is not None:
             self._me.send(p1, NumeratorSigns(np.packbits(judge(numerators).reshape(-1))))
         if denominators is not None:
             if not is_positive(denominators).all():
                 raise ProtocolError("a denominator is not positive: some party sent words that are no shares of it")
-            bits = self._me.recv(p2, NumeratorSigns).bits
+            bits = self._me.recv(p2, NumeratorSigns, n_bytes=n_bytes).bits
             self._me.send_all(self._job.feature_holders, Better(bits))
-            sender = p2
         else:
-            bits, sender = self._me.recv(p1, Better).bits, p1
-        if bits.shape != (-(-n // 8),):
-            raise ProtocolError(f"{sender} sent {bits.shape} bytes for {n} comparisons")
+            bits = self._me.recv(p1, Better, n_bytes=n_bytes).bits
         return np.unpackbits(bits, count=n).astype(np.bool_)
 
 

@@ -50,6 +50,11 @@ class OneHotColumns:
     def by_quantiles(cls, party: str, job: SharesJob, data: PartyData) -> OneHotColumns:
         """Bins of about equally many rows; which columns have gaps is read off the rows."""
         table, trees = data.table, job.boosting
+        if len(table.columns) > job.most_columns:
+            raise InvalidInput(
+                f"{party}: brings {len(table.columns):,} columns, and a party may have {job.most_columns:,} at most; "
+                "leave some out"
+            )
         for column in table.columns:
             if column.levels is not None:
                 raise InvalidInput(

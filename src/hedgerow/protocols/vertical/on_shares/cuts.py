@@ -29,15 +29,15 @@ class Cuts(NamedTuple):
     @classmethod
     def of(cls, n_bins: Sequence[int], has_missing: Sequence[bool]) -> Cuts:
         """Of columns with so many bins of values."""
-        found: list[tuple[int, int, bool, int, int]] = []
+        found = [np.empty((5, 0), np.int64)]
         start = 0
         for column, (bins, gaps) in enumerate(zip(n_bins, has_missing, strict=True)):
             end = start + bins - (not gaps)
-            found += [(column, b, False, start + b + 1, start) for b in range(end - start)]
-            if gaps:
-                found += [(column, b, True, start + b + 1, end) for b in range(bins - 1)]
+            for missing_left, n, lower in ((False, end - start, start), (True, bins - 1 if gaps else 0, end)):
+                b = np.arange(n)
+                found.append(np.stack(np.broadcast_arrays(column, b, missing_left, start + b + 1, lower)))
             start = end
-        columns = np.array(found, np.int64).reshape(-1, 5).T
+        columns = np.concatenate(found, axis=1)
         return cls(columns[0], columns[1], columns[2].astype(np.bool_), columns[3], columns[4])
 
     @classmethod
@@ -59,6 +59,10 @@ class Cuts(NamedTuple):
         totals = np.zeros((*histograms.shape[:-1], histograms.shape[-1] + 1), histograms.dtype)
         np.cumsum(histograms, axis=-1, dtype=histograms.dtype, out=totals[..., 1:])
         return np.asarray(totals[..., self.upper] - totals[..., self.lower])
+
+
+BYTES_OF_CUTS = 2 * 5 * 8 * 2
+"""For each bin, while cuts are made: two at most, of five numbers each, and a copy."""
 
 
 def masked_rows(n_bins: Sequence[int], has_missing: Sequence[bool]) -> int:

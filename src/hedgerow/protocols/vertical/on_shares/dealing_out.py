@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hedgerow.crypto.csprng import KEY_BYTES
 from hedgerow.crypto.dealing import Dealer, DealerStep, Label
 from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
@@ -18,7 +17,7 @@ class DealingOut:
 
     def __init__(self, me: Party, holders: Sequence[str]) -> None:
         self._me, self._holders = me, holders
-        self._seeds = [_seed_of(me, party) for party in holders]
+        self._seeds = [me.recv(party, Seed).seed for party in holders]
         for place, seed in enumerate(self._seeds):
             if seed in self._seeds[:place]:
                 first = holders[self._seeds.index(seed)]
@@ -37,10 +36,3 @@ class DealingOut:
         for place, party in enumerate(self._holders):
             mine = corrections.get(place, np.zeros(0, np.uint8))
             self._me.send(party, Dealt(label.tree, label.level, lane, label.step, mine))
-
-
-def _seed_of(me: Party, party: str) -> bytes:
-    seed = me.recv(party, Seed).seed
-    if len(seed) != KEY_BYTES:
-        raise ProtocolError(f"{party} sent a seed of {len(seed)} bytes, not of {KEY_BYTES}")
-    return seed

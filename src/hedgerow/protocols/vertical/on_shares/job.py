@@ -16,6 +16,10 @@ from hedgerow.protocols.vertical.job import VerticalJob
 DEEPEST = 12
 """Levels of a tree: the dealer deals for full ones, because it does not know which nodes there are."""
 
+MOST_ROWS = 2**31 - 1
+MOST_COLUMNS = 1 << 16
+"""Of a party: nobody makes room for more, whatever the others say about their tables."""
+
 _ONLY = {
     "subsample": (1.0, "all rows are used for every tree"),
     "colsample_bytree": (1.0, "all columns are used for every tree"),
@@ -79,6 +83,11 @@ class SharesJob(VerticalJob):
     def depth(self) -> int:
         """Levels of a tree at most."""
         return self.boosting.max_depth or DEEPEST
+
+    @property
+    def most_columns(self) -> int:
+        """Of a party."""
+        return MOST_COLUMNS
 
     def loss(self) -> Loss:
         """The loss, which is public."""

@@ -10,7 +10,7 @@ import numpy as np
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array, Kind
 from hedgerow.party import Party
-from hedgerow.protocols.vertical.on_shares.mesh import WordsMessage, as_bytes, as_words, blocks
+from hedgerow.protocols.vertical.on_shares.mesh import WordsMessage, as_bytes, blocks, received
 
 MESSAGE_BYTES = 16 << 20
 
@@ -88,5 +88,5 @@ def exchanged(
         for place, party in enumerate(holders):
             if place != own and turn < len(blocks_of[place]):
                 theirs = hidden[matrices.of(place)][blocks_of[place][turn]]
-                theirs[:] = as_words(party, me.recv(party, message).words, kind.dtype, theirs.shape)
+                theirs[:] = received(me, party, message, kind.dtype, theirs.shape)
     return hidden

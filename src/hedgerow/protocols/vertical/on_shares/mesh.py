@@ -56,13 +56,10 @@ class Mesh:
         else:
             for party in self._others:
                 self._me.send(party, kind(words), event=event)
-        return [words if party == self._me.name else self._received(party, kind, words) for party in self._holders]
-
-    def _received(self, party: str, kind: WordsMessage, mine: Bytes) -> Bytes:
-        theirs: Bytes = self._me.recv(party, kind).words
-        if theirs.shape != mine.shape:
-            raise ProtocolError(f"{party} sent {theirs.shape} bytes in a round in which all send {mine.shape}")
-        return theirs
+        return [
+            words if party == self._me.name else self._me.recv(party, kind, n_bytes=len(words)).words
+            for party in self._holders
+        ]
 
 
 def as_bytes(words: Array) -> Bytes:
@@ -77,6 +74,12 @@ def as_words(sender: str, sent: Bytes, dtype: np.dtype, shape: tuple[int, ...]) 
         raise ProtocolError(f"{sender} sent {sent.shape} bytes, which are not words of shape {shape}")
     words = np.ascontiguousarray(sent).view(dtype).reshape(shape)
     return words if np.little_endian else words.byteswap()
+
+
+def received(me: Party, sender: str, kind: WordsMessage, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
+    """Words of this type and shape from a message that has nothing but `words`."""
+    n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return as_words(sender, me.recv(sender, kind, n_bytes=n_bytes).words, dtype, shape)
 
 
 def blocks(n: int, bytes_each: int, most_bytes: int) -> list[slice]:

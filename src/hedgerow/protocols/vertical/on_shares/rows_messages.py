@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from hedgerow.ledger import Exact, Public
-from hedgerow.protocols.vertical.on_shares.messages import Hidden
+from hedgerow.protocols.vertical.on_shares.messages import Hidden, SeedBytes, Words
 from hedgerow.transport.frames import Int32s, Message, UInt8s
+from hedgerow.transport.ranges import Free, Shape, Within
+
+_COLUMNS = Free("n_all", at_least=1, at_most="most_columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +18,8 @@ class ColumnSizes(Message, name="vertical.shared_rows.column_sizes", version=1):
     """Label holder or feature holder to each other: how many bins each column has."""
 
     discloses = Exact("the number of bins of each column, and whether it has missing values")
-    n_bins: Int32s  # [columns] of values
-    has_missing: UInt8s  # [columns]
+    n_bins: Annotated[Int32s, Shape(_COLUMNS), Within(1, "max_bins")]  # of values
+    has_missing: Annotated[UInt8s, Shape("n_all"), Within(0, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +27,10 @@ class AllColumns(Message, name="vertical.shared_rows.all_columns", version=1):
     """Label holder to dealer: how much is to be dealt."""
 
     discloses = Exact("the numbers of rows, of everybody's columns and of their bins, and which columns have gaps")
-    n_rows: int
-    n_columns: Int32s  # [holders]
-    n_bins: Int32s  # [columns of all holders]
-    has_missing: UInt8s
+    n_rows: Annotated[int, Within(1, "most_rows")]
+    n_columns: Annotated[Int32s, Shape("n_holders"), Within(1, "most_columns")]
+    n_bins: Annotated[Int32s, Shape(_COLUMNS), Within(1, "max_bins")]  # of all holders' columns
+    has_missing: Annotated[UInt8s, Shape("n_all"), Within(0, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class SharingSeed(Message, name="vertical.shared_rows.sharing_seed", version=1):
     """Label holder or feature holder to each other: random bytes that make shares of what the sender will share."""
 
     discloses = Exact("random bytes that say nothing about data")
-    seed: bytes
+    seed: SeedBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class MaskedBins(Message, name="vertical.shared_rows.masked_bins", version=1):
     """Label holder or feature holder to each other: which values lie in each of some bins."""
 
     discloses = Hidden("the bin of every value of the sender's columns")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)

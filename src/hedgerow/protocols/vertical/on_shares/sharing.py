@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from hedgerow.crypto.csprng import KEY_BYTES
 from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
-from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.vertical.on_shares.rows_messages import SharingSeed
 
@@ -29,7 +28,7 @@ class Sharing:
         for other, seed in seeds.items():
             me.send(other, SharingSeed(seed))
         self._giving = [Hand(seed, 0, _TWO, lane="sharing") for seed in seeds.values()]
-        self._taking = {other: Hand(_received(me, other), 0, _TWO, lane="sharing") for other in others}
+        self._taking = {other: Hand(me.recv(other, SharingSeed).seed, 0, _TWO, lane="sharing") for other in others}
 
     def share(self, value: Array, kind: Kind, label: Label) -> Share:
         """Its own share of a value of its own."""
@@ -42,10 +41,3 @@ class Sharing:
     def take(self, giver: str, shape: Shape, kind: Kind, label: Label) -> Share:
         """Its own share of a value of somebody else."""
         return self._taking[giver].step(label).mask(shape, kind, (0,))
-
-
-def _received(me: Party, party: str) -> bytes:
-    seed = me.recv(party, SharingSeed).seed
-    if len(seed) != KEY_BYTES:
-        raise ProtocolError(f"{party} sent a seed of {len(seed)} bytes, not of {KEY_BYTES}")
-    return seed

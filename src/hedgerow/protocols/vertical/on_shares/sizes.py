@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.crypto.shares import SUM32
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
+from hedgerow.protocols.memory import check_room
 from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
-from hedgerow.protocols.vertical.on_shares.cuts import masked_rows
-from hedgerow.protocols.vertical.on_shares.job import SharesJob
+from hedgerow.protocols.vertical.on_shares.cuts import BYTES_OF_CUTS, masked_rows
+from hedgerow.protocols.vertical.on_shares.job import MOST_ROWS, SharesJob
 from hedgerow.protocols.vertical.on_shares.rows_messages import AllColumns, ColumnSizes
 
 
@@ -26,24 +28,28 @@ class Sizes(NamedTuple):
         """Rows of each holder's one-hot matrix."""
         return tuple(masked_rows(bins, gaps) for bins, gaps in zip(self.n_bins, self.gaps, strict=True))
 
+    def check_room(self, party: str) -> None:
+        """InvalidInput, naming the party, if these matrices would not fit its memory."""
+        n_bins = sum(self.bins)
+        what = f"{n_bins:,} bins of {self.n_rows:,} rows, with the columns of all parties,"
+        check_room(party, (SUM32.number_bytes * self.n_rows + BYTES_OF_CUTS) * n_bins, what)
+
 
 def agreed_sizes(me: Party, job: SharesJob, columns: OneHotColumns) -> Sizes:
     """Everybody tells everybody."""
     others = [party for party in job.holders if party != me.name]
     mine = ColumnSizes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8))
     me.send_all(others, mine)
-    sizes = [mine if party == me.name else _sizes_of(me, party, job.max_bins) for party in job.holders]
+    sizes = [mine if party == me.name else _sizes_of(me, job, party) for party in job.holders]
     n_bins = tuple(tuple(each.n_bins.tolist()) for each in sizes)
     gaps = tuple(tuple(bool(gap) for gap in each.has_missing.tolist()) for each in sizes)
-    return Sizes(columns.n_rows, n_bins, gaps)
+    found = Sizes(columns.n_rows, n_bins, gaps)
+    found.check_room(me.name)
+    return found
 
 
-def _sizes_of(me: Party, party: str, max_bins: int) -> ColumnSizes:
-    sizes = me.recv(party, ColumnSizes)
-    fits = sizes.n_bins.ndim == 1 and sizes.n_bins.shape == sizes.has_missing.shape
-    if not fits or not all(1 <= n <= max_bins for n in sizes.n_bins.tolist()):
-        raise ProtocolError(f"{party} sent {sizes.n_bins.shape} numbers of bins, or some that cannot be")
-    return sizes
+def _sizes_of(me: Party, job: SharesJob, party: str) -> ColumnSizes:
+    return me.recv(party, ColumnSizes, most_columns=job.most_columns, max_bins=job.max_bins)
 
 
 def tell_dealer(me: Party, job: SharesJob, sizes: Sizes) -> None:
@@ -57,15 +63,24 @@ def tell_dealer(me: Party, job: SharesJob, sizes: Sizes) -> None:
 
 def told_sizes(me: Party, job: SharesJob) -> Sizes:
     """What the dealer is told."""
-    columns = me.recv(job.label_holder, AllColumns)
-    ends = np.cumsum(columns.n_columns).tolist()
-    shapes = (columns.n_columns.shape, columns.n_bins.shape, columns.has_missing.shape)
-    if shapes != ((len(job.holders),), (ends[-1],), (ends[-1],)) or columns.n_rows < 1:
-        raise ProtocolError(f"{job.label_holder} sent sizes of columns that do not fit {len(job.holders)} parties")
+    n_holders = len(job.holders)
+    columns = me.recv(
+        job.label_holder,
+        AllColumns,
+        most_rows=MOST_ROWS,
+        n_holders=n_holders,
+        most_columns=n_holders * job.most_columns,
+        max_bins=job.max_bins,
+    )
+    ends = np.cumsum(columns.n_columns, dtype=np.int64).tolist()
+    if ends[-1] != len(columns.n_bins):
+        raise ProtocolError(f"{job.label_holder} sent bins of {len(columns.n_bins)} columns, but counts {ends[-1]}")
     parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     n_bins = tuple(tuple(columns.n_bins[part].tolist()) for part in parts)
     gaps = tuple(tuple(bool(gap) for gap in columns.has_missing[part].tolist()) for part in parts)
-    return Sizes(columns.n_rows, n_bins, gaps)
+    found = Sizes(columns.n_rows, n_bins, gaps)
+    found.check_room(me.name)
+    return found
 
 
 def check_splits(job: SharesJob, sizes: Sizes) -> None:

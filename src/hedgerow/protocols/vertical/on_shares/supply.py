@@ -60,6 +60,7 @@ class Supply:
         """The level is over: what was dealt for it and not used is thrown away."""
         while self._left:
             self._receive()
+            self._waiting.clear()
         try:
             for step in self._taken:
                 step.finish()
@@ -81,5 +82,7 @@ class Supply:
             raise ProtocolError(
                 f"{self._dealer} dealt for tree {dealt.tree}, level {dealt.level}, when {self._label} had its turn"
             )
+        if (dealt.lane, dealt.step) in self._waiting:
+            raise ProtocolError(f"{self._dealer} dealt step {dealt.step} of {dealt.lane!r} twice at {self._label}")
         self._waiting[dealt.lane, dealt.step] = dealt.corrections
         self._left -= 1

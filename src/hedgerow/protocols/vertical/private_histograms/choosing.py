@@ -14,7 +14,9 @@ from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_
 LARGEST_STEP = 4.0
 """Of a leaf before the learning rate, in log odds."""
 
-_LARGEST = LARGEST_SCORE << SCORE_BITS
+LARGEST_VALUE = LARGEST_SCORE << SCORE_BITS
+"""Of a score, and hence of a leaf, in units of 2**-SCORE_BITS."""
+
 _UNIT = 2.0**-SCORE_BITS
 
 
@@ -47,14 +49,14 @@ class FollowUp:
         noise = spending.leaf_sigma * self._unit
         step = -gradient / (count * self._curvature + self._plan.lambda_int + noise)
         step = self._rate * np.clip(step, -LARGEST_STEP, LARGEST_STEP)
-        room = _LARGEST - self._reached
+        room = LARGEST_VALUE - self._reached
         values: Ints = np.clip(np.trunc(step / _UNIT), -room, room).astype(np.int64)
         return values
 
     def reach(self, values: Ints) -> None:
         """Everybody: rows get these scores more. ProtocolError if some could be beyond LARGEST_SCORE."""
         largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
-        if self._reached + largest > _LARGEST:
+        if self._reached + largest > LARGEST_VALUE:
             raise ProtocolError(
                 f"the label holder chose values with which scores can be beyond {LARGEST_SCORE}: gradients would not "
                 "be bounded, and what is released would not be private"

@@ -29,7 +29,7 @@ from hedgerow.protocols.vertical.on_shares.sharing import Sharing
 from hedgerow.protocols.vertical.on_shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
-from hedgerow.protocols.vertical.private_histograms.choosing import Columns, FollowUp
+from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import (
@@ -98,9 +98,7 @@ def _all_edges(me: Party, job: PrivateHistogramsJob, mine: EdgeNoise) -> list[Ev
                 if other != me.name:
                     me.send(other, CountedColumns(mine.n_counted), event=None if event is None else event.to_dict())
         else:
-            n_counted = me.recv(party, CountedColumns).n_counted
-            if n_counted < 0:
-                raise ProtocolError(f"{party} says that it counted {n_counted} columns")
+            n_counted = me.recv(party, CountedColumns, most_columns=job.most_columns).n_counted
             event = EdgeNoise(job, n_counted).event()
         events += [] if event is None else [event]
     return events
@@ -152,16 +150,13 @@ class Growing:
     def _talk(self, talk: Talk[Array], event: Event | None = None) -> Array:
         return self._mesh.talk([Conversation(talk)], None if event is None else event.to_dict())[0]
 
-    def _told(self, say: Callable[[], Ints], n: int) -> Ints:
+    def _told(self, say: Callable[[], Ints], n: int, lowest: int, highest: int) -> Ints:
         """What follows from released numbers: the label holder computes it, so that all have the same."""
         if self._is_first:
             values = say()
             self._me.send_all(self._job.feature_holders, Chosen(values))
             return values
-        values = self._me.recv(self._job.label_holder, Chosen).values
-        if values.shape != (n,):
-            raise ProtocolError(f"{self._job.label_holder} sent {values.shape} numbers where {n} are due")
-        return values
+        return self._me.recv(self._job.label_holder, Chosen, n_values=n, lowest=lowest, highest=highest).values
 
     # --- trees -------------------------------------------------------------------------------------------------------
 
@@ -176,7 +171,7 @@ class Growing:
         total = np.asarray([self._labels.sum(dtype=np.uint32)])
         positives = self.released(_START, total, self._supply.step(START), plan.spending.start_event())
         self._supply.finish()
-        first = self._told(lambda: self._follow_up.first_score(int(positives[0])), 1)
+        first = self._told(lambda: self._follow_up.first_score(int(positives[0])), 1, -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(first)
         self._first_score = int(first[0])
         self._scores = np.full(plan.n_rows, self._first_score if self._is_first else 0, np.int64).astype(np.uint32)
@@ -275,17 +270,18 @@ class Growing:
             if plan.has_survey(len(self._trees), level):
                 self._take_survey(histograms)
             n_drawn = plan.depth * min(COLUMNS_PER_LEVEL, len(plan.codes))
-            drawn = self._told(lambda: self._drawn().draw(plan.depth).reshape(-1), n_drawn)
-            if not ((drawn >= 0) & (drawn < len(plan.codes))).all():
-                raise ProtocolError(f"{self._job.label_holder} chose a column that there is not")
-            self._columns_of_level = drawn.reshape(plan.depth, -1).tolist()
+            drawn = self._told(lambda: self._drawn().draw(plan.depth).reshape(-1), n_drawn, 0, len(plan.codes) - 1)
+            by_level = drawn.reshape(plan.depth, -1)
+            if (by_level[:, 1:] <= by_level[:, :-1]).any():  # noise is dealt for different columns
+                raise ProtocolError(
+                    f"{self._job.label_holder} chose columns {by_level.tolist()}, which are not in order"
+                )
+            self._columns_of_level = by_level.tolist()
         columns = self._columns_of_level[level]
         event = spending.histogram_event(level)
         sums, step = self._bins_of(columns, histograms), self._supply.step(HISTOGRAMS)
         noisy = self.released(_HISTOGRAM, sums, step, event, spending.released.most_bins)
-        cut = int(self._told(lambda: np.array([self._follow_up.best(noisy, columns)]), 1)[0])
-        if not 0 <= cut < plan.n_candidates:
-            raise ProtocolError(f"{self._job.label_holder} chose a split that there is not")
+        cut = int(self._told(lambda: np.array([self._follow_up.best(noisy, columns)]), 1, 0, plan.n_candidates - 1)[0])
         owner = int(plan.owner_of_cut[cut])
         return cut if owner == self._place else -1 - owner
 
@@ -327,7 +323,7 @@ class Growing:
         sums = self._tree.totals
         sums[:, 1] *= np.uint32(plan.spending.count_unit)
         noisy = self.released(_LEAF, sums, self._supply.step(LEAVES), plan.spending.leaf_event())
-        values = self._told(lambda: self._follow_up.leaf_values(noisy), len(noisy))
+        values = self._told(lambda: self._follow_up.leaf_values(noisy), len(noisy), -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(values)
         self._values.append(values)
         weights = values.astype(np.uint32)

@@ -86,6 +86,11 @@ class PrivateHistogramsJob(SharesJob):
         """Epsilon as a number."""
         return math.inf if self.epsilon is None else float(self.epsilon)
 
+    @property
+    def most_columns(self) -> int:
+        """Of a party: an entry of the schema describes two of its columns at most, "x" and "party.x"."""
+        return 0 if self.schema is None else 2 * len(self.schema.columns)
+
     def described(self, party: str, column: str) -> NumericColumn:
         """What the schema says about a party's column of numbers, under "party.column" or "column"."""
         known = {} if self.schema is None else {entry.name: entry for entry in self.schema.columns}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from hedgerow.ledger import Disclosure, Randomised, Result
-from hedgerow.transport.frames import Int64s, Message, UInt8s
+from hedgerow.protocols.vertical.on_shares.messages import Words
+from hedgerow.transport.frames import Int64s, Message
+from hedgerow.transport.ranges import Shape, Within
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class CountedColumns(Message, name="vertical.private_histograms.counted_columns"
     """Label holder or feature holder to each other: of how many columns the bins follow from noisy counts."""
 
     discloses = Randomised("how many bins, told next, its columns have: they follow from counts with noise of its own")
-    n_counted: int
+    n_counted: Annotated[int, Within(0, "most_columns")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class StartShare(Message, name="vertical.private_histograms.start_share", versio
     """Label holder or feature holder to each other: shares of the noisy number of positive rows."""
 
     discloses = NoisyInside("the number of positive rows")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class WinnerShare(Message, name="vertical.private_histograms.winner_share", vers
     """Label holder or feature holder to each other: shares of the handle of a level's noisy winner."""
 
     discloses = NoisyInside("whose split won a level, and its handle, which says nothing to others")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class HistogramShare(Message, name="vertical.private_histograms.histogram_share"
     """Label holder or feature holder to each other: shares of noisy histograms of some columns at all nodes."""
 
     discloses = NoisyInside("sums of gradients in each bin of some columns at each node")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class LeafShare(Message, name="vertical.private_histograms.leaf_share", version=
     """Label holder or feature holder to each other: shares of noisy sums of the leaves of a tree."""
 
     discloses = NoisyInside("sums of gradients and numbers of rows in each leaf")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +66,4 @@ class Chosen(Message, name="vertical.private_histograms.chosen", version=1):
     """Label holder to feature holders: what follows from the noisy sums."""
 
     discloses = Result("columns, splits, leaf values and the first score, which follow from what all know")
-    values: Int64s
+    values: Annotated[Int64s, Shape("n_values"), Within("lowest", "highest")]

@@ -13,6 +13,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.protocols.vertical.agreement import PATIENCE
 from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
+from hedgerow.protocols.vertical.on_shares.job import MOST_ROWS
 from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes
@@ -26,6 +27,7 @@ def dealer(me: Party, job: SecretSharedJob) -> None:
     """The dealer, from seeds to the last level of the last tree."""
     me.wait_longer(PATIENCE)
     shape = received_shape(me, job)
+    shape.check_room(me.name, job.depth, sum(shape.bins))
     dealing = _Dealing(DealingOut(me, job.holders), job, shape)
     n_levels = job.boosting.n_iterations * job.depth
     for number in range(n_levels):
@@ -36,13 +38,23 @@ def dealer(me: Party, job: SecretSharedJob) -> None:
         me.recv(job.label_holder, LevelDone)
 
 
-def received_shape(me: Party, job: SecretSharedJob) -> Shape:
-    """What the label holder says about sizes."""
-    sizes = me.recv(job.label_holder, Sizes)
-    n_others = (len(job.feature_holders),)
-    fits = sizes.bins.shape == sizes.candidates.shape == n_others and sizes.n_rows >= 1
-    if not fits or (sizes.bins < 1).any() or (sizes.candidates < 1).any():
-        raise ProtocolError(f"{job.label_holder} sent sizes that do not fit {n_others[0]} feature holders")
+def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -> Shape:
+    """What the label holder says about sizes, to a party with this many rows; the dealer has none."""
+    most_bins = job.most_columns * job.max_bins
+    sizes = me.recv(
+        job.label_holder,
+        Sizes,
+        least_rows=n_rows or 1,
+        most_rows=n_rows or MOST_ROWS,
+        n_others=len(job.feature_holders),
+        most_bins=most_bins,
+        most_candidates=2 * most_bins,
+    )
+    if not ((sizes.bins <= sizes.candidates) & (sizes.candidates < 2 * sizes.bins)).all():
+        raise ProtocolError(
+            f"{job.label_holder} speaks of {sizes.candidates.tolist()} possible splits of {sizes.bins.tolist()} bins, "
+            "which no columns have"
+        )
     bins, candidates = tuple(sizes.bins.tolist()), tuple(sizes.candidates.tolist())
     return Shape(sizes.n_rows, bins, candidates, Scales.of(job, sizes.n_rows))
 

@@ -35,9 +35,9 @@ def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> O
     columns = OneHotColumns.by_quantiles(me.name, job, data)
     begin_as_feature_holder(me, job, data)
     me.send(job.label_holder, ColumnShapes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8)))
-    shape = received_shape(me, job)
-    if shape.n_rows != columns.codes.shape[1]:
-        raise ProtocolError(f"{job.label_holder} speaks of {shape.n_rows} rows, not of {columns.codes.shape[1]}")
+    shape = received_shape(me, job, columns.n_rows)
+    _check_own_sizes(me, job, shape, columns)
+    shape.check_room(me.name, job.depth, sum(columns.n_codes))
     supply = Supply(me, job.dealer, job.holders)
     _send_masked(me, job, shape, supply, columns)
     growing = _Growing(me, job, shape, supply, columns, n_threads=data.n_threads)
@@ -47,15 +47,20 @@ def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> O
     return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, growing.questions(), meta)
 
 
-def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: OneHotColumns) -> None:
-    """E = X - A, block by block."""
-    sums, place = shape.scales.sums, job.holders.index(me.name)
+def _check_own_sizes(me: Party, job: SecretSharedJob, shape: Shape, columns: OneHotColumns) -> None:
+    """ProtocolError unless the label holder says about this party what it said itself."""
+    place = job.holders.index(me.name)
     if shape.bins[place - 1] != sum(columns.n_codes) - len(columns.n_codes):
         raise ProtocolError(f"{job.label_holder} speaks of {shape.bins[place - 1]} bins of {me.name}, which has others")
     if shape.candidates[place - 1] != len(columns.cuts.bin):
         raise ProtocolError(
             f"{job.label_holder} speaks of {shape.candidates[place - 1]} possible splits of {me.name}, which has others"
         )
+
+
+def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, columns: OneHotColumns) -> None:
+    """E = X - A, block by block."""
+    sums, place = shape.scales.sums, job.holders.index(me.name)
     step = supply.without_parcel(COLUMNS)
     for bins in shape.bin_blocks(place):
         masks = step.mask((bins.stop - bins.start, shape.n_rows), sums, (place,)).words
@@ -108,11 +113,14 @@ class _Growing:
         made = np.empty((2 * n_families, n_bins), sums.dtype)
         rows = np.zeros(0, np.uint8)
         for piece in shape.family_pieces(n_families):
-            message = self._me.recv(sender, LevelInput)
             size = (piece.stop - piece.start, shape.n_rows)
+            n_bytes, is_first = size[0] * size[1] * sums.number_bytes, piece.start == 0
+            message = self._me.recv(
+                sender, LevelInput, n_bytes=n_bytes, n_row_bytes=n_nodes * shape.bytes_of_bits if is_first else 0
+            )
             vectors = as_words(sender, message.sums, sums.dtype, size)
             made[piece] = self._columns.histograms(vectors, self._n_threads)
-            rows = message.rows if piece.start == 0 else rows
+            rows = message.rows if is_first else rows
         made += dealt.words[: len(made)]
         members = as_words(sender, rows, np.dtype(np.uint8), (n_nodes, shape.bytes_of_bits))
         return made.reshape(n_families, 2, n_bins), members

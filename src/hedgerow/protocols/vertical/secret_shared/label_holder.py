@@ -17,14 +17,14 @@ from hedgerow.engine.growth import split_rules
 from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
-from hedgerow.protocols.memory import check_memory
+from hedgerow.protocols.memory import check_memory, check_room
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, packed_columns, theirs
-from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.vertical.on_shares.cuts import BYTES_OF_CUTS, Cuts, masked_rows
 from hedgerow.protocols.vertical.on_shares.labels import checked_labels
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
+from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, received
 from hedgerow.protocols.vertical.on_shares.scales import Scales
 from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features
@@ -56,8 +56,8 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
     table, trees = data.table, job.boosting
     check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
     mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
-    begin_as_label_holder(me, job, data)
-    shape, cuts = _agreed_shape(me, job, table.n_rows)
+    n_columns = begin_as_label_holder(me, job, data)
+    shape, cuts = _agreed_shape(me, job, table.n_rows, n_columns)
     supply = Supply(me, job.dealer, job.holders)
     hidden = _masked_columns(me, job, shape)
     own = _OwnRows(job, shape.scales, mapper, data, labels)
@@ -87,20 +87,24 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
     return LabelHolderPart(me.name, job.NAME, job.run_id, ensemble, handles)
 
 
-def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int) -> tuple[Shape, Cuts]:
+def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mapping[str, int]) -> tuple[Shape, Cuts]:
     """What all parties must know about each other's columns; the possible splits of all feature holders."""
     cuts, bins = [], []
     for party in job.feature_holders:
-        columns = me.recv(party, ColumnShapes)
+        if n_columns[party] > job.most_columns:
+            raise ProtocolError(
+                f"{party} says that it has {n_columns[party]} columns; a party may have {job.most_columns}"
+            )
+        columns = me.recv(party, ColumnShapes, n_columns=n_columns[party], max_bins=job.max_bins)
         n_bins, has_missing = columns.n_bins.tolist(), columns.has_missing.astype(np.bool_).tolist()
-        if columns.n_bins.shape != columns.has_missing.shape or not all(1 <= n <= job.max_bins for n in n_bins):
-            raise ProtocolError(f"{party} sent {columns.n_bins.shape} numbers of bins, or some that cannot be")
         bins.append(masked_rows(n_bins, has_missing))
+        check_room(me.name, BYTES_OF_CUTS * bins[-1], f"possible splits of {bins[-1]:,} bins of {party}")
         cuts.append(Cuts.of(n_bins, has_missing))
         if not bins[-1]:
             raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
     candidates = tuple(len(each.bin) for each in cuts)
     shape = Shape(n_rows, tuple(bins), candidates, Scales.of(job, n_rows))
+    shape.check_room(me.name, job.depth, sum(bins))
     message = Sizes(n_rows, np.array(bins, np.int64), np.array(candidates, np.int64))
     me.send_all((*job.feature_holders, job.dealer), message)
     return shape, Cuts.joined(cuts, bins)
@@ -113,7 +117,7 @@ def _masked_columns(me: Party, job: SecretSharedJob, shape: Shape) -> Array:
     for place, party in enumerate(job.feature_holders, start=1):
         of_party = hidden[shape.bins_of(place)]
         for bins in shape.bin_blocks(place):
-            of_party[bins] = as_words(party, me.recv(party, MaskedColumns).words, dtype, of_party[bins].shape)
+            of_party[bins] = received(me, party, MaskedColumns, dtype, of_party[bins].shape)
     return hidden
 
 
@@ -303,7 +307,7 @@ class _Forest:
         made = self._send_input(level, members, masks)
         histograms = made if parents is None else children_of(parents, made)
         splits = own.grower.best()
-        winners = shape.owners(self._play(level, histograms, splits))
+        winners = self._play(level, histograms, splits)
         own.rows.sides[:] = 0
         own.rows.write_sides(np.where(winners == 0, splits.feature, -1), splits.goes_left)
         self._ask_winners(winners, members, masks)
@@ -330,8 +334,8 @@ class _Forest:
         products += np.concatenate(dealt, axis=1)[: len(b)]
         return products.reshape(len(nodes), 2, -1)
 
-    def _play(self, level: int, histograms: Array, splits: LevelSplits) -> Array:
-        """The winning handle of each node."""
+    def _play(self, level: int, histograms: Array, splits: LevelSplits) -> Ints:
+        """Who won each node, as `Shape.owners`; the label holder only where it entered a split of its own."""
         shape, mine = self._shape, self._own.candidates(splits)
         left = self._cuts.left(histograms)
         gradient, hessian = (total[:, None] for total in self._own.totals())
@@ -339,7 +343,7 @@ class _Forest:
         hl = left[:, 1] + hessian * self._cuts.missing_left
         handles = np.zeros((len(left), 1 + shape.n_candidates), np.uint32)
         handles[:, 0] = mine.handles
-        return play_level(
+        won = play_level(
             self._supply,
             self._mesh,
             shape,
@@ -349,6 +353,12 @@ class _Forest:
             handles,
             is_first=True,
         )
+        own = won <= LABEL_HOLDERS
+        if (won[own] != mine.handles[own]).any():
+            raise ProtocolError(
+                f"a node was won by what {self._me.name} did not enter: some party sent words that are no shares of it"
+            )
+        return shape.owners(won)
 
     def _ask_winners(self, winners: Ints, members: Bytes, masks: Mapping[int, PrivateMasks]) -> None:
         """Which way the rows go in nodes that others won, and what they call those splits."""
@@ -359,13 +369,13 @@ class _Forest:
             nodes = np.flatnonzero(winners == place)
             if not len(nodes):
                 continue
-            answer = self._me.recv(party, WhichWay)
-            size = (len(nodes), n_bytes)
-            if answer.handles.shape != (len(nodes),) or not answer.hidden.shape == answer.answers.shape == size:
-                raise ProtocolError(f"{party} won {len(nodes)} nodes, but answered for {answer.handles.shape}")
-            most = self._foreign.n_handles_of(place) + len(nodes)  # a new question gets the next number
-            if not ((answer.handles >= 0) & (answer.handles < most)).all():
-                raise ProtocolError(f"{party} sent handles that are not from 0 to {most - 1}")
+            known = self._foreign.n_handles_of(place)
+            answer = self._me.recv(party, WhichWay, n_won=len(nodes), n_bytes=n_bytes, n_handles=known + len(nodes))
+            before = np.maximum.accumulate([known - 1, *answer.handles.tolist()])
+            if (answer.handles > before[:-1] + 1).any():
+                raise ProtocolError(
+                    f"{party} sent handles {answer.handles.tolist()}: a new question gets the next number"
+                )
             handles[nodes] = answer.handles
             theirs_of = PrivateMasks(masks[place].mine[nodes], masks[place].z[nodes])
             left = private_product(answer.hidden, answer.answers, theirs_of)

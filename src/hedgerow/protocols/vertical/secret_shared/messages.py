@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from hedgerow.ledger import Exact, Public, Result
-from hedgerow.protocols.vertical.on_shares.messages import Hidden
+from hedgerow.protocols.vertical.on_shares.messages import Hidden, Words
 from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
+from hedgerow.transport.ranges import Anything, Index, Shape, Within
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +16,8 @@ class ColumnShapes(Message, name="vertical.secret_shared.column_shapes", version
     """Feature holder to label holder: how many bins each column has."""
 
     discloses = Exact("the number of bins of each column, and whether it has missing values")
-    n_bins: Int32s  # [columns] of values
-    has_missing: UInt8s  # [columns]
+    n_bins: Annotated[Int32s, Shape("n_columns"), Within(1, "max_bins")]  # of values
+    has_missing: Annotated[UInt8s, Shape("n_columns"), Within(0, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,9 @@ class Sizes(Message, name="vertical.secret_shared.sizes", version=1):
     """Label holder to feature holders and dealer: how much is to be dealt and compared."""
 
     discloses = Exact("the number of rows, and of each feature holder the numbers of bins and of possible splits")
-    n_rows: int
-    bins: Int64s  # [feature holders] rows of the masked matrix
-    candidates: Int64s  # [feature holders]
+    n_rows: Annotated[int, Within("least_rows", "most_rows")]
+    bins: Annotated[Int64s, Shape("n_others"), Within(1, "most_bins")]  # rows of each feature holder's masked matrix
+    candidates: Annotated[Int64s, Shape("n_others"), Within(1, "most_candidates")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class MaskedColumns(Message, name="vertical.secret_shared.masked_columns", versi
     """Feature holder to label holder: which values lie in each of some bins."""
 
     discloses = Hidden("the bin of every value of the feature holder's columns")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class LevelInput(Message, name="vertical.secret_shared.level_input", version=1):
     """
 
     discloses = Hidden("gradient and hessian of every row, and its node")
-    sums: UInt8s
-    rows: UInt8s
+    sums: Words
+    rows: Annotated[UInt8s, Shape("n_row_bytes"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class WinnerShare(Message, name="vertical.secret_shared.winner_share", version=1
     """Label holder or feature holder to each other: shares of the handle of each node's winner, which is opened so."""
 
     discloses = Result("of each node whose split won, or that it is a leaf")
-    words: UInt8s
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,9 @@ class WhichWay(Message, name="vertical.secret_shared.which_way", version=1):
     discloses = Exact(
         "which of the node's rows the split sends left (others are masked), and whether it was asked before"
     )
-    handles: Int32s  # [nodes that it won]
-    hidden: UInt8s  # [nodes that it won, bytes] sides of all rows under one-bit masks
-    answers: UInt8s  # [nodes that it won, bytes]
+    handles: Annotated[Int32s, Shape("n_won"), Index("n_handles")]
+    hidden: Annotated[UInt8s, Shape("n_won", "n_bytes"), Anything()]  # sides of all rows under one-bit masks
+    answers: Annotated[UInt8s, Shape("n_won", "n_bytes"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)

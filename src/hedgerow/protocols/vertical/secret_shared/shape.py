@@ -17,6 +17,8 @@ import numpy as np
 from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
 from hedgerow.engine.dtypes import Ints
+from hedgerow.errors import ProtocolError
+from hedgerow.protocols.memory import check_room
 from hedgerow.protocols.vertical.on_shares.mesh import blocks
 from hedgerow.protocols.vertical.on_shares.scales import Scales
 
@@ -25,6 +27,7 @@ MANY_CANDIDATES = 4096
 SMALL_GROUPS = (3, 4, 4)
 USUAL_GROUP = 6
 MESSAGE_BYTES = 16 << 20  # what is sent in several messages is cut into pieces of about this size
+_DEALT_NUMBERS = 32  # for each possible split at a node (`crypto.lifting.deal_gains`)
 
 STOP, LABEL_HOLDERS = 0, 1
 """Handles: the node is a leaf; a split of the label holder's columns won. Those of feature holders come after."""
@@ -75,9 +78,21 @@ class Shape:
         return LABEL_HOLDERS + 1 + self._candidates_before(place)
 
     def owners(self, handles: np.ndarray) -> Ints:
-        """Who won: -1 for nobody (a leaf), 0 for the label holder, 1, 2, ... for feature holders."""
+        """Who won: -1 for nobody (a leaf), 0 for the label holder, 1, 2, ... for feature holders.
+
+        ProtocolError for a handle that nobody has: handles are what all parties' words make, true or not.
+        """
         ends = np.cumsum([STOP + 1, 1, *self.candidates])
+        if (handles >= ends[-1]).any():
+            raise ProtocolError("a winner's handle is nobody's: some party sent words that are no shares of it")
         return np.asarray(np.searchsorted(ends, handles, side="right") - 1, np.int64)
+
+    def check_room(self, party: str, depth: int, n_bins: int) -> None:
+        """InvalidInput, naming the party, unless these bins, a level's rows and a block's possible splits fit."""
+        masked = (n_bins + 2 * self.n_families(depth - 1)) * self.n_rows * self.scales.sums.number_bytes
+        dealt = _DEALT_NUMBERS * self.block_nodes(depth - 1) * self.n_candidates * self.scales.wide.number_bytes
+        what = f"{n_bins:,} bins of {self.n_rows:,} rows, and {self.n_candidates:,} possible splits of others,"
+        check_room(party, masked + dealt, what)
 
     def bin_blocks(self, place: int) -> list[slice]:
         """Bins of a feature holder that go into one message: all rows of a few, which lie together in memory."""

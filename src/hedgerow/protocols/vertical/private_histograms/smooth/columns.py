@@ -89,7 +89,8 @@ def agreed_layout(me: Party, job: PrivateHistogramsJob, own: OwnColumns) -> Layo
     others = [party for party in job.holders if party != me.name]
     mine = np.array(own.places, np.int32)
     me.send_all(others, SmoothColumns(mine))
-    places = [mine if party == me.name else me.recv(party, SmoothColumns).places for party in job.holders]
+    limits = {"most_columns": job.most_columns, "n_described": len(_known(job))}
+    places = [mine if party == me.name else me.recv(party, SmoothColumns, **limits).places for party in job.holders]
     return layout_of(job, places, [feature.name for feature in own.grid] if me.name == job.label_holder else [])
 
 

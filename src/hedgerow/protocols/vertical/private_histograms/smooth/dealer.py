@@ -11,14 +11,28 @@ from hedgerow.crypto.shares import SUM32, SUM64
 from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.discrete_gaussian import sample
+from hedgerow.protocols.memory import check_room
 from hedgerow.protocols.vertical.agreement import PATIENCE
 from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
+from hedgerow.protocols.vertical.on_shares.job import MOST_ROWS
 from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices, drawn_masks
 from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupDealing, groups_of, without
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import (
+    GroupDealing,
+    dealt_bytes,
+    groups_of,
+    without,
+)
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothAhead, SmoothBins, SmoothRows
-from hedgerow.protocols.vertical.private_histograms.smooth.series import Precision, deal_sines, parcels
+from hedgerow.protocols.vertical.private_histograms.smooth.series import (
+    COARSEST,
+    FINEST,
+    Precision,
+    deal_sines,
+    parcels,
+)
+from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 COLUMNS, SINES, SUMS, VALUES, NOISE = "columns", "sines", "sums", "values", "noise"
 """Lanes of what is dealt."""
@@ -30,11 +44,11 @@ AHEAD = 4
 def dealer(me: Party, job: PrivateHistogramsJob) -> None:
     """The dealer, from seeds to the last sum."""
     me.wait_longer(PATIENCE)
-    dealing = Dealing(me, job, me.recv(job.label_holder, SmoothRows).n_rows)
-    dealing.deal_all(me.recv(job.label_holder, SmoothAhead))  # the number of positive rows
-    dealing.begin(me.recv(job.label_holder, SmoothBins))
-    for _ in range(3):  # bins, leaves, the mean
-        dealing.deal_all(me.recv(job.label_holder, SmoothAhead))
+    dealing = Dealing(me, job, me.recv(job.label_holder, SmoothRows, most_rows=MOST_ROWS).n_rows)
+    dealing.deal_all("positives")
+    dealing.begin()
+    for kind in ("bin_sums", "leaf_sums", "mean"):
+        dealing.deal_all(kind)
 
 
 class Dealing:
@@ -48,17 +62,23 @@ class Dealing:
         self._number = 0
         self._values_due = False
 
-    def begin(self, bins: SmoothBins) -> None:
+    def begin(self) -> None:
         """Masks of all bins, once these are known."""
+        job = self._job
+        bins = self._me.recv(
+            job.label_holder, SmoothBins, n_holders=len(job.holders), most_bins=256 * job.most_columns,
+            coarsest=COARSEST, finest=FINEST,
+        )  # fmt: skip
         n_bins = tuple(bins.n_bins.tolist())
-        if len(n_bins) != len(self._job.holders) or min(n_bins) < 0:
-            raise ProtocolError(f"{self._job.label_holder} sent numbers of bins that do not fit the parties")
+        what = f"{sum(n_bins):,} bins of {self._n_rows:,} rows"
+        check_room(self._me.name, SUM32.number_bytes * sum(n_bins) * self._n_rows, what)
         self._matrices = Matrices(n_bins, self._n_rows, SUM32)
         self._masks = drawn_masks(self._out.step(COLUMNS, Label()), self._matrices)
         self._precision = Precision.of(bins.gradient_bits)
 
-    def deal_all(self, ahead: SmoothAhead) -> None:
+    def deal_all(self, kind: str) -> None:
         """All requests of a stage, as the label holder gets on with them."""
+        ahead = self._ahead(kind)
         n_requests = len(ahead.owners)
         for number in range(n_requests):
             if number >= AHEAD:
@@ -66,6 +86,23 @@ class Dealing:
             self._deal(ahead, number)
         for _ in range(min(AHEAD, n_requests)):
             self._me.recv(self._job.label_holder, LevelDone)
+
+    def _ahead(self, kind: str) -> SmoothAhead:
+        """What is asked for next; ProtocolError unless it can be dealt."""
+        job = self._job
+        n_bins = self._matrices.n_bins if kind == "bin_sums" else 0
+        ahead = self._me.recv(job.label_holder, SmoothAhead, n_holders=len(job.holders), n_bins=n_bins)
+        n_requests, n_levels = ahead.owners.shape
+        wanted = {"bin_sums": n_levels == 1, "leaf_sums": n_levels > 0}.get(kind, (n_requests, n_levels) == (1, 0))
+        n_asked = n_requests if kind == "bin_sums" else 0
+        if ahead.kind != kind or not wanted or len(ahead.bins) != n_asked:
+            raise ProtocolError(f"{job.label_holder} asks for {ahead.kind!r} in a way that is not due")
+        if (ahead.starts.astype(np.int64) + ahead.bins - 1 > n_bins).any():
+            raise ProtocolError(f"{job.label_holder} asks for bins beyond the {n_bins} that there are")
+        for owners in ahead.owners.tolist() if kind == "leaf_sums" else []:
+            if dealt_bytes(groups_of(owners), self._n_rows) > MAX_FRAME_BYTES:
+                raise ProtocolError(f"{job.label_holder} asks for a tree for which no message has room")
+        return ahead
 
     def _deal(self, ahead: SmoothAhead, number: int) -> None:
         self._number += 1

@@ -35,7 +35,7 @@ from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.party import Party
 from hedgerow.protocols.vertical.on_shares.masked_columns import MESSAGE_BYTES
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words, blocks
+from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, blocks, received
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothSides
 
 _BOTH = 2  # gradients, and numbers of rows
@@ -238,7 +238,7 @@ class GroupSums:
 
     def _receive(self, place: int, into: Array) -> None:
         party = self._holders[place]
-        into[:] = as_words(party, self._me.recv(party, SmoothSides).words, SUM32.dtype, into.shape)
+        into[:] = received(self._me, party, SmoothSides, SUM32.dtype, into.shape)
 
     def _shown(self, step: HandStep, vectors: Array) -> tuple[Array, Array]:
         """Its own masks of vectors, and what is opened of them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from hedgerow.crypto.beaver import rows_times
@@ -47,6 +49,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.groups import (
     ways_of,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
+    LARGEST_VALUE,
     SmoothAhead,
     SmoothAsked,
     SmoothBins,
@@ -87,7 +90,6 @@ _RESULTS = {
 }
 _LAST = -1
 _ROOM = 1 << 16  # of a frame, for what is not an array
-_LARGEST_VALUE = 1 << 30  # of an update, in units of scores
 
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
@@ -193,10 +195,10 @@ class Asking:
         values = request.update_values
         if request.update == "start":
             values = np.array([request.base_score])
-        units = np.clip(np.rint(np.ldexp(values, SCORE_BITS)), -_LARGEST_VALUE, _LARGEST_VALUE).astype(np.int64)
+        units = np.clip(np.rint(np.ldexp(values, SCORE_BITS)), -LARGEST_VALUE, LARGEST_VALUE).astype(np.int64)
         return SmoothAsked(
             request.number, request.kind, request.sigma, request.features, request.goes_right, request.update,
-            request.update_feature, units, request.bins, self._recipe.precision.bits,
+            request.update_feature, units.reshape(-1), request.bins, self._recipe.precision.bits,
         )  # fmt: skip
 
 
@@ -204,12 +206,13 @@ class Asking:
 
 
 def _as_feature_holder(me: Party, job: PrivateHistogramsJob, answering: Answering) -> OwnerPart:
+    n_columns, n_own = len(answering.layout.owners), len(answering.layout.of(job.holders.index(me.name)))
     while True:
-        asked = me.recv(job.label_holder, SmoothAsked)
+        asked = me.recv(job.label_holder, SmoothAsked, n_columns=n_columns, most_values=256 * n_columns)
         if asked.number == _LAST:
             break
         answering.answer(asked)
-    told = me.recv(job.label_holder, SmoothQuestions)
+    told = me.recv(job.label_holder, SmoothQuestions, n_columns=n_own)
     levels = np.unpackbits(told.left_levels, axis=1).astype(np.bool_)
     questions = Questions(told.column, told.bin, told.missing_left, levels)
     return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, answering.features(), questions, answering.meta())
@@ -266,6 +269,8 @@ class Answering:
         self._take_precision(asked)
         if asked.update == "start":
             self._take_bins(asked.bins)
+        if asked.kind != "positives" and not self._n_bins:
+            raise ProtocolError(f"{self._job.label_holder} asks for {asked.kind!r} before there are bins")
         owners = self._owners_of(asked)
         with_values = asked.update == "leaves" and len(set(self._last_owners)) > 1
         self._released += 1
@@ -312,10 +317,8 @@ class Answering:
                     self._me.send(other, SmoothCounts(released.values), event=events[place].to_dict())
                 found.append(released.values)
             else:
-                counts = self._me.recv(party, SmoothCounts).counts
-                if counts.shape != (sum(self.layout.n_cells[j] for j in self.layout.of(place)),):
-                    raise ProtocolError(f"{party} sent counts of {counts.shape} cells, which its columns have not")
-                found.append(counts)
+                n_cells = sum(self.layout.n_cells[j] for j in self.layout.of(place))
+                found.append(self._me.recv(party, SmoothCounts, n_cells=n_cells).counts)
         return np.concatenate(found)
 
     def _noisy(self, asked: SmoothAsked, sums: Array) -> Ints:
@@ -350,15 +353,16 @@ class Answering:
 
     def _update(self, asked: SmoothAsked, *, with_values: bool) -> None:
         n_columns = len(self.layout.owners)
-        shape = {
+        shapes: dict[str, tuple[int, ...] | None] = {
             "start": (1,),
-            "table": (256,) if 0 <= asked.update_feature < n_columns else None,
+            "table": (256,) if asked.update_feature >= 0 else None,
             "tables": (n_columns, 256),
             "leaves": (1 << len(self._last_owners),) if self._last_owners else None,
-        }.get(asked.update)
-        if asked.update_values.shape != shape or not self._n_bins:
+        }
+        shape = shapes.get(asked.update)
+        if shape is None or asked.update_values.size != math.prod(shape) or not self._n_bins:
             raise ProtocolError(f"{self._job.label_holder} asks for an update by {asked.update!r} that cannot be")
-        words = asked.update_values.astype(np.uint32)
+        words = asked.update_values.astype(np.uint32).reshape(shape)
         if asked.update == "start":
             self._start(asked.bins, words)
         elif asked.update == "table":
@@ -456,7 +460,10 @@ class Answering:
             raise ProtocolError(f"{self._job.label_holder} asks for {asked.kind} of columns {features}")
         if asked.kind == "leaf_sums" and asked.goes_right.shape != (len(features), 256):
             raise ProtocolError(f"{self._job.label_holder} asks for a tree whose levels do not fit each other")
-        return [self.layout.owners[feature] for feature in features]
+        owners = [self.layout.owners[feature] for feature in features]
+        if owners and dealt_bytes(groups_of(owners), self.n_rows) > MAX_FRAME_BYTES:
+            raise ProtocolError(f"{self._job.label_holder} asks for a tree that no message of the dealer can hold")
+        return owners
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
