@@ -316,7 +316,7 @@ def test_sums_before_and_after_a_loss_tell_how_many_rows_were_lost_where():
     pooled = make_pooled(np.random.default_rng(5), 300, task="regression")
     data = share_out(pooled, [80, 70, 60, 50, 40])
     job = Job(
-        owners=tuple(data), run_id="r", task="regression", min_owners=3,
+        owners=tuple(data), run_id="r", task="regression", min_owners=3, exact_label_range=True,
         boosting=BoostingParams(n_iterations=4, max_depth=3, loss="squared"),
     )  # fmt: skip
     played = play(PROTOCOL, job, data, around={"coordinator": Recording, "carla": vanishing_at(2, 1)})
