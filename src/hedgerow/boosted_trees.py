@@ -140,7 +140,11 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
 
     def _check_names(self, X: Any, *, reset: bool) -> None:
         """scikit-learn's rules for `n_features_in_` and `feature_names_in_`; `read_table` refuses what is no table."""
-        if np.ndim(X) == 2 if isinstance(X, (list, tuple)) else getattr(X, "ndim", 2) == 2:
+        try:
+            n_dimensions = np.ndim(X) if isinstance(X, (list, tuple)) else getattr(X, "ndim", 2)
+        except ValueError:  # numpy would tell how many rows there are
+            raise InvalidInput("X is not a table: its rows are not equally long") from None
+        if n_dimensions == 2:
             _in_our_words(validate_data, self, X, reset=reset, skip_check_array=True)
 
     def _earlier(self) -> Ensemble | None:
