@@ -219,6 +219,11 @@ def _assumed_of_data(job: Job) -> Iterator[str]:
     if job.dp is not None or job.quantiles == "private":
         yield "Bounds, levels and classes in the schema are public, and were not made from the rows."
         yield "No person has more than one row, at all owners together."
+    if job.dp is not None:
+        yield (
+            "Rows that do not fit the schema were trained on as what it allows, or left out if their class is not "
+            "listed. No message and no error depends on which they are."
+        )
     if job.task == "regression" and not job.exact_label_range:
         yield "The declared range of the labels is public, and was not made from the rows."
 
