@@ -37,7 +37,6 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid, add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner, common_bins
-from hedgerow.protocols.horizontal.secure_sum.statement import utc_now
 from hedgerow.protocols.protocol import PartyData
 
 NOTHING = np.empty(0, np.int64)
@@ -60,7 +59,6 @@ def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     ensemble = Ensemble(mapper, loss.name, base_scores, classes=classes)
     _grow(gathering, ensemble, params, loss, quantiser)
     ensemble = hand_out(gathering.tell, job, ensemble)
-    ensemble.meta["date"] = utc_now()
     ensemble.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
     if edges_privacy is not None:
         ensemble.meta["edges_privacy"] = edges_privacy

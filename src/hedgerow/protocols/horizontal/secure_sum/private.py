@@ -40,7 +40,6 @@ from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, Noi
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE
-from hedgerow.protocols.horizontal.secure_sum.statement import utc_now
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.private_boosting.recipe import Recipe
 from hedgerow.protocols.private_boosting.requests import SumRequest
@@ -161,7 +160,6 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
         "honest_owners_assumed": honest,
         "releases": recipe.n_requests,
     }
-    model.meta["date"] = utc_now()
     model.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
     gathering.tell(_no_more())
     edges = [feature.edges for feature in model.mapper.features if feature.edges is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -28,11 +27,6 @@ _LATE_MESSAGES = {
     "none": "If an owner was given up as silent and its message came late, a coordinator that kept both can compute "
     "that owner's part of a sum: there were no masks of the owners' own (double_masking).",
 }
-
-
-def utc_now() -> str:
-    """What a statement is dated with when its run has ended."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
 def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
