@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hedgerow.errors import InvalidType, ProtocolError
-from hedgerow.transport.frames import Bools, Float64s, Int32s, Int64s, Message, UInt8s, decode, encode
+from hedgerow.transport.frames import Bools, Float32s, Float64s, Int32s, Int64s, Message, UInt8s, decode, encode
 from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape, Within, check, require, unstated
 
 N_SPLITS = Free("n_splits", at_most="most_splits")
@@ -87,6 +87,19 @@ def test_what_is_outside_is_a_protocol_error(field, value, words):
     """The error names the sender, the message, the field and the value."""
     with pytest.raises(ProtocolError, match=f"^ben sent test.ranged_splits with .*{words}"):
         check("ben", message(**{field: value}), KNOWN)
+
+
+def test_limits_are_not_rounded_to_the_type_of_an_array():
+    """1e300 is not infinite because no float32 is as large."""
+
+    @dataclass(frozen=True, slots=True)
+    class Narrow(Message, name="test.narrow", version=1):
+        values: Annotated[Float32s, Shape(2), Within(-1e300, 1e300)]
+
+    check("ben", Narrow(np.full(2, np.finfo(np.float32).max, np.float32)), {})
+    for value in (np.inf, -np.inf, np.nan):
+        with pytest.raises(ProtocolError, match="with values = "):
+            check("ben", Narrow(np.array([0.0, value], np.float32)), {})
 
 
 def test_exactly_the_symbols_of_a_message_are_required():

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.errors import HedgerowError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData, Protocol
@@ -51,6 +52,7 @@ class Ends(NamedTuple):
 
     parties: Mapping[str, str]
     process: str = "ended"
+    twisted: bool = True  # False: the frame was never sent, or was of another kind
 
     @property
     def is_orderly(self) -> bool:
@@ -161,6 +163,7 @@ class Twisting:
 
     def __init__(self, endpoint: Endpoint, case: Case) -> None:
         self._endpoint, self._case, self._sent = endpoint, case, 0
+        self.has_twisted = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._endpoint, name)
@@ -173,6 +176,7 @@ class Twisting:
             value = dict(twists(getattr(message, case.field))).get(case.twist)
             if value is not None:  # the honest value differs a little from run to run
                 frame = encode(_changed(message, case.field, value))
+                self.has_twisted = True
         self._endpoint.send(to, frame)
 
 
@@ -207,7 +211,10 @@ def play_twisted(protocol: Protocol, job: Any, data: Mapping[str, PartyData], ca
     if os.WIFSIGNALED(status):
         number = signal.Signals(os.WTERMSIG(status))
         return Ends({}, "hung" if number == signal.SIGALRM else f"killed by {number.name}")
-    return Ends(json.loads(said)) if said else Ends({}, "ended without a word")
+    if not said:
+        return Ends({}, "ended without a word")
+    parties, twisted = json.loads(said)
+    return Ends(parties, twisted=twisted)
 
 
 def _virtual_bytes() -> int:
@@ -215,14 +222,18 @@ def _virtual_bytes() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def _twisted(protocol: Protocol, job: Any, data: Mapping[str, PartyData], case: Case) -> dict[str, str]:
+def _twisted(protocol: Protocol, job: Any, data: Mapping[str, PartyData], case: Case) -> tuple[dict[str, str], bool]:
     network = MemoryNetwork(protocol.parties(job))
+    hostile: list[Twisting] = []
 
     def twisting(endpoint: Endpoint) -> Endpoint:
-        return Twisting(endpoint, case) if endpoint.name == case.sender else endpoint
+        if endpoint.name != case.sender:
+            return endpoint
+        hostile.append(Twisting(endpoint, case))
+        return hostile[0]
 
     outcomes = _play(protocol, job, data, network, twisting)
-    return {name: _how(outcome.error) for name, outcome in outcomes.items()}
+    return {name: _how(outcome.error) for name, outcome in outcomes.items()}, hostile[0].has_twisted
 
 
 def _play(
@@ -234,6 +245,8 @@ def _play(
 ) -> dict[str, Any]:
     names = protocol.parties(job)
     parties: dict[str, Party] = in_memory(network, names, around=around, deadline=20.0)
+    for number, party in enumerate(parties.values()):
+        party.rng = SecureRandom.from_seed(bytes([number]) * KEY_BYTES)  # the same frames in every run
     return network.run({name: role(protocol, parties[name], job, data.get(name)) for name in names})
 
 

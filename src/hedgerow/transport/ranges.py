@@ -15,6 +15,7 @@ fine, as they are for masked words.
 from __future__ import annotations
 
 import functools
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -102,10 +103,11 @@ class Ends:
 
 
 Limits: TypeAlias = Anything | Within | Index | Ends
-FINITE = Within(-np.finfo(np.float64).max, np.finfo(np.float64).max)
+FINITE = Within(-sys.float_info.max, sys.float_info.max)
 """Any float64 but NaN and the infinities."""
 
 _SIZED = (bytes, str, tuple[str, ...])
+_FEW = 32  # numbers that are compared one by one sooner than numpy begins
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -188,6 +190,8 @@ def require(kind: type[Message], given: Symbols) -> None:
 
 def check(sender: str, message: Message, given: Symbols) -> None:
     """ProtocolError, with sender, message, field and value, for the first field that is not as its class says."""
+    if _plainly_fits(message, dict(given)):
+        return
     known = dict(given)
     for name, (shape, limits) in marks_of(type(message)).items():
         value = getattr(message, name)
@@ -199,51 +203,119 @@ def check(sender: str, message: Message, given: Symbols) -> None:
             known[name] = value
 
 
+@_cached
+def _plain_marks(kind: type[Message]) -> tuple[tuple[Any, ...], ...] | None:
+    """Each field's name, sizes as (name or number, least, most), lowest and highest, and what to take off the latter.
+
+    None if there is more to it in any of them.
+    """
+    found = []
+    for name, (shape, limits) in marks_of(kind).items():
+        if isinstance(limits, Ends) or (isinstance(limits, Index) and limits.by is not None):
+            return None
+        sizes = tuple((s.name, s.at_least, s.at_most) if isinstance(s, Free) else (s, None, None) for s in shape or ())
+        low = high = None
+        if isinstance(limits, Within):
+            low, high = limits.low, limits.high
+        elif isinstance(limits, Index):
+            low, high = limits.lowest, limits.size
+        found.append((name, sizes, low, high, int(isinstance(limits, Index))))
+    return tuple(found)
+
+
+def _plainly_fits(message: Message, known: dict[str, Any]) -> bool:
+    """Whether all fields are as they should be, decided quickly; False where it takes a closer look."""
+    marks = _plain_marks(type(message))
+    if marks is None:
+        return False
+    for name, sizes, low, high, off in marks:
+        value = getattr(message, name)
+        is_array = type(value) is np.ndarray
+        if sizes and not _plain_sizes(value.shape if is_array else (len(value),), sizes, known):
+            return False
+        if low is not None:
+            lowest = known[low] if low.__class__ is str else low
+            highest = known[high] if high.__class__ is str else high
+            if type(lowest) is np.ndarray or type(highest) is np.ndarray:
+                return False
+            numbers: Any = (value,)
+            if is_array:
+                numbers = value.reshape(-1).tolist() if value.size <= _FEW else (value.min().item(), value.max().item())
+            highest -= off
+            for number in numbers:  # each one: NaN is outside, and min() would pass over it
+                if not lowest <= number <= highest:
+                    return False
+        if type(value) is int:
+            known[name] = value
+    return True
+
+
+def _plain_sizes(got: tuple[int, ...], sizes: tuple[Any, ...], known: dict[str, Any]) -> bool:
+    if len(got) != len(sizes):
+        return False
+    for (size, least, most), length in zip(sizes, got, strict=True):
+        if size.__class__ is str and size not in known and least is not None:
+            known[size] = length
+            low = known[least] if least.__class__ is str else least
+            high = known[most] if most.__class__ is str else most
+            if not low <= length <= high:
+                return False
+        elif length != (known[size] if size.__class__ is str else size):
+            return False
+    return True
+
+
 def _check_shape(sender: str, message: Message, name: str, value: Any, shape: Shape, known: dict[str, Any]) -> None:
     got = value.shape if isinstance(value, np.ndarray) else (len(value),)
-    if len(got) == len(shape):
-        for size, length in zip(shape, got, strict=True):
-            if isinstance(size, Free) and size.name not in known:
-                low, high = (known[end] if isinstance(end, str) else end for end in (size.at_least, size.at_most))
-                if not low <= length <= high:
-                    raise ProtocolError(
-                        f"{sender} sent {message.NAME} with {name} of length {length}, expected {low} to {high}"
-                    )
-                known[size.name] = length
-        sizes = tuple(_size(size, known) for size in shape)
-        if got == sizes:
-            return
-        raise ProtocolError(f"{sender} sent {message.NAME} with {name} of shape {got}, expected {sizes}")
-    raise ProtocolError(f"{sender} sent {message.NAME} with {name} of {len(got)} dimensions, expected {len(shape)}")
+    if len(got) != len(shape):
+        raise ProtocolError(f"{sender} sent {message.NAME} with {name} of {len(got)} dimensions, expected {len(shape)}")
+    for size, length in zip(shape, got, strict=True):
+        if isinstance(size, Free) and size.name not in known:
+            low, high = (known[end] if isinstance(end, str) else end for end in (size.at_least, size.at_most))
+            if not low <= length <= high:
+                raise ProtocolError(
+                    f"{sender} sent {message.NAME} with {name} of length {length}, expected {low} to {high}"
+                )
+            known[size.name] = length
+        elif length != _size(size, known):
+            expected = tuple("any" if isinstance(s, Free) and s.name not in known else _size(s, known) for s in shape)
+            raise ProtocolError(f"{sender} sent {message.NAME} with {name} of shape {got}, expected {expected}")
 
 
 def _size(size: Size, known: Symbols) -> int:
     if isinstance(size, Free):
-        return int(known[size.name])
+        size = size.name
     return int(known[size]) if isinstance(size, str) else size
 
 
 def _check_limits(
     sender: str, message: Message, name: str, value: Any, limits: Within | Index | Ends, known: Symbols
 ) -> None:
-    wrong: Any = None
     if isinstance(limits, Ends):
-        length = len(getattr(message, limits.of))
-        last = value[-1] if len(value) else 0
-        # Each compared with the one before, without subtracting: differences of extreme numbers overflow.
-        if last != length or (len(value) and value[0] < 0) or bool(np.any(value[1:] < value[:-1])):
-            wrong = np.asarray(value).tolist()[:8]
+        wrong, said = _not_ends(value, len(getattr(message, limits.of))), ""
     else:
         low, high = _ends(limits, message, known)
         wrong = _outside(value, low, high)
+        if wrong is None:
+            return
+        known_ends = np.ndim(low) == 0 and np.ndim(high) == 0 and f"{low} and {high}" not in str(limits)
+        said = f", from {low} to {high}" if known_ends else ""
     if wrong is not None:
-        raise ProtocolError(f"{sender} sent {message.NAME} with {name} = {wrong}, which is not {limits}")
+        raise ProtocolError(f"{sender} sent {message.NAME} with {name} = {wrong}, which is not {limits}{said}")
+
+
+def _not_ends(value: Any, length: int) -> Any:
+    """The first of them, unless they are where parts of so many end; then None."""
+    last = value[-1] if len(value) else 0
+    # Each compared with the one before, without subtracting: differences of extreme numbers overflow.
+    wrong = last != length or (len(value) and value[0] < 0) or bool(np.any(value[1:] < value[:-1]))
+    return np.asarray(value).tolist()[:8] if wrong else None
 
 
 def _ends(limits: Within | Index, message: Message, known: Symbols) -> tuple[Any, Any]:
     if isinstance(limits, Within):
-        low, high = (known[end] if isinstance(end, str) else end for end in (limits.low, limits.high))
-        return low, high
+        low, high = limits.low, limits.high
+        return known[low] if isinstance(low, str) else low, known[high] if isinstance(high, str) else high
     size = known[limits.size] if isinstance(limits.size, str) else limits.size
     if limits.by is not None:
         size = np.asarray(size)[getattr(message, limits.by)]
@@ -254,12 +326,16 @@ def _outside(value: Any, low: Any, high: Any) -> Any:
     """One value that is not between the two; None if all are."""
     if not isinstance(value, np.ndarray):
         return None if low <= value <= high else value
-    if value.size == 0:
+    if isinstance(low, np.ndarray) or isinstance(high, np.ndarray):
+        inside = (low <= value) & (value <= high)
+        return None if inside.all() else value[~inside].flat[0].item()
+    # As Python's numbers: numpy would round a limit to the type of the array.
+    if value.size <= _FEW:
+        for number in value.reshape(-1).tolist():
+            if not low <= number <= high:
+                return number
         return None
-    if np.ndim(low) == 0 and np.ndim(high) == 0:
-        smallest, largest = value.min(), value.max()
-        if low <= smallest and largest <= high:
-            return None
-        return (smallest if not low <= smallest else largest).item()
-    inside = (low <= value) & (value <= high)
-    return None if inside.all() else value[~inside].flat[0].item()
+    smallest, largest = value.min().item(), value.max().item()
+    if low <= smallest and largest <= high:
+        return None
+    return smallest if not low <= smallest else largest
