@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from operator import le
 from typing import Any, get_args
 
 import numpy as np
@@ -159,36 +160,37 @@ def start_ranges(loss: Loss, base_score: float | None, n_numeric: int, n_own: in
 # --- steps of training -----------------------------------------------------------------------------------------------
 
 
+_LOWEST = Plan(new_round=0, last=0, start=-1, tree=0, level=0, part=0)
+
+
 class Nodes:
     """The active nodes of the growing tree and the leaves it has so far, as the coordinator's steps make them."""
 
     def __init__(self, n_features: int, n_outputs: int, n_trees: int, n_cells: int, max_depth: int | None) -> None:
-        self._n_features, self._n_outputs, self._n_trees = n_features, n_outputs, n_trees
-        self._deepest = min(max_depth or DEEPEST, DEEPEST)
+        self._n_features, self._n_outputs = n_features, n_outputs
+        deepest = min(max_depth or DEEPEST, DEEPEST)
+        self._highest = Plan(LATEST_ROUND, 1, n_outputs - 1, n_trees - 1, deepest + 1, 2**16 - 1)
         self.most_built = max(1, HISTOGRAM_BYTES // (8 * n_cells))
         self.n_active = self.n_leaves = 0
 
     def ranges(self) -> dict[str, Any]:
         """Symbols of the next `NextStep`."""
         return {
-            "lowest_plan": np.array(Plan(0, 0, -1, 0, 0, 0)),
-            "highest_plan": np.array(
-                Plan(LATEST_ROUND, 1, self._n_outputs - 1, self._n_trees - 1, self._deepest + 1, 2**16 - 1)
-            ),
             "most_nodes": self.n_active,
             "n_features": self._n_features,
             "most_leaves": self.n_leaves + 2 * self.n_active,
             "most_built": min(self.most_built, max(1, 2 * self.n_active)),
-            "most_children": max(1, 2 * self.n_active),
         }
 
     def follow(self, sender: str, step: NextStep, plan: Plan) -> None:
         """Take a step, or refuse one that cannot follow on the last."""
+        if not all(map(le, _LOWEST, plan)) or not all(map(le, plan, self._highest)):
+            raise refuse(sender, step, f"with the plan {tuple(plan)}, which is beyond {tuple(self._highest)}")
         n_active, n_leaves = self.n_active, self.n_leaves
         if len(step.feature):
             if len(step.feature) != n_active:
                 raise refuse(sender, step, f"with splits of {len(step.feature)} nodes, there are {n_active}")
-            n_split = int(np.count_nonzero(step.feature >= 0))
+            n_split = n_active - step.feature.tolist().count(-1)
             n_leaves += n_active - n_split + 2 * n_split * plan.last
             n_active = 0 if plan.last else 2 * n_split
         if len(step.leaf_values):
@@ -200,10 +202,10 @@ class Nodes:
             if n_leaves or (n_active and not again) or plan.start != plan.tree % self._n_outputs:
                 raise refuse(sender, step, f"that begins tree {plan.tree} before the last one has ended")
             n_active = 1
-        nodes = step.build
-        if len(nodes) and (int(nodes[-1]) >= n_active or bool((nodes[1:] <= nodes[:-1]).any())):
+        nodes = step.build.tolist()
+        if nodes and (nodes[0] < 0 or nodes[-1] >= n_active or sorted(set(nodes)) != nodes):
             raise refuse(sender, step, f"that asks for sums of nodes which are not among the {n_active} there are")
-        if not len(nodes) and (n_active or n_leaves):
+        if not nodes and (n_active or n_leaves):
             raise refuse(sender, step, "that ends training in the middle of a tree")
         self.n_active, self.n_leaves = n_active, n_leaves
 

@@ -184,13 +184,13 @@ class NextStep(Message, name="horizontal.next_step", version=1):
     """Coordinator to owners. In this order: new keys, descend, close the tree, begin one, sum some nodes."""
 
     discloses = Result("the splits and leaf values of the growing model")
-    plan: Annotated[Int64s, Shape(6), Within("lowest_plan", "highest_plan")]  # the numbers of a `Plan`
+    plan: Annotated[Int64s, Shape(6), Within(-1, LATEST_ROUND)]  # the numbers of a `Plan`
     # Feature that each active node splits on, -1 for a leaf; empty: stay.
     feature: Annotated[Int64s, Shape(_NODES), Index("n_features", lowest=-1)]
     goes_left: Annotated[UInt8s, Shape("n_nodes", 32), Anything()]  # one bit per code
     leaf_values: Annotated[Float32s, Shape(Free("n_leaves", at_most="most_leaves")), FINITE]  # empty: the tree goes on
-    # Nodes to sum; empty: that was all.
-    build: Annotated[Int64s, Shape(Free("n_built", at_most="most_built")), Index("most_children")]
+    # Nodes to sum, in order, checked by `checks.Nodes.follow` against those that the splits leave; empty: that was all.
+    build: Annotated[Int64s, Shape(Free("n_built", at_most="most_built")), Anything()]
 
 
 class Plan(NamedTuple):
