@@ -126,8 +126,13 @@ def test_three_classes():
 
 
 def test_regression():
-    """Targets need no declared range; the model is a regressor that has learned something."""
-    model = fit(TARGETS, task="regression", n_estimators=20).model
+    """Without a declared range of targets only who asks for the exact one gets a model; it has learned something."""
+    with pytest.raises(InvalidParameter, match="a regression needs the range of its labels"):
+        fit(TARGETS, task="regression", n_estimators=20)
+    run = fit(TARGETS, task="regression", n_estimators=20, exact_label_range=True)
+    assert "the owner's smallest and its largest label" in {line.what for line in run.ledgers["oak"].lines("disclosed")}
+    assert "each owner's smallest and largest label exactly" in str(run.statement()).replace("\n  ", " ")
+    model = run.model
     assert isinstance(model, BoostedTreesRegressor)
     X, y = TARGETS["oak"]
     assert np.mean((model.predict(X) - y) ** 2) < 0.1 * np.var(y)
@@ -145,7 +150,7 @@ def test_a_declared_label_range_may_lie_anywhere(low, high):
 def test_counts():
     """loss="poisson" takes whole numbers from 0."""
     counts = {name: (X, np.floor(X[:, 1] / 20)) for name, (X, _) in NUMBERS.items()}
-    model = fit(counts, task="regression", loss="poisson", n_estimators=20).model
+    model = fit(counts, task="regression", loss="poisson", label_range=(0, 100), n_estimators=20).model
     X, y = counts["oak"]
     assert np.corrcoef(model.predict(X), y)[0, 1] > 0.9
 
@@ -478,12 +483,13 @@ def test_no_owner_sends_sums_in_the_clear(run):
         open_lines = {
             line.message for line in run.ledgers[name].lines("disclosed") if "only the sum" not in line.protection
         }
-        assert open_lines == {"horizontal.table_description", "horizontal.mask_key"}
+        about_rows = open_lines - {"horizontal.mask_key", "horizontal.sealed_seeds", "horizontal.unmasking"}
+        assert about_rows == {"horizontal.table_description"}
 
 
-def test_rounds_per_tree_are_its_depth(run):
-    """Training takes as many rounds as the trees have levels; the search for edges at most 12 beside three others."""
-    assert run.rounds["training"] == 3 * 3
+def test_rounds_per_tree_are_its_depth_and_one(run):
+    """A round per level, one more per tree for the masks of its first sum; for edges at most 12 beside three others."""
+    assert run.rounds["training"] == 1 + 3 * (3 + 1)
     assert 3 < run.rounds["setup"] <= 12 + 3
     assert run.seconds > 0
     assert run.lost == {}
@@ -500,10 +506,10 @@ def test_a_slow_network_takes_its_time(run):
 def test_the_statement_in_words(run):
     """It says who learned what, what is not protected, and what is not covered."""
     words = str(run.statement())
-    assert words.startswith("Trained with horizontal.secure_sum by 3 owners of rows.")
+    assert words.startswith("Statement of a run of horizontal.secure_sum")
     assert "The coordinator learned sums over all owners" in words
     assert "not differentially private" in words
-    assert "Not covered: a party that lies" in words
+    assert "Not covered:\n- A party that lies" in words
     assert "lost" not in words.splitlines()[0]
 
 

@@ -187,7 +187,7 @@ def test_trees_before_the_loss_are_those_of_all_owners(survived):
 def test_the_statement_says_that_somebody_was_lost(survived):
     """In words and in facts."""
     statement = survived.end.statement()
-    assert "4 owners of rows, of which 1 were lost on the way" in str(statement)
+    assert "1 of 4 owners were lost on the way" in str(statement)
     assert statement.facts["lost_owners"] == survived.end.lost
 
 

@@ -56,7 +56,7 @@ def test_a_private_model_runs(printed):
 def test_three_owners_run(printed):
     """The third example prints the statement and an owner's ledger."""
     output = printed[2]
-    assert output.startswith("Trained with horizontal.secure_sum by 3 owners of rows.\n")
+    assert output.startswith("Statement of a run of horizontal.secure_sum")
     assert "\nLedger of a\n" in output
 
 

@@ -29,11 +29,13 @@ from hedgerow.labels import encode_classes, read_classes, read_targets
 from hedgerow.parameters import ALIASES, UnknownParameter, check_values, seed_from
 from hedgerow.party import DEADLINE
 from hedgerow.protocols import protocol as protocols
+from hedgerow.protocols.bad_rows import fit_rows
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
 from hedgerow.protocols.vertical.aligning.job import MOST_IDS
 from hedgerow.records import records_for
 from hedgerow.running import OnProgress, check_how, run_together, watcher
 from hedgerow.runs import Run
+from hedgerow.schema import Schema
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
 from hedgerow.vertical_model import VerticalModel
@@ -53,6 +55,7 @@ class Federation:
         self.alignment: Alignment | None = None
         self._data = dict(data)
         self._linkage: dict[str, Any] | None = None  # how rows are to be aligned, until they are
+        self._schema: Schema | None = None  # that tables were read by
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -66,10 +69,13 @@ class Federation:
         *,
         task: str = "classification",
         categorical_features: Any = "from_dtype",
+        schema: Schema | None = None,
     ) -> Federation:
         """Owners of rows: name -> (X, y), with the same columns. `task` is "classification" or "regression".
 
-        `categorical_features` as for the estimators: by dtype, or by name, index or mask.
+        `categorical_features` as for the estimators: by dtype, or by name, index or mask. With a public `schema` tables
+        are read as it says, and no row can make that fail: what does not fit is mapped to what it allows, and a row
+        with an unlisted class is left out (`protocols/bad_rows.py`). `fit` with dp goes by the same schema.
         """
         _check_task(task)
         if not isinstance(data, Mapping) or not data:
@@ -79,8 +85,13 @@ class Federation:
         for name, pair in data.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
-            read[name] = _read(name, *pair, task, categorical_features)
-        return cls("rows", read, task)
+            if schema is None:
+                read[name] = _read(name, *pair, task, categorical_features)
+            else:
+                read[name] = _read_tolerantly(name, *pair, schema)
+        federation = cls("rows", read, task)
+        federation._schema = schema
+        return federation
 
     @classmethod
     def vertical(
@@ -195,6 +206,8 @@ class Federation:
         if protocol not in protocols.names():
             raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
         own = {name: params.pop(name) for name in list(params) if name in chosen.options}
+        if self._schema is not None and own.get("dp") is not None:
+            own.setdefault("schema", self._schema)
         chosen = chosen.variant(own)
         estimator = self._estimator(params, chosen)
         job = chosen.job(self._request(estimator, own))
@@ -286,6 +299,13 @@ def _read(name: str, X: Any, y: Any, task: str, categorical_features: Any = "fro
         return PartyData(table, read_targets(y, table.n_rows, f"{name}: y"))
     found, codes = encode_classes(read_classes(y, table.n_rows, f"{name}: y"), f"{name}: y")
     return PartyData(table, codes, tuple(_plain_class(label) for label in found.tolist()))
+
+
+def _read_tolerantly(name: str, X: Any, y: Any, schema: Schema) -> PartyData:
+    """The rows that count, as the schema has them."""
+    fitted = fit_rows(X, y, schema, where=name)
+    read = PartyData(fitted.table, fitted.labels, schema.classes)
+    return _taken(read, np.flatnonzero(fitted.counts))
 
 
 def _plain_class(label: Any) -> Any:

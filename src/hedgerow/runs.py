@@ -14,7 +14,7 @@ from hedgerow.alignment import Alignment
 from hedgerow.errors import InvalidInput
 from hedgerow.estimators import load_model
 from hedgerow.ledger import Ledger, reconcile
-from hedgerow.protocols.protocol import Statement, find
+from hedgerow.protocols.protocol import AnyStatement, find
 from hedgerow.records import FOLDER, LEDGERS
 from hedgerow.saved_files import damage_told, read_object, whole_folder
 from hedgerow.transport.meter import Meter
@@ -67,7 +67,7 @@ class Run:
         """Parties that were lost on the way, and the number of the tree in which that was noticed."""
         return dict(self.meta.get("lost_owners", {}))
 
-    def statement(self) -> Statement:
+    def statement(self) -> AnyStatement:
         """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`)."""
         return find(self.protocol).statement(self.job, self.meta)
 

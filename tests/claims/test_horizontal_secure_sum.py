@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hedgerow.attacks.seen_sums import as_seen, plan_of, summed_levels
@@ -12,17 +15,21 @@ from hedgerow.attacks.singleton_cells import Public, find_single_records, score
 from hedgerow.crypto.masking import KeyPair, Position, pair_secret
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.exchange import ExchangedCells
+from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.federation import Federation
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.privacy.wording import up
+from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
-from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted
+from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted, Unmasking
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.private_boosting.requests import COUNT_UNIT
 from hedgerow.schema import Schema
-from hedgerow.testing.horizontal import codes_of, make_pooled, share_out
-from hedgerow.testing.transcripts import own_parts, play, vanishing_at
+from hedgerow.testing.horizontal import codes_of, document, make_pooled, share_out
+from hedgerow.testing.transcripts import Vanished, own_parts, play, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
 
@@ -316,7 +323,7 @@ def test_sums_before_and_after_a_loss_tell_how_many_rows_were_lost_where():
     pooled = make_pooled(np.random.default_rng(5), 300, task="regression")
     data = share_out(pooled, [80, 70, 60, 50, 40])
     job = Job(
-        owners=tuple(data), run_id="r", task="regression", min_owners=3,
+        owners=tuple(data), run_id="r", task="regression", min_owners=3, exact_label_range=True,
         boosting=BoostingParams(n_iterations=4, max_depth=3, loss="squared"),
     )  # fmt: skip
     played = play(PROTOCOL, job, data, around={"coordinator": Recording, "carla": vanishing_at(2, 1)})
@@ -331,3 +338,208 @@ def test_sums_before_and_after_a_loss_tell_how_many_rows_were_lost_where():
     lost = np.concatenate([np.bincount(own, minlength=f.n_codes) for own, f in zip(codes, model.features, strict=True)])
     unit = (roots[2] - roots[3]).sum() // lost.sum()
     np.testing.assert_array_equal(roots[2] - roots[3], lost * unit)
+
+
+# --- rows that do not fit, under dp ----------------------------------------------------------------------------------
+
+STRICT = {"bounds": {"age": (0.0, 100.0), "pay": (0.0, 10.0)}, "levels": {"town": ["a", "b"]}}
+MISFITS = {
+    "a level that is not listed": ([50.0, 5.0, "zebra"], 1),
+    "a gap": ([np.nan, 5.0, "a"], 1),
+    "a gap among levels": ([50.0, 5.0, None], 1),
+    "a number beyond its bounds": ([1e9, -5.0, "a"], 1),
+    "a class that is not listed": ([50.0, 5.0, "a"], 7),
+    "no class": ([50.0, 5.0, "a"], None),
+}
+
+
+def offices(odd=None):
+    """Three owners' tables and labels as people have them; anna's first row may be an odd one."""
+    rng = np.random.default_rng(8)
+    found = {}
+    for name in ("anna", "ben", "carla"):
+        rows = [[rng.uniform(0, 100), rng.uniform(0, 10), rng.choice(["a", "b"])] for _ in range(40)]
+        labels = list(rng.integers(0, 2, 40).tolist())
+        if odd is not None and name == "anna":
+            rows[0], labels[0] = odd
+        frame = pd.DataFrame(rows, columns=["age", "pay", "town"], dtype=object)
+        found[name] = frame, np.array(labels, object)
+    return found
+
+
+def told_by_anna(odd):
+    """What anna sends in a private run of all offices, up to the last table; the number of trees is a noisy one."""
+    federation = Federation.horizontal(offices(odd), schema=Schema.from_public(**STRICT, classes=[0, 1]))
+    run = federation.fit("horizontal.secure_sum", dp=(0.1, 1e-5))
+    return [(line.message, line.peer) for line in run.ledgers["anna"].lines("disclosed")][: 2 + 10 * 3]
+
+
+@pytest.fixture(scope="module")
+def told_without_misfit():
+    """What anna sends where all rows fit."""
+    return told_by_anna(None)
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_under_dp_no_row_makes_an_owner_fail(what, told_without_misfit):
+    """The run ends as it would without the odd row, and its owner sends the same messages."""
+    assert told_by_anna(MISFITS[what]) == told_without_misfit
+
+
+def test_under_dp_an_unlisted_class_reaches_the_role_and_does_not_count():
+    """Also where the tables were read without a schema, the owner's role itself maps what does not fit."""
+    data = share_out(make_pooled(np.random.default_rng(1), 90, n_classes=3), [30, 30, 30])
+    job = Job(owners=tuple(data), run_id="r", dp=(1.0, 1e-5), schema=SCHEMA)
+    assert 2 in data["anna"].classes
+    assert play(PROTOCOL, job, data).errors == {}
+
+
+# --- what is in the model --------------------------------------------------------------------------------------------
+
+
+def rows_per_leaf(model, pooled):
+    """How many of the rows are in each leaf of the first tree."""
+    leaves = model.apply(read_table(pooled.table, like=model.features, where="rows"))[:, 0]
+    return np.bincount(leaves, minlength=model.trees[0].n_nodes)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_owners_cannot_count_the_others_rows_in_a_leaf_unless_covers_are_shared(shared):
+    """Squared loss: a leaf's cover is its rows, so two owners subtract theirs and know the third one's."""
+    pooled = make_pooled(np.random.default_rng(5), 300, task="regression")
+    data = share_out(pooled, [100, 100, 100])
+    job = Job(
+        owners=tuple(data), run_id="r", task="regression", share_cover=shared,
+        boosting=BoostingParams(n_iterations=2, max_depth=3, loss="squared", label_range=(-50.0, 50.0)),
+    )  # fmt: skip
+    played = play(PROTOCOL, job, data)
+    for party in ("anna", "coordinator"):
+        model = played.results[party]
+        tree = model.trees[0]
+        known = rows_per_leaf(model, pooled.rows(np.arange(200)))
+        others = (tree.cover - known)[tree.is_leaf]
+        truth = rows_per_leaf(model, pooled.rows(np.arange(200, 300)))[tree.is_leaf]
+        assert np.allclose(others, truth) == shared
+    words = str(PROTOCOL.statement(job, model.meta)).replace("\n  ", " ")
+    assert ("owners can compute how many rows of the others are in a leaf" in words) == shared
+    assert ("has no exact gains or covers of nodes" in words) != shared
+
+
+def test_models_without_covers_predict_the_same_bits():
+    """Stand-ins stand for what predicting never looks at, at every party alike; leaf values are the same."""
+    pooled = make_pooled(np.random.default_rng(6), 200)
+    data = share_out(pooled, [80, 70, 50])
+    models = []
+    for shared in (False, True):
+        job = Job(owners=tuple(data), run_id="r", boosting=TREES_OF_THE_PAPER, share_cover=shared)
+        results = play(PROTOCOL, job, data).results
+        assert document(results["anna"]) == document(results["coordinator"])
+        models.append(results["anna"])
+    table = read_table(pooled.table, like=models[0].features, where="rows")
+    np.testing.assert_array_equal(models[0].raw_scores(table), models[1].raw_scores(table))
+    for bare, full in zip(models[0].trees, models[1].trees, strict=True):
+        np.testing.assert_array_equal(bare.value[bare.is_leaf], full.value[full.is_leaf])
+        inner = ~bare.is_leaf
+        # From values of inner nodes and gains covers could be computed as well: none of them is the exact one.
+        assert not np.array_equal(bare.value[inner], full.value[inner])
+        assert not np.array_equal(bare.gain[inner], full.gain[inner])
+
+
+# --- late messages ---------------------------------------------------------------------------------------------------
+
+
+class Late(Recording):
+    """An owner whose first sums of one tree do not leave in time: they are kept, and it is taken for lost."""
+
+    def send(self, to, frame):
+        """Hand over a frame, or keep it and go."""
+        if peek(frame)[0] == MaskedHistogram.NAME and len(self.messages(MaskedHistogram, "sent")) == 2 * 3:
+            self.kept = decode(frame, MaskedHistogram).values
+            raise Vanished
+        super().send(to, frame)
+
+
+@pytest.mark.parametrize("double_masking", [None, False, True])
+def test_a_late_message_does_not_open_its_owners_part(double_masking):
+    """Of the root of a tree the others give a new sum without the lost one; the late message must not give the old."""
+    pooled = make_pooled(np.random.default_rng(7), 250)
+    data = share_out(pooled, [80, 70, 60, 40])
+    job = Job(
+        owners=tuple(data), run_id="r", boosting=BoostingParams(n_iterations=4, max_depth=3), min_owners=3,
+        double_masking=double_masking,
+    )  # fmt: skip
+    played = play(PROTOCOL, job, data, around={"coordinator": Recording, "carla": Late})
+    assert played.errors == {}
+    attempts = [summed for summed in summed_levels(played.recording("coordinator")) if summed.plan[3:5] == (2, 0)]
+    assert [attempt.is_complete for attempt in attempts] == [False, True]
+    full = attempts[0].masked_sums + played.endpoints["carla"].kept
+    part = full - attempts[1].sums  # what carla alone has
+    mine = own_parts(played.endpoints["carla"], data["carla"], job)[-1]
+    assert np.array_equal(part, mine) == (double_masking is False)
+    words = str(PROTOCOL.statement(job, played.results["coordinator"].meta)).replace("\n  ", " ")
+    assert ("a coordinator that kept both can compute that owner's part" in words) == (double_masking is False)
+
+
+def test_double_masks_under_dp_open_the_same_sums():
+    """With double_masking=True a noisy sum takes the owners' help to be read, and a run ends as without."""
+    pooled = make_pooled(np.random.default_rng(1), 90)
+    data = share_out(pooled, [30, 30, 30])
+    job = Job(owners=tuple(data), run_id="r", dp=(1.0, 1e-5), schema=SCHEMA, double_masking=True)
+    played = play(PROTOCOL, job, data, around={"coordinator": Recording})
+    assert played.errors == {}
+    recording = played.recording("coordinator")
+    parts = [recording.messages(NoisySum, "received", name)[0].values for name in data]
+    total = np.sum(parts, axis=0, dtype=np.uint64).view(np.int64)
+    assert (np.abs(total) > 2**50).mean() > 0.9  # all parts together are still masked
+    answers = {name: recording.messages(Unmasking, "received", name)[0] for name in data}
+    assert np.abs(opened(total.view(np.uint64), nth(0), frozenset(data), answers).view(np.int64)).max() < 2**40
+
+
+# --- what the statement says -----------------------------------------------------------------------------------------
+
+
+def dp_statement(epsilon, delta, **changes):
+    """Of three owners under dp, without a run."""
+    job = Job(**{"owners": ("a", "b", "c"), "run_id": "r", "dp": (epsilon, delta), "schema": SCHEMA, **changes})
+    privacy = {"epsilon": epsilon, "delta": delta, "accountant": "Gaussian DP"}
+    return PROTOCOL.statement(job, {"privacy": privacy, "date": "2026-01-01T00:00:00+00:00"})
+
+
+def test_noise_must_be_kept_secret_and_what_remains_is_said():
+    """Told by two of three owners, epsilon 1 is 1.455; of two owners nothing would remain."""
+    words = str(dp_statement(1.0, 1e-6)).replace("\n  ", " ")
+    assert "at least 2 of 3 owners drew their noise and keep it secret" in words
+    facts = dp_statement(1.0, 1e-6).to_dict()
+    assert facts["one_owner_fewer"] == pytest.approx(1.455, abs=1e-3)
+    assert f"If only 1 keep it secret, what remains is epsilon = {up(facts['one_owner_fewer'])}" in words
+    alone = str(dp_statement(1.0, 1e-6, owners=("a", "b"))).replace("\n  ", " ")
+    assert "If no owner keeps its noise secret, nothing is guaranteed" in alone
+
+
+def test_a_statement_rounds_up_and_says_what_is_proved():
+    """No epsilon is printed smaller than it is; the chance beyond, the best guess and the date are there."""
+    found = dp_statement(1.0004, 1.0049e-6)
+    words = str(found).replace("\n  ", " ")
+    assert "epsilon = 1.0004 and delta = 1.0049e-6" in words
+    assert "delta is not that chance" in words
+    assert "right in at most 73.12 of 100 cases; blind guessing reaches 50" in words
+    assert "2026-01-01T00:00:00+00:00" in words
+    assert found.to_dict()["registry"]["loss"]["epsilon"] == 1.0004
+    assert found.to_dict()["registry"]["model"] == "distributed"
+    chance = float(re.search(r"as without it is at most ([0-9.e-]+):", words)[1])
+    assert NormalDist().cdf(mu_for(1.0004, 1.0049e-6) / 2 - 1.0004 / mu_for(1.0004, 1.0049e-6)) < chance < 3e-4
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    ["Repeated trainings", "several rows", "rows at two owners", "stopped with an error", "how long anything took"],
+)
+def test_what_is_not_covered_is_named(phrase):
+    """Each of them would make epsilon larger, or tell something beside it."""
+    assert phrase in " ".join(dp_statement(1.0, 1e-5).not_covered)
+
+
+def test_two_owners_under_dp_are_said_to_go_without_masks():
+    """Where an owner coordinates another one, there is nobody to share masks with."""
+    words = str(dp_statement(1.0, 1e-5, owners=("a", "b"), coordinator="a")).replace("\n  ", " ")
+    assert "There was one owner beside a: its noisy parts came without masks." in words

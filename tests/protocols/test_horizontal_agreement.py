@@ -18,11 +18,10 @@ from hedgerow.protocols.horizontal.secure_sum.messages import TableDescription
 PROTOCOL = "horizontal.secure_sum"
 
 
-def describe(columns=("age", "town"), kinds=("float64", "levels"), levels=("", '["a", "b"]'), classes=(0, 1), **labels):
+def describe(columns=("age", "town"), kinds=("float64", "levels"), levels=("", '["a", "b"]'), classes=(0, 1)):
     """One owner's description."""
-    low, high = labels.get("low", 0.0), labels.get("high", 1.0)
     text = json.dumps(list(classes)) if classes is not None else ""
-    return TableDescription(tuple(columns), tuple(kinds), tuple(levels), text, low, high)
+    return TableDescription(tuple(columns), tuple(kinds), tuple(levels), text)
 
 
 def owners(*descriptions):
@@ -142,15 +141,9 @@ def test_classes_that_nobody_has_all_of_can_be_declared():
     assert json.loads(agree(described, classes=(0, 1)).classes) == [0, 1]
 
 
-def test_label_range_is_that_of_all():
-    """Regression: from the lowest to the highest label of anybody, unless a range is declared."""
-    described = owners(
-        describe(classes=None, low=0.0, high=2.0), describe(classes=None, low=-1.0, high=1.0), describe(classes=None)
-    )
-    found = agree(described)
-    assert (found.label_low, found.label_high, found.classes) == (-1.0, 2.0, "")
-    declared = agree(described, label_range=(-9.0, 9.0))
-    assert (declared.label_low, declared.label_high) == (-9.0, 9.0)
+def test_numbers_have_no_classes():
+    """Regression: nothing about labels is agreed on here."""
+    assert agree(owners(*[describe(classes=None)] * 3)).classes == ""
 
 
 # --- as people meet it ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from hedgerow.aborts import Reason
 from hedgerow.attacks.seen_sums import plan_of, summed_levels
-from hedgerow.errors import FrameError, PeerFailed, PeerLost
+from hedgerow.errors import PeerFailed, PeerLost, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
@@ -192,5 +192,5 @@ def test_a_sum_of_another_shape_is_refused():
             super().send(to, frame)
 
     played = play(PROTOCOL, job_for(data), data, around={"ben": Short})
-    assert isinstance(played.errors["coordinator"], FrameError)
-    assert "ben sent horizontal.masked_histogram of shape" in str(played.errors["coordinator"])
+    assert isinstance(played.errors["coordinator"], ProtocolError)
+    assert "ben sent horizontal.masked_histogram with values of shape" in str(played.errors["coordinator"])

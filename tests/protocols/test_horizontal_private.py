@@ -18,12 +18,12 @@ from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import share_of_sigma
+from hedgerow.protocols.horizontal.secure_sum.checks import read_request
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum, Start, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import COUNT_UNIT, NoisyGrid
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.protocols.private_boosting.local import fit_locally
-from hedgerow.protocols.private_boosting.requests import SumRequest
 from hedgerow.protocols.private_boosting.rows import PrivateRows
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import document, make_pooled, pooled_model, share_out
@@ -110,8 +110,7 @@ def exact_answers(played, pooled):
     answers = []
     for wanted in played.recording("anna").messages(SumWanted, "received"):
         if wanted.number > 0:
-            names = SumRequest.__dataclass_fields__
-            request = SumRequest(**{name: getattr(wanted, name) for name in names})
+            request = read_request("coordinator", wanted, len(SCHEMA.columns))
             answers.append((request, rows.answer(request)))
     return answers
 
@@ -173,7 +172,9 @@ def test_noise_is_shared_among_those_who_are_counted_on(n_owners, honest, coordi
     assert privacy["honest_owners_assumed"] == counted
     assert privacy["epsilon"] <= EPSILON
     words = str(PROTOCOL.statement(job, played.results[coordinator].meta))
-    assert f"as long as {counted} or more of {n_owners} owners added their noise" in words
+    assert f"as long as at least {counted} of {n_owners} owners drew their noise and keep it secret" in words.replace(
+        "\n  ", " "
+    )
 
 
 def test_labels_are_numbers():
@@ -225,6 +226,7 @@ class Greedy(Recording):
         """Ask for less."""
         if peek(frame)[0] == SumWanted.NAME:
             wanted = decode(frame, SumWanted)
+            self.pretended = share_of_sigma(wanted.sigma, 2)
             frame = encode(replace(wanted, sigma=wanted.sigma / 1.5))
         super().send(to, frame)
 
@@ -233,7 +235,7 @@ class Greedy(Recording):
         frame = super().recv(sender, timeout)
         if peek(frame)[0] == NoisySum.NAME:
             answer = decode(frame, NoisySum)
-            frame = encode(replace(answer, sigma=answer.sigma * 1.51))
+            frame = encode(replace(answer, sigma=self.pretended))
         return frame
 
 

@@ -108,7 +108,7 @@ def test_declared_label_range_is_gone_by():
     data = share_out(pooled, [30, 30, 30])
     job = job_for(data, task="regression", loss="squared", label_range=(-50.0, 50.0))
     _, model = assert_equals_pooled(job, data, pooled)
-    narrow = replace(job, boosting=replace(job.boosting, label_range=None))
+    narrow = replace(job, boosting=replace(job.boosting, label_range=None), exact_label_range=True)
     assert document(model)["base_scores"] != document(pooled_model(narrow, pooled, model))["base_scores"]
     played = play(PROTOCOL, replace(job, boosting=replace(job.boosting, label_range=(0.0, 0.1))), data)
     assert "outside the declared label_range" in str(played.errors["anna"])
@@ -258,14 +258,20 @@ def test_law_on_small_random_problems(seed, sizes, task, max_bins, max_depth, mi
 
 
 def test_a_tree_takes_as_many_rounds_as_levels():
-    """Exactly one round per level, none for leaves, none between trees; fewer for a tree that ends earlier."""
+    """Exactly one round per level, none for leaves, none between trees; fewer for a tree that ends earlier.
+
+    By default there is one more per tree, to take the owners' own masks off its first sum, and one for their seeds.
+    """
     pooled = make_pooled(np.random.default_rng(14), 400)
     data = share_out(pooled, [150, 150, 100])
-    model = run(job_for(data, n_iterations=6, max_depth=4), data).results["coordinator"]
+    model = run(job_for(data, n_iterations=6, max_depth=4, double_masking=False), data).results["coordinator"]
     assert [tree.depth for tree in model.trees] == [4] * 6
     assert model.meta["rounds"]["training"] == 6 * 4
     assert model.meta["rounds"]["setup"] <= 3 + 12
-    short = run(job_for(data, n_iterations=6, max_depth=9, min_gain=2.0), data).results["coordinator"]
+    usual = run(job_for(data, n_iterations=6, max_depth=4), data).results["coordinator"]
+    assert usual.meta["rounds"]["training"] == 1 + 6 * (4 + 1)
+    few = {"n_iterations": 6, "max_depth": 9, "min_gain": 2.0, "double_masking": False}
+    short = run(job_for(data, **few), data).results["coordinator"]
     depths = [tree.depth for tree in short.trees]
     assert min(depths) < 9
     assert short.meta["rounds"]["training"] <= sum(depth + 1 for depth in depths)

@@ -9,7 +9,8 @@ import numpy as np
 
 from hedgerow.attacks.singleton_cells import SeenLevel
 from hedgerow.engine.dtypes import Words
-from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, Plan
+from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
+from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, Plan, Unmasking
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.transcripts import RECEIVED, SENT, Passed
 
@@ -26,6 +27,8 @@ class SummedLevel:
     step: NextStep
     parts: Mapping[str, Words]  # owner -> the masked vector that came from it; those of lost owners are missing
     asked: tuple[str, ...]
+    answers: Mapping[str, Unmasking]  # what owners told to take off the masks of their own, where they had any
+    number: int  # of this sum among those with such masks, since the last keys
 
     @property
     def plan(self) -> Plan:
@@ -38,30 +41,39 @@ class SummedLevel:
         return set(self.parts) == set(self.asked)
 
     @property
-    def sums(self) -> Words:
-        """The sum over all who answered; without masks only if that is everybody."""
+    def masked_sums(self) -> Words:
+        """The sum over all who sent something; masks of pairs cancel in it if that is everybody."""
         total: Words = np.sum(list(self.parts.values()), axis=0, dtype=np.uint64)
         return total
+
+    @property
+    def sums(self) -> Words:
+        """The sum without the owners' own masks as well, where they helped to take them off."""
+        total = self.masked_sums
+        return opened(total, nth(self.number), frozenset(self.parts), self.answers) if self.answers else total
 
 
 def summed_levels(transcript: Iterable[Passed]) -> Iterator[SummedLevel]:
     """The levels of all trees from what passed at a coordinator, in order."""
-    order: list[tuple[NextStep, list[str], dict[str, Words]]] = []
-    current: tuple[NextStep, list[str], dict[str, Words]] | None = None
+    order: list[tuple[NextStep, list[str], dict[str, Words], dict[str, Unmasking]]] = []
     last_frame = b""
     for direction, peer, frame in transcript:
         name = peek(frame)[0]
         if direction == SENT and name == NextStep.NAME:
-            if current is None or frame != last_frame:
-                current = (decode(frame, NextStep), [], {})
-                order.append(current)
+            if frame != last_frame:
+                order.append((decode(frame, NextStep), [], {}, {}))
                 last_frame = frame
-            current[1].append(peer)
-        elif direction == RECEIVED and name == MaskedHistogram.NAME and current is not None:
-            current[2][peer] = decode(frame, MaskedHistogram).values
-    for step, owners, parts in order:
+            order[-1][1].append(peer)
+        elif direction == RECEIVED and name == MaskedHistogram.NAME and order:
+            order[-1][2][peer] = decode(frame, MaskedHistogram).values
+        elif direction == RECEIVED and name == Unmasking.NAME and order:
+            order[-1][3][peer] = decode(frame, Unmasking)
+    n_opened = 0
+    for step, owners, parts, answers in order:
+        n_opened = 0 if plan_of(step).new_round else n_opened
         if len(step.build):
-            yield SummedLevel(step, parts, tuple(owners))
+            yield SummedLevel(step, parts, tuple(owners), answers, n_opened)
+        n_opened += bool(answers)
 
 
 def as_seen(levels: Iterable[SummedLevel], take: Callable[[SummedLevel], Words]) -> list[SeenLevel]:

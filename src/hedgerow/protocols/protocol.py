@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow import statement
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.ensemble import Ensemble
@@ -62,6 +63,10 @@ class Statement:
         return {"words": self.words, **self.facts}
 
 
+AnyStatement: TypeAlias = Statement | statement.Statement
+"""Until all protocols have theirs in sections."""
+
+
 class Protocol(ABC):
     """One protocol. The job it makes is public and JSON-able; what `play` returns has a `to_dict`."""
 
@@ -106,7 +111,7 @@ class Protocol(ABC):
         return Ensemble.from_dict(data)
 
     @abstractmethod
-    def statement(self, job: Any, meta: Mapping[str, Any]) -> Statement:
+    def statement(self, job: Any, meta: Mapping[str, Any]) -> AnyStatement:
         """What a finished run guarantees and what it does not; `meta` is what the model says about its training."""
 
 

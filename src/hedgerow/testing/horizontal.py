@@ -17,6 +17,7 @@ from hedgerow.engine.losses import Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.model import as_handed_out
 from hedgerow.protocols.protocol import PartyData
 
 NAMES = ("anna", "ben", "carla", "dora", "emil", "fritz", "greta", "hans")
@@ -115,6 +116,8 @@ def job_for(data: Mapping[str, PartyData], **changes: Any) -> Job:
     names = set(BoostingParams.__dataclass_fields__)
     trees = {name: changes.pop(name) for name in list(changes) if name in names}
     boosting = BoostingParams(**{"n_iterations": 4, "max_depth": 3, "learning_rate": 0.3, **trees})
+    if changes.get("task") == "regression" and boosting.label_range is None:
+        changes = {"exact_label_range": True, **changes}
     return Job(owners=tuple(data), run_id="a test", boosting=boosting, **changes)
 
 
@@ -129,7 +132,7 @@ def pooled_model(job: Job, pooled: Pooled, like: Ensemble) -> Ensemble:
     codes = codes_of(pooled, like)
     model = train(pooled_params(job, pooled), like.mapper, codes, pooled.labels).ensemble
     model.classes = pooled.classes
-    return model
+    return as_handed_out(job, model)
 
 
 def codes_of(pooled: Pooled, like: Ensemble) -> Bytes:
@@ -163,7 +166,7 @@ def with_losses(
             engine.take(left)
         if not finished:
             engine.grow(number, None)
-    return engine.model
+    return as_handed_out(job, engine.model)
 
 
 class _LosingEngine:

@@ -167,8 +167,9 @@ def positions(levels: Iterable[SummedLevel]) -> dict[tuple[int, int, int], list[
 def own_parts(recording: Recording, data: PartyData, job: Job) -> list[Words]:
     """What an owner itself contributed to each level, from its rows and the messages it received."""
     owner = Owner(recording.name, data, job)
-    owner.agree(recording.messages(Agreement, "received")[0])
+    to = job.coordinator
+    owner.agree(to, recording.messages(Agreement, "received")[0], job.label_range or owner.label_range)
     owner.totals()
-    owner.start(recording.messages(Start, "received")[0])
-    parts = [owner.take(step, plan_of(step)) for step in recording.messages(NextStep, "received")]
+    owner.start(to, recording.messages(Start, "received")[0])
+    parts = [owner.take(to, step, plan_of(step)) for step in recording.messages(NextStep, "received")]
     return [part for part in parts if part is not None]

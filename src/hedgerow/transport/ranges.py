@@ -305,7 +305,7 @@ def _check_limits(
 
 
 def _not_ends(value: Any, length: int) -> Any:
-    """The first of them, unless they are where parts of so many end; then None."""
+    """The first of them, unless they are where parts of this length end; then None."""
     last = value[-1] if len(value) else 0
     # Each compared with the one before, without subtracting: differences of extreme numbers overflow.
     wrong = last != length or (len(value) and value[0] < 0) or bool(np.any(value[1:] < value[:-1]))

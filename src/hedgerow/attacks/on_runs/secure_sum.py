@@ -25,8 +25,6 @@ def singleton_cells(context: Context) -> list[Outcome]:
     ensemble = context.run.model.ensemble_
     if ensemble.loss != "logistic":
         return [aim.says(NOT_RUN, "the attack is on two classes")]
-    if job.double_masking:
-        return [aim.says(NOT_RUN, "the sums behind double masks are not in the transcript")]
     transcript = context.transcript(job.coordinator)
     levels = [level for level in summed_levels(transcript) if level.is_complete]
     seen = as_seen(levels, lambda level: level.sums)

@@ -5,6 +5,7 @@ owners; then its own sums never leave it.
 
     1  owner -> coordinator   TableDescription     columns, types, levels, classes: must fit together
        coordinator -> owner   Agreement            what all go by
+       (both ways             OwnLabelRange, CommonLabelRange, only with exact_label_range=True)
     2  owner -> coordinator   MaskKey              X25519 key, signed with the owner's identity
        coordinator -> owner   MaskKeys             everybody's, passed on; each owner checks the signatures
     3  owner -> coordinator   MaskedTotals         rows, label totals, values present per column
@@ -13,10 +14,13 @@ owners; then its own sums never leave it.
        coordinator -> owner   Start                edges of the bins, base score, number of rows
     5  coordinator -> owner   NextStep             splits of the last level, and which nodes to sum next
        owner -> coordinator   MaskedHistogram      gradient sums of the smaller children, all nodes of a level at once
+       (both ways             SealedSeeds, RelayedSeeds, WhoSent, Unmasking: masks of the owners' own, double.py)
     6  coordinator -> owner   FinishedModel        the whole model
+       coordinator -> owner   NodeStatistics       only with share_cover=True or dp
 
-Step 5 takes `max_depth` rounds per tree: the first NextStep of a tree rides on the last one of the tree before, and
-leaf values need no round of their own, because every split comes with the sums of its two sides.
+Step 5 takes `max_depth` rounds per tree and one more for the first sum's masks: the first NextStep of a tree rides on
+the last one of the tree before, and leaf values need no round of their own, because every split comes with the sums of
+its two sides.
 
 With quantiles="private" step 4 is one round: NoisyCells over public bounds, with noise inside the sum. With
 dp=(epsilon, delta) steps 3 to 5 are replaced by the recipe of `protocols/private_boosting`, each of whose releases is

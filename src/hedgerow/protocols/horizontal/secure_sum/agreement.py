@@ -24,7 +24,6 @@ def agree(
     descriptions: Mapping[str, TableDescription],
     *,
     classes: Sequence[Any] | None = None,
-    label_range: tuple[float, float] | None = None,
     declared: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> Agreement:
     """What all owners go by; InvalidInput names the owner and the column that do not fit.
@@ -45,11 +44,7 @@ def agree(
             _declared_levels(column, found, declared[column]) if column in declared else _united_levels(column, found)
         )
         levels.append(json.dumps(common) if kind == "levels" else "")
-    low, high = label_range or (
-        min(d.label_low for d in descriptions.values()),
-        max(d.label_high for d in descriptions.values()),
-    )
-    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes), float(low), float(high))
+    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes))
 
 
 def _same_columns(first: str, theirs: TableDescription, owner: str, mine: TableDescription) -> None:

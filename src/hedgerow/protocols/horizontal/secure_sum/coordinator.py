@@ -18,22 +18,25 @@ from hedgerow.engine.quantile_search import QuantileSearch
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.agreement import agree
+from hedgerow.protocols.horizontal.secure_sum.checks import LEVELS, check_description, check_label_range, check_totals
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering, SumLost
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import (
     Agreement,
+    CommonLabelRange,
     MaskedCounts,
     MaskedTotals,
     NextStep,
     NoisyCells,
+    OwnLabelRange,
     Plan,
     Probes,
     Start,
     TableDescription,
 )
-from hedgerow.protocols.horizontal.secure_sum.model import write_model
+from hedgerow.protocols.horizontal.secure_sum.model import hand_out
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid, add_up
-from hedgerow.protocols.horizontal.secure_sum.owner import LEVELS, Owner, common_bins
+from hedgerow.protocols.horizontal.secure_sum.owner import Owner, common_bins
 from hedgerow.protocols.protocol import PartyData
 
 NOTHING = np.empty(0, np.int64)
@@ -42,19 +45,20 @@ NOTHING = np.empty(0, np.int64)
 def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     """The coordinator, from the owners' descriptions to the model; `data` if it is an owner itself."""
     gathering = Gathering(me, job, None if data is None else Owner(me.name, data, job))
-    columns, agreement = _agree(gathering, job)
+    columns, agreement, label_range = _agree(gathering, job)
     gathering.exchange_keys()
-    loss, params, n_rows, base_scores, n_present = _totals(gathering, job, agreement)
+    loss, params, n_rows, base_scores, n_present = _totals(gathering, job, agreement, label_range)
     edges, edges_privacy = _find_edges(gathering, job, columns, agreement, n_present)
     gathering.setup_rounds = gathering.rounds
     start = Start(np.concatenate([*edges, np.empty(0)]), _ends(edges), base_scores, n_rows)
-    gathering.tell(start, lambda owner: owner.start(start))
+    gathering.tell(start, lambda owner: owner.start(me.name, start))
     levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
     mapper = common_bins(columns, levels, start.edges, start.ends)
     quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
     classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
     ensemble = Ensemble(mapper, loss.name, base_scores, classes=classes)
     _grow(gathering, ensemble, params, loss, quantiser)
+    ensemble = hand_out(gathering.tell, job, ensemble)
     ensemble.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
     if edges_privacy is not None:
         ensemble.meta["edges_privacy"] = edges_privacy
@@ -63,29 +67,48 @@ def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     return ensemble
 
 
-def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], Agreement]:
+def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], Agreement, tuple[float, float]]:
+    """Columns, what all go by, and the range of the labels."""
     descriptions = gathering.each(TableDescription, lambda owner: owner.description())
+    for name, description in descriptions.items():
+        check_description(name, description, has_classes=job.task == "classification")
     by_owner = {name: descriptions[name] for name in job.owners}
     levels = {} if job.schema is None else job.schema.levels
-    agreement = agree(by_owner, classes=job.classes, label_range=job.boosting.label_range, declared=levels)
-    gathering.tell(agreement, lambda owner: owner.agree(agreement))
-    return descriptions[job.owners[0]].columns, agreement
+    agreement = agree(by_owner, classes=job.classes, declared=levels)
+    gathering.tell(agreement)
+    label_range = job.label_range or _exact_label_range(gathering)
+    gathering.with_own(lambda owner: owner.agree(gathering.me.name, agreement, label_range))
+    return descriptions[job.owners[0]].columns, agreement, label_range
 
 
-def _totals(gathering: Gathering, job: Job, agreement: Agreement) -> tuple[Loss, BoostingParams, int, Floats, Ints]:
+def _exact_label_range(gathering: Gathering) -> tuple[float, float]:
+    """From the smallest to the largest label of anybody."""
+    ranges = gathering.each(OwnLabelRange, lambda owner: OwnLabelRange(*owner.label_range))
+    for name, message in ranges.items():
+        check_label_range(name, message)
+    common = CommonLabelRange(min(m.low for m in ranges.values()), max(m.high for m in ranges.values()))
+    gathering.tell(common)
+    return common.low, common.high
+
+
+def _totals(
+    gathering: Gathering, job: Job, agreement: Agreement, label_range: tuple[float, float]
+) -> tuple[Loss, BoostingParams, int, Floats, Ints]:
     """Number of rows, base score and values present per numeric column, over all owners."""
     n_classes = len(json.loads(agreement.classes)) if agreement.classes else 0
-    params = job.for_labels(n_classes, (agreement.label_low, agreement.label_high))
-    loss = params.loss_for(np.array([agreement.label_low, agreement.label_high]))
+    params = job.for_labels(n_classes, label_range)
+    loss = params.loss_for(np.array(label_range))
     n_label_totals = 1 + (loss.n_outputs if loss.name == "softmax" else 1)
     n_numeric = sum(kind != LEVELS for kind in agreement.kinds)
-    sums = gathering.sum(MaskedTotals, (1 + n_label_totals + n_numeric,), lambda owner: owner.totals()).view(np.int64)
-    totals = sums[1 : 1 + n_label_totals]
+    n_values = 1 + n_label_totals + n_numeric
+    sums = gathering.sum(MaskedTotals, lambda owner: owner.totals(), n_values=n_values).view(np.int64)
+    totals, n_present = sums[1 : 1 + n_label_totals], sums[1 + n_label_totals :].copy()
+    check_totals(loss, int(sums[0]), totals, n_present)
     if params.base_score is None:
         base_scores = loss.base_scores_from(totals)
     else:
         base_scores = np.full(loss.n_outputs, float(params.base_score))
-    return loss, params, int(sums[0]), base_scores, sums[1 + n_label_totals :].copy()
+    return loss, params, int(sums[0]), base_scores, n_present
 
 
 def _find_edges(
@@ -97,8 +120,9 @@ def _find_edges(
         return _given_edges(job, numeric), None
     if job.quantiles == "private":
         grid = NoisyGrid(job, numeric)
-        parts = gathering.each(NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0])
-        totals, event = add_up(parts, grid.n_cells, job.assumed_honest)
+        expected = {"n_values": grid.n_cells, "sensitivity": grid.sensitivity, "sigma": grid.sigma_per_owner}
+        parts = gathering.each(NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0], **expected)
+        totals, event = add_up(parts, job.assumed_honest)
         return grid.edges(totals), grid.spent(event)
     search = QuantileSearch([kind for kind in agreement.kinds if kind != LEVELS], n_present, job.max_bins - 1)
     while numeric and (probes := search.next_probes()) is not None:
@@ -106,12 +130,13 @@ def _find_edges(
         message = Probes(points, offsets[1:])
         gathering.tell(message)
         search.update(_counts(gathering, message))
-    gathering.tell(Probes(np.empty(0), NOTHING))
+    gathering.tell(Probes(np.empty(0), np.zeros(len(numeric), np.int64)))
     return (search.edges() if numeric else []), None
 
 
 def _counts(gathering: Gathering, probes: Probes) -> Ints:
-    return gathering.sum(MaskedCounts, probes.points.shape, lambda owner: owner.counts(probes)).view(np.int64)
+    name, n_values = gathering.me.name, len(probes.points)
+    return gathering.sum(MaskedCounts, lambda owner: owner.counts(name, probes), n_values=n_values).view(np.int64)
 
 
 def _given_edges(job: Job, numeric: Sequence[str]) -> list[Floats]:
@@ -135,12 +160,6 @@ def _grow(gathering: Gathering, ensemble: Ensemble, params: BoostingParams, loss
     edges = [feature.edges for feature in ensemble.mapper.features]
     grower = TreeGrower(rows, params.growth_rules(), loss, quantiser, edges, weighted=False, seed=params.seed)
     rows.with_counts = grower.with_counts
-    widest = 1 << ((params.max_depth or 64) - 1)
-    if gathering.double_masking and widest > grower.most_nodes:
-        raise InvalidParameter(
-            f"double_masking sums a level in one message, but with max_depth={params.max_depth} and "
-            f"{len(edges)} columns of these bins only {grower.most_nodes} nodes fit; take fewer bins or less depth"
-        )
     for iteration in range(params.n_iterations):
         for output in range(loss.n_outputs):
             tree = None
@@ -153,8 +172,6 @@ def _grow(gathering: Gathering, ensemble: Ensemble, params: BoostingParams, loss
             ensemble.append(tree, checked=True)
         gathering.me.report(iteration + 1, params.n_iterations)
     rows.finish()
-    message = write_model(ensemble.trees)
-    gathering.tell(message)
 
 
 @dataclass
@@ -203,9 +220,8 @@ class OwnersRows:
         if self._gathering.is_short and self._level > 0:
             raise LevelLost  # sums without the lost owner would give away its part of the parents' sums
         step, plan = self._tell(nodes)
-        shape = ((1 + self.with_counts) * len(nodes), self._exchanged.n_cells)
         try:
-            sums = self._gathering.level_sum(step, plan, shape)
+            sums = self._gathering.level_sum(step, plan, (1 + self.with_counts) * len(nodes), self._exchanged.n_cells)
         except SumLost:
             raise LevelLost from None
         self._part += 1

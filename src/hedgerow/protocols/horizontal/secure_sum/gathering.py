@@ -11,17 +11,16 @@ it: the difference of the two would be its own part (see `engine.growth.LevelLos
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hedgerow.crypto.masking import Position
 from hedgerow.engine.dtypes import Bytes, Ints, Scores, Words
-from hedgerow.errors import DeadlineExceeded, FrameError, PeerLost
+from hedgerow.errors import DeadlineExceeded, PeerLost
 from hedgerow.party import Party
-from hedgerow.protocols.horizontal.secure_sum.double import opened, relayed_to
+from hedgerow.protocols.horizontal.secure_sum.double import nth, opened, relayed_to, sealed_bytes, unmasking_bytes
 from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.keys import TREES, begin_again, pack_blobs, pass_on_keys
+from hedgerow.protocols.horizontal.secure_sum.keys import begin_again, pack_blobs, pass_on_keys
 from hedgerow.protocols.horizontal.secure_sum.messages import (
     MaskedHistogram,
     MaskKey,
@@ -54,6 +53,7 @@ class Gathering:
         self.lost: dict[str, int] = {}  # owner -> number of the tree that it was lost in
         self._newly_lost: list[str] = []
         self._gave_up_seeds = False
+        self._n_opened = 0  # sums with masks of the owners' own, since the last keys
         self._tree = 0
 
     # --- telling and asking ------------------------------------------------------------------------------------------
@@ -61,31 +61,35 @@ class Gathering:
     def tell(self, message: Message, own: Callable[[Owner], object] | None = None) -> None:
         """The same message to all owners; `own` does with the coordinator's own rows what owners do on receiving it."""
         self.me.send_all(self.owners, message, even_if_lost=True)  # a loss is noticed when an answer is waited for
-        if own is not None and self._own is not None:
-            own(self._own)
+        if own is not None:
+            self.with_own(own)
 
-    def each(self, kind: type[M], own: Callable[[Owner], M] | None = None) -> dict[str, M]:
-        """Every owner's own answer. PeerLost if one is gone."""
+    def with_own(self, do: Callable[[Owner], object]) -> None:
+        """Do something with the coordinator's own rows, if it has any."""
+        if self._own is not None:
+            do(self._own)
+
+    def each(self, kind: type[M], own: Callable[[Owner], M] | None = None, **symbols: Any) -> dict[str, M]:
+        """Every owner's own answer, whose ranges refer to `symbols`. PeerLost if one is gone."""
         wait = self.me.common_deadline()
-        answers = {owner: self.me.recv(owner, kind, timeout=wait()) for owner in self.owners}
+        answers = {owner: self.me.recv(owner, kind, timeout=wait(), **symbols) for owner in self.owners}
         if self._own is not None and own is not None:
             answers[self.me.name] = own(self._own)
         self.rounds += 1
         return answers
 
-    def sum(self, kind: type[M], shape: tuple[int, ...], own: Callable[[Owner], Words | None]) -> Words:
+    def sum(self, kind: type[M], own: Callable[[Owner], Words | None], **symbols: Any) -> Words:
         """The sum of all owners' answers modulo 2**64, in which the masks cancel. SumLost if an owner is gone."""
         self.rounds += 1
         total = None if self._own is None else own(self._own)
         wait = self.me.common_deadline()
         for owner in list(self.owners):
             try:
-                values: Words = self.me.recv(owner, kind, timeout=wait()).values  # type: ignore[attr-defined]  # all parts have them
+                part = self.me.recv(owner, kind, timeout=wait(), **symbols)
             except (PeerLost, DeadlineExceeded) as problem:
                 self._lose(owner, problem)
                 continue
-            if values.shape != shape:
-                raise FrameError(f"{owner} sent {kind.NAME} of shape {values.shape}, but {shape} was asked for")
+            values: Words = part.values  # type: ignore[attr-defined]  # all parts have them
             if total is None:
                 total = values.copy()
             else:
@@ -97,30 +101,52 @@ class Gathering:
     # --- training steps ----------------------------------------------------------------------------------------------
 
     @property
-    def double_masking(self) -> bool:
-        """Whether owners add masks of their own."""
-        return self._job.double_masking
-
-    @property
     def is_short(self) -> bool:
         """Whether somebody was lost since the last keys: no sum may be asked for before there are new ones."""
         return bool(self._newly_lost)
 
-    def level_sum(self, step: NextStep, plan: Plan, shape: tuple[int, ...]) -> Words:
+    def level_sum(self, step: NextStep, plan: Plan, n_sums: int, n_cells: int) -> Words:
         """The sums of the nodes that a step asked for."""
+        is_double = len(self.owners) > 1 and self._job.has_own_masks(is_first=plan.start >= 0)
         try:
-            if self._job.double_masking and plan.start >= 0:
+            if is_double:
                 self._relay_seeds()
-            total = self.sum(MaskedHistogram, shape, lambda owner: owner.take(step, plan))
+            total = self.sum(
+                MaskedHistogram, lambda owner: owner.take(self.me.name, step, plan), n_sums=n_sums, n_cells=n_cells
+            )
         except SumLost:
-            if self._job.double_masking:
+            if is_double:
                 self._give_up_sum()
             raise
-        return self._open(total, plan) if self._job.double_masking else total
+        return self._open(total) if is_double else total
+
+    def noisy_sums(self, kind: type[M], **symbols: Any) -> tuple[dict[str, M], Callable[[Words], Words]]:
+        """Every owner's noisy part of a sum, and what makes their total readable. PeerLost if one is gone."""
+        if len(self.owners) < 2 or not self._job.has_own_masks(is_first=True):
+            return self.each(kind, **symbols), lambda total: total
+        try:
+            self._relay_seeds()
+        except SumLost:
+            self._end_without_lost()
+
+        def readable(total: Words) -> Words:
+            sums = self._open(total)
+            self._end_without_lost()
+            return sums
+
+        return self.each(kind, **symbols), readable
+
+    def _end_without_lost(self) -> None:
+        """PeerLost if anybody is: no sum may be asked for again where noise was paid for."""
+        if self._newly_lost:
+            raise PeerLost(f"{self._newly_lost[0]} was lost, which ends a private training")
 
     def _relay_seeds(self) -> None:
-        """Pass on the sealed seeds of a tree."""
-        sealed = self._from_each(SealedSeeds)
+        """Pass on the sealed seeds of the next sums, where they are due."""
+        if nth(self._n_opened).level:
+            return
+        n_peers = len(self.owners) - 1
+        sealed = self._from_each(SealedSeeds, n_peers=n_peers, n_bytes=sealed_bytes(n_peers))
         self.rounds += 1
         if self._newly_lost:
             self.tell(RelayedSeeds((), *pack_blobs([])))
@@ -135,21 +161,22 @@ class Gathering:
             self.tell(WhoSent((), tuple(self._newly_lost)))
         self._gave_up_seeds = False
 
-    def _open(self, total: Words, plan: Plan) -> Words:
+    def _open(self, total: Words) -> Words:
         """Take the owners' own masks off; those who do not answer any more are lost, but not their sums."""
         owners = frozenset(self.owners)
         self.tell(WhoSent(tuple(self.owners), ()))
-        answers = self._from_each(Unmasking)
+        answers = self._from_each(Unmasking, n_owners=len(owners), n_bytes=unmasking_bytes(len(owners)))
         self.rounds += 1
-        return opened(total, Position(TREES, plan.tree, plan.level, plan.part), owners, answers)
+        self._n_opened += 1
+        return opened(total, nth(self._n_opened - 1), owners, answers)
 
-    def _from_each(self, kind: type[M]) -> dict[str, M]:
+    def _from_each(self, kind: type[M], **symbols: Any) -> dict[str, M]:
         """The answers of those who are there; the others are lost."""
         answers: dict[str, M] = {}
         wait = self.me.common_deadline()
         for owner in list(self.owners):
             try:
-                answers[owner] = self.me.recv(owner, kind, timeout=wait())
+                answers[owner] = self.me.recv(owner, kind, timeout=wait(), **symbols)
             except (PeerLost, DeadlineExceeded) as problem:
                 self._lose(owner, problem)
         return answers
@@ -168,7 +195,7 @@ class Gathering:
         if plan.new_round:
             self.exchange_keys()
         if self._own is not None and not len(build):
-            self._own.take(message, plan)
+            self._own.take(self.me.name, message, plan)
         return message, plan
 
     # --- keys and dropouts -------------------------------------------------------------------------------------------
@@ -176,13 +203,14 @@ class Gathering:
     def exchange_keys(self) -> None:
         """Pass every owner's signed key on to all others; begin again with those that are left if one is lost."""
         while True:
-            offers = self._from_each(MaskKey)
+            offers = self._from_each(MaskKey, round_id=self.round_id)
             self.rounds += 1
             if not self._newly_lost:
                 break
             self._newly_lost = []
             self.round_id += 1
             begin_again(self.me, self.owners, self.round_id)
+        self._n_opened = 0
         pass_on_keys(self.me, self.owners, self.round_id, offers)
 
     def _lose(self, owner: str, problem: Exception) -> None:

@@ -58,12 +58,15 @@ class Job:
     honest_owners: int | None = None
     accept_no_masking: bool = False
     min_owners: int | None = None
-    double_masking: bool = False
+    double_masking: bool | None = None
+    share_cover: bool = False
+    exact_label_range: bool = False
 
     def __post_init__(self) -> None:
         self._check_owners()
         self._check_choices()
         self._check_noise()
+        self._check_labels()
 
     def _check_owners(self) -> None:
         n_owners = len(self.owners)
@@ -83,13 +86,13 @@ class Job:
                 raise InvalidParameter(f"{NAME}: {name} must be a whole number, got {value!r}")
         if self.min_owners is not None and not 2 <= self.min_owners <= n_owners:
             raise InvalidParameter(f"{NAME}: min_owners must be between 2 and {n_owners}, got {self.min_owners}")
-        if self.double_masking and n_owners < FEWEST_MASKED_OWNERS:
-            raise InvalidParameter(f"{NAME}: double_masking needs at least 3 owners, got {n_owners}")
-        if self.double_masking and self.boosting.max_depth is None:
-            raise InvalidParameter(f"{NAME}: double_masking needs a max_depth, got None")
-        if self.double_masking and self.coordinator in self.owners:
+        for name in ("double_masking", "share_cover", "exact_label_range", "accept_no_masking"):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and not (name == "double_masking" and value is None):
+                raise InvalidParameter(f"{NAME}: {name} must be True or False, got {value!r}")
+        if self.double_masking and len(self.masked_owners) < FEWEST_MASKED_OWNERS:
             raise InvalidParameter(
-                f"{NAME}: double_masking needs a coordinator that is not one of the owners, got {self.coordinator!r}"
+                f"{NAME}: double_masking needs at least 3 owners beside the coordinator, got {len(self.masked_owners)}"
             )
 
     def _check_choices(self) -> None:
@@ -112,6 +115,18 @@ class Job:
                 "schema=Schema.from_public(bounds={column: (low, high)})"
             )
 
+    def _check_labels(self) -> None:
+        if self.exact_label_range and (self.task != "regression" or self.label_range is not None):
+            raise InvalidParameter(
+                f"{NAME}: exact_label_range is for regressions without a declared range of labels; leave it out"
+            )
+        if self.label_range is None and not self.exact_label_range:
+            raise InvalidParameter(
+                f"{NAME}: a regression needs the range of its labels, and it must be public: label_range=(low, high), "
+                "or a schema with label_bounds. exact_label_range=True tells the coordinator each owner's smallest and "
+                "largest label instead, and all owners those of everybody together"
+            )
+
     def _check_noise(self) -> None:
         if self.dp is not None:
             if len(self.dp) != 2:
@@ -123,8 +138,11 @@ class Job:
                     f"{NAME}: dp needs the public bounds and levels of the columns: schema=Schema.from_public(...); "
                     "bounds taken from the data would not be private"
                 )
-            if self.double_masking:
-                raise InvalidParameter(f"{NAME}: double_masking is not offered together with dp")
+            if self.share_cover:
+                raise InvalidParameter(
+                    f"{NAME}: with dp the covers of all nodes come from noisy sums and are in every model; leave out "
+                    "share_cover"
+                )
         for name in ("quantile_epsilon", "quantile_delta"):
             if self.quantiles != "private" and getattr(self, name) is not None:
                 raise InvalidParameter(f"{NAME}: {name} goes with quantiles='private' only, got {getattr(self, name)}")
@@ -172,6 +190,28 @@ class Job:
     def assumed_honest(self) -> int:
         """Owners whose noise is counted on: by default all but one; the noise of that many gives the guarantee."""
         return self.honest_owners or max(1, len(self.owners) - 1)
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        """Of the labels as they are trained on, if it is public: of classes always, of numbers where declared."""
+        if self.task == "classification":
+            return 0.0, 1.0
+        return self.boosting.label_range or (None if self.schema is None else self.schema.label_bounds)
+
+    @property
+    def shares_cover(self) -> bool:
+        """Whether owners get gains and covers of nodes: on request, or where those come from noisy sums."""
+        return self.share_cover or self.dp is not None
+
+    def has_own_masks(self, *, is_first: bool) -> bool:
+        """Whether a sum (the first of a tree?) carries masks of its owners' own beside those of pairs.
+
+        By default the first sums of trees do: they are the only ones that are asked for again, without an owner that is
+        silent, so its late message and the others' would open its part. Under dp no sum is ever asked for again.
+        """
+        if self.double_masking is not None:
+            return self.double_masking
+        return is_first and self.dp is None and len(self.masked_owners) >= FEWEST_MASKED_OWNERS
 
     @property
     def masked_owners(self) -> tuple[str, ...]:

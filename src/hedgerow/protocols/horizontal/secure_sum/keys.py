@@ -20,7 +20,7 @@ from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, Job
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskKey, MaskKeys
 
-TOTALS, COUNTS, TREES, NOISY = range(4)  # purposes of masks, in the order in which a run comes to them
+TOTALS, COUNTS, TREES, NOISY, OWN = range(5)  # purposes of masks, in the order in which a run comes to them
 
 
 class Masks(Protocol):
@@ -45,7 +45,7 @@ def agree_on_secrets(me: Party, job: Job, round_id: int) -> tuple[int, dict[str,
         pair = KeyPair.generate()
         statement = signed_key_statement(job.run_id, round_id, me.name, pair.public, job=me.job.digest)
         me.send(job.coordinator, MaskKey(round_id, pair.public, *me.sign(statement)))
-        keys = me.recv(job.coordinator, MaskKeys)
+        keys = me.recv(job.coordinator, MaskKeys, round_id=round_id, n_owners=len(job.masked_owners))
         if keys.owners:
             break
         round_id = _later(me, round_id, keys.round_id)  # somebody was lost meanwhile
@@ -54,6 +54,8 @@ def agree_on_secrets(me: Party, job: Job, round_id: int) -> tuple[int, dict[str,
     _check_company(me, job, keys.owners)
     secrets: dict[str, bytes] = {}
     proofs = unpack_blobs(keys.proofs, keys.proof_ends)
+    if len(proofs) != 2 * len(keys.owners):
+        raise ProtocolError(f"{me.name}: {len(proofs)} signatures and certificates came for {len(keys.owners)} keys")
     for k, owner in enumerate(keys.owners):
         if owner == me.name:
             continue

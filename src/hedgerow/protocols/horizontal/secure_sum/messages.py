@@ -1,40 +1,81 @@
-"""The messages of horizontal.secure_sum, in the order in which they are first sent."""
+"""The messages of horizontal.secure_sum, in the order in which they are first sent.
+
+What ranges cannot say (texts from a list, JSON in texts, numbers that must fit together) is in `checks.py`.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from hedgerow.ledger import Exact, Public, Result, Sealed, SecureSum
 from hedgerow.transport.frames import Float32s, Float64s, Int32s, Int64s, Message, UInt8s, UInt64s
+from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape, Within
+
+MOST_COLUMNS = 2**16
+MOST_CLASS_BYTES = 2**20
+"""Of the list of classes, as JSON."""
+LATEST_ROUND = 2**31 - 1
+"""Of keys."""
+MOST_REQUESTS = 2**20
+"""Of a private training."""
+LARGEST_SIGMA = 2.0**48
+"""That noise can be drawn with (privacy/discrete_gaussian.py)."""
+LARGEST_SCORE = 1e6
+LARGEST_LABEL = 1e37
+"""Beyond it differences of labels are no float32."""
+LARGEST_CLIP = 2**17
+DEEPEST_REQUEST = 8
+"""Levels of an oblivious tree."""
+
+_CLASSES = Shape(Free("n_class_bytes", at_most=MOST_CLASS_BYTES))
+_PROOF = Free("n_proof_bytes", 1, 2**14)
+_SCORES = Within(-LARGEST_SCORE, LARGEST_SCORE)
+_LABELS = Within(-LARGEST_LABEL, LARGEST_LABEL)
+_NODES = Free("n_nodes", at_most="most_nodes")
 
 
 @dataclass(frozen=True, slots=True)
-class TableDescription(Message, name="horizontal.table_description", version=1):
+class TableDescription(Message, name="horizontal.table_description", version=2):
     """Owner to coordinator: does my table fit yours?"""
 
     discloses = Exact(
         "the owner's column names and types, the levels that occur in its categorical columns, whether numeric columns "
-        "hold whole numbers only, its label classes or label range"
+        "hold whole numbers only, its label classes"
     )
-    columns: tuple[str, ...]
-    kinds: tuple[str, ...]  # "float64", "float32", "integer" or "levels"
-    levels: tuple[str, ...]  # JSON list of the levels of a categorical column, "" for a numeric one
-    classes: str  # JSON list, "" for regression
-    label_low: float
-    label_high: float
+    columns: Annotated[tuple[str, ...], Shape(Free("n_columns", 1, MOST_COLUMNS))]
+    kinds: Annotated[tuple[str, ...], Shape("n_columns")]  # "float64", "float32", "integer" or "levels"
+    levels: Annotated[tuple[str, ...], Shape("n_columns")]  # JSON list of a categorical column's, "" for a numeric one
+    classes: Annotated[str, _CLASSES]  # JSON list, "" for regression
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement(Message, name="horizontal.agreement", version=1):
+class Agreement(Message, name="horizontal.agreement", version=2):
     """Coordinator to owners: what all go by."""
 
-    discloses = Exact("the union of all owners' levels and classes, the common range of the labels")
-    kinds: tuple[str, ...]
-    levels: tuple[str, ...]
-    classes: str
-    label_low: float
-    label_high: float
+    discloses = Exact("the union of all owners' levels and classes")
+    kinds: Annotated[tuple[str, ...], Shape("n_columns")]
+    levels: Annotated[tuple[str, ...], Shape("n_columns")]
+    classes: Annotated[str, _CLASSES]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLabelRange(Message, name="horizontal.own_label_range", version=1):
+    """Owner to coordinator: between what my labels lie. Only with exact_label_range=True."""
+
+    discloses = Exact("the owner's smallest and its largest label")
+    low: Annotated[float, _LABELS]
+    high: Annotated[float, _LABELS]
+
+
+@dataclass(frozen=True, slots=True)
+class CommonLabelRange(Message, name="horizontal.common_label_range", version=1):
+    """Coordinator to owners: between what all labels lie. Only with exact_label_range=True."""
+
+    discloses = Exact("the smallest and the largest label of all owners together")
+    low: Annotated[float, Within(-LARGEST_LABEL, "own_low")]
+    high: Annotated[float, Within("own_high", LARGEST_LABEL)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +83,10 @@ class MaskKey(Message, name="horizontal.mask_key", version=1):
     """Owner to coordinator, to be passed on: my key for the masks of this round of keys."""
 
     discloses = Public("a fresh public key")
-    round_id: int
-    public: bytes
-    signature: bytes
-    certificate: bytes
+    round_id: Annotated[int, Within("round_id", "round_id")]
+    public: Annotated[bytes, Shape(32)]
+    signature: Annotated[bytes, Shape(Free("n_signature_bytes", 1, 256))]
+    certificate: Annotated[bytes, Shape(_PROOF)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +94,11 @@ class MaskKeys(Message, name="horizontal.mask_keys", version=1):
     """Coordinator to owners: everybody's keys. No names at all means: somebody was lost, begin again."""
 
     discloses = Public("the fresh public keys of all owners, each signed by its owner")
-    round_id: int
-    owners: tuple[str, ...]
-    publics: UInt8s  # [owners, 32]
-    proofs: UInt8s  # of each owner in turn: signature, certificate
-    proof_ends: Int64s  # [2 x owners]
+    round_id: Annotated[int, Within("round_id", LATEST_ROUND)]
+    owners: Annotated[tuple[str, ...], Shape(Free("n_keys", at_most="n_owners"))]
+    publics: Annotated[UInt8s, Shape("n_keys", 32), Anything()]
+    proofs: Annotated[UInt8s, Shape(Free("n_bytes")), Anything()]  # of each owner in turn: signature, certificate
+    proof_ends: Annotated[Int64s, Shape(Free("n_proofs")), Ends("proofs")]  # [2 x owners]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +106,7 @@ class MaskedTotals(Message, name="horizontal.masked_totals", version=1):
     """Owner to coordinator: number of rows, label totals, values that are present in each numeric column."""
 
     discloses = SecureSum("number of rows, label totals, values present per numeric column")
-    values: UInt64s
+    values: Annotated[UInt64s, Shape("n_values"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +114,8 @@ class Probes(Message, name="horizontal.probes", version=1):
     """Coordinator to owners: count the rows below these points. No points at all: the edges are found."""
 
     discloses = Exact("between which values the quantiles of each column lie, over all owners")
-    points: Float64s
-    ends: Int64s  # [numeric columns] where each column's points end
+    points: Annotated[Float64s, Shape(Free("n_points", at_most="most_points")), FINITE]
+    ends: Annotated[Int64s, Shape("n_numeric"), Ends("points")]  # where each column's points end
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +123,7 @@ class MaskedCounts(Message, name="horizontal.masked_counts", version=1):
     """Owner to coordinator: rows below each probe."""
 
     discloses = SecureSum("the exact number of rows below each probed value of each column")
-    values: UInt64s
+    values: Annotated[UInt64s, Shape("n_values"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +131,31 @@ class NoisyCells(Message, name="horizontal.noisy_cells", version=1):
     """Owner to coordinator: rows per cell of a public grid, with this owner's share of the noise."""
 
     discloses = SecureSum("the number of rows in each cell of a public grid, with noise")
-    values: UInt64s
-    sensitivity: float
-    sigma: float  # of this owner's share of the noise
+    values: Annotated[UInt64s, Shape("n_values"), Anything()]
+    sensitivity: Annotated[float, Within("sensitivity", "sensitivity")]
+    sigma: Annotated[float, Within("sigma", "sigma")]  # of this owner's share of the noise
 
 
 @dataclass(frozen=True, slots=True)
-class SumWanted(Message, name="horizontal.sum_wanted", version=1):
+class SumWanted(Message, name="horizontal.sum_wanted", version=2):
     """Coordinator to owners: the next question of the private recipe (`private_boosting.requests.SumRequest`)."""
 
     discloses = Result("what the recipe has learned from noisy sums so far, as updates of scores")
-    number: int  # -1: that was the last one
-    kind: str
-    n_sums: int
-    sensitivity_squared: int
-    sigma: float
-    clip: int
-    features: Int32s
-    goes_right: UInt8s
-    update: str
-    update_feature: int
-    update_values: Float64s
-    bins: UInt8s
-    base_score: float
-    centre: float
-    spread: float
+    number: Annotated[int, Index(MOST_REQUESTS, lowest=-1)]  # -1: that was the last one
+    kind: Annotated[str, Shape(Free("n_kind_letters", 1, 32))]
+    n_sums: Annotated[int, Within(0, "most_sums")]
+    sensitivity_squared: Annotated[int, Within(1, 2**62)]
+    sigma: Annotated[float, Within(0.0, LARGEST_SIGMA)]
+    clip: Annotated[int, Within(0, LARGEST_CLIP)]
+    features: Annotated[Int32s, Shape(Free("n_features", at_most=DEEPEST_REQUEST)), Index("n_columns")]
+    goes_right: Annotated[UInt8s, Shape(Free("n_levels", at_most=DEEPEST_REQUEST), 256), Within(0, 1)]
+    update: Annotated[str, Shape(Free("n_update_letters", 1, 32))]
+    update_feature: Annotated[int, Index("n_columns", lowest=-1)]
+    update_values: Annotated[Float64s, Shape(Free("n_update_values", at_most="most_update_values")), _SCORES]
+    bins: Annotated[UInt8s, Shape(Free("n_binned", at_most="n_columns"), 256), Anything()]
+    base_score: Annotated[float, _SCORES]
+    centre: Annotated[float, Within(-1.0, 1.0)]
+    spread: Annotated[float, Within(1.0 / LARGEST_SCORE, LARGEST_SCORE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +163,9 @@ class NoisySum(Message, name="horizontal.noisy_sum", version=1):
     """Owner to coordinator: its part of the sum that was asked for, with its share of the noise."""
 
     discloses = SecureSum("class counts, gradient and hessian sums, with noise")
-    values: UInt64s
-    sensitivity: float
-    sigma: float  # of this owner's share of the noise
+    values: Annotated[UInt64s, Shape("n_values"), Anything()]
+    sensitivity: Annotated[float, Within("sensitivity", "sensitivity")]
+    sigma: Annotated[float, Within("sigma", "sigma")]  # of this owner's share of the noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +173,10 @@ class Start(Message, name="horizontal.start", version=1):
     """Coordinator to owners: bins and constants that training begins with."""
 
     discloses = Exact("edges of the bins, base score and number of rows, over all owners")
-    edges: Float64s
-    ends: Int64s  # [numeric columns]
-    base_scores: Float64s
-    n_rows: int
+    edges: Annotated[Float64s, Shape(Free("n_edges", at_most="most_edges")), FINITE]
+    ends: Annotated[Int64s, Shape("n_numeric"), Ends("edges")]
+    base_scores: Annotated[Float64s, Shape("n_outputs"), Within("lowest_score", "highest_score")]
+    n_rows: Annotated[int, Within("fewest_rows", "most_rows")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +184,13 @@ class NextStep(Message, name="horizontal.next_step", version=1):
     """Coordinator to owners. In this order: new keys, descend, close the tree, begin one, sum some nodes."""
 
     discloses = Result("the splits and leaf values of the growing model")
-    plan: Int64s  # the numbers of a `Plan`
-    feature: Int64s  # [nodes] feature that each active node splits on, -1 for a leaf; empty: stay
-    goes_left: UInt8s  # [nodes, 32] one bit per code
-    leaf_values: Float32s  # empty: the tree goes on
-    build: Int64s  # nodes to sum; empty: that was all
+    plan: Annotated[Int64s, Shape(6), Within(-1, LATEST_ROUND)]  # the numbers of a `Plan`
+    # Feature that each active node splits on, -1 for a leaf; empty: stay.
+    feature: Annotated[Int64s, Shape(_NODES), Index("n_features", lowest=-1)]
+    goes_left: Annotated[UInt8s, Shape("n_nodes", 32), Anything()]  # one bit per code
+    leaf_values: Annotated[Float32s, Shape(Free("n_leaves", at_most="most_leaves")), FINITE]  # empty: the tree goes on
+    # Nodes to sum, in order, checked by `checks.Nodes.follow` against those that the splits leave; empty: that was all.
+    build: Annotated[Int64s, Shape(Free("n_built", at_most="most_built")), Anything()]
 
 
 class Plan(NamedTuple):
@@ -166,7 +209,8 @@ class MaskedHistogram(Message, name="horizontal.masked_histogram", version=1):
     """Owner to coordinator: one share alone is uniformly random."""
 
     discloses = SecureSum("gradient and hessian sums per node, feature and bin")
-    values: UInt64s  # [nodes, cells], and as many row counts after them where leaves have a least number of rows
+    # [nodes, cells], and as many row counts after them where leaves have a least number of rows
+    values: Annotated[UInt64s, Shape("n_sums", "n_cells"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +218,9 @@ class SealedSeeds(Message, name="horizontal.sealed_seeds", version=1):
     """Owner to coordinator, to be passed on: shares of this tree's own-mask seeds, each sealed for one owner."""
 
     discloses = Sealed("shares of the seeds of an owner's own masks")
-    owners: tuple[str, ...]
-    blobs: UInt8s
-    ends: Int64s
+    owners: Annotated[tuple[str, ...], Shape("n_peers")]
+    blobs: Annotated[UInt8s, Shape("n_bytes"), Anything()]
+    ends: Annotated[Int64s, Shape("n_peers"), Ends("blobs")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +228,9 @@ class RelayedSeeds(Message, name="horizontal.relayed_seeds", version=1):
     """Coordinator to owner: the shares that the others have sealed for it."""
 
     discloses = Exact("one share of each other owner's seeds, too few to open them")
-    owners: tuple[str, ...]
-    blobs: UInt8s
-    ends: Int64s
+    owners: Annotated[tuple[str, ...], Shape(Free("n_relayed", at_most="n_peers"))]
+    blobs: Annotated[UInt8s, Shape(Free("n_bytes", at_most="most_bytes")), Anything()]
+    ends: Annotated[Int64s, Shape("n_relayed"), Ends("blobs")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +238,8 @@ class WhoSent(Message, name="horizontal.who_sent", version=1):
     """Coordinator to owners: these sent their sums of this level, those were lost before."""
 
     discloses = Public("who takes part in this sum")
-    sent: tuple[str, ...]
-    lost: tuple[str, ...]
+    sent: Annotated[tuple[str, ...], Shape(Free("n_sent", at_most="n_owners"))]
+    lost: Annotated[tuple[str, ...], Shape(Free("n_lost", at_most="n_owners"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,21 +247,29 @@ class Unmasking(Message, name="horizontal.unmasking", version=1):
     """Owner to coordinator: per owner a share of its seed if it sent, else the seed of the pair's mask. Never both."""
 
     discloses = Exact("what takes the masks off the sum over those who sent, and off nothing else")
-    owners: tuple[str, ...]
-    blobs: UInt8s
-    ends: Int64s
+    owners: Annotated[tuple[str, ...], Shape("n_owners")]
+    blobs: Annotated[UInt8s, Shape("n_bytes"), Anything()]
+    ends: Annotated[Int64s, Shape("n_owners"), Ends("blobs")]
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedModel(Message, name="horizontal.finished_model", version=1):
+class FinishedModel(Message, name="horizontal.finished_model", version=2):
     """Coordinator to owners: all trees, their nodes one after the other; what follows from these is left out."""
 
     discloses = Result("the whole model")
-    tree_ends: Int64s  # [trees] where each tree's nodes end
-    feature: Int32s
-    bin: Int32s
-    missing_left: UInt8s
-    value: Float32s
-    gain: Float32s
-    cover: Float64s
-    left_levels: UInt8s  # [splits by levels, 32] one bit per level
+    feature: Annotated[Int32s, Shape(Free("n_nodes", 1, "most_nodes")), Index("n_features", lowest=-1)]
+    bin: Annotated[Int32s, Shape("n_nodes"), Index(255, lowest=-1)]
+    missing_left: Annotated[UInt8s, Shape("n_nodes"), Within(0, 1)]
+    value: Annotated[Float32s, Shape("n_nodes"), FINITE]
+    tree_ends: Annotated[Int64s, Shape(Free("n_trees", 1, "most_trees")), Ends("feature")]
+    left_levels: Annotated[UInt8s, Shape(Free("n_sets", at_most="n_nodes"), 32), Anything()]  # one bit per level
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistics(Message, name="horizontal.node_statistics", version=1):
+    """Coordinator to owners: what predicting does not need. Only with share_cover=True or dp."""
+
+    discloses = Result("gain, value and sum of the hessians of every node of the model, from sums over all owners")
+    value: Annotated[Float32s, Shape("n_nodes"), FINITE]
+    gain: Annotated[Float32s, Shape("n_nodes"), Within(-math.inf, math.inf)]
+    cover: Annotated[Float64s, Shape("n_nodes"), FINITE]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.dtypes import Floats, Ints, Words
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
@@ -29,17 +29,18 @@ TARGET_NOISE = 4.0
 """A bin should hold at least this many standard deviations of one cell's noise."""
 
 
-def add_up(parts: Mapping[str, NoisySum | NoisyCells], n_sums: int, honest: int) -> Released[Ints]:
-    """The owners' parts, whose masks cancel, and what the noise is worth that they say they added: the least counts."""
-    total = np.zeros(n_sums, np.uint64)
-    for owner, part in parts.items():
-        if part.values.shape != (n_sums,):
-            raise ProtocolError(f"{owner} sent {part.values.shape} sums, but {n_sums} were asked for")
-        total += part.values
-    sigma = min(part.sigma for part in parts.values())
-    sensitivity = max(part.sensitivity for part in parts.values())
-    event = DiscreteGaussian(sensitivity, sigma, n_sums, honest) if sigma > 0 else NonPrivate("no noise was added")
-    return Released(total.view(np.int64), event)
+def add_up(
+    parts: Mapping[str, NoisySum | NoisyCells], honest: int, readable: Callable[[Words], Words] = lambda total: total
+) -> Released[Ints]:
+    """The owners' parts, whose masks cancel, and what the noise is worth that each has stated, the same as all others.
+
+    `readable` takes off what masks are left in the total.
+    """
+    total: Words = np.sum([part.values for part in parts.values()], axis=0, dtype=np.uint64)
+    one = next(iter(parts.values()))
+    has_noise = one.sigma > 0.0
+    event = DiscreteGaussian(one.sensitivity, one.sigma, len(total), honest) if has_noise else NonPrivate("no noise")
+    return Released(readable(total).view(np.int64), event)
 
 
 class NoisyGrid:
@@ -61,6 +62,11 @@ class NoisyGrid:
         self._epsilon, self._delta, self._job = epsilon, delta, job
         self.sigma = sigma_for_mu(self.sensitivity, mu_for(epsilon, delta) ** 2)
 
+    @property
+    def sigma_per_owner(self) -> float:
+        """Of the noise that each owner draws."""
+        return share_of_sigma(self.sigma, self._job.assumed_honest)
+
     def cells(self, me: Party, columns: Sequence[Column]) -> tuple[NoisyCells, Event]:
         """One owner's cells with its share of the noise."""
         counts = np.empty(self.n_cells, np.int64)
@@ -68,8 +74,7 @@ class NoisyGrid:
             present = column.values[~np.isnan(column.values)]
             codes = np.searchsorted(np.asarray(feature.edges), present, side="right")
             counts[self.first[k] : self.first[k + 1]] = np.bincount(codes, minlength=feature.n_value_bins)
-        honest = self._job.assumed_honest
-        sigma = share_of_sigma(self.sigma, honest)
+        honest, sigma = self._job.assumed_honest, self.sigma_per_owner
         values, event = discrete_gaussian(
             counts * COUNT_UNIT, sensitivity=self.sensitivity, sigma=sigma, random=me.rng, parties=honest
         )

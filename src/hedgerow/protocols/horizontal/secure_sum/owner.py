@@ -13,37 +13,46 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Floats, Ints, Words
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.exchange import ExchangedCells
-from hedgerow.engine.growth import split_rules
+from hedgerow.engine.growth import DEEPEST, split_rules
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.number_line import kind_of
+from hedgerow.engine.quantile_search import MAX_ROUNDS, PROBES_PER_COLUMN
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.sorted_columns import SortedColumns
 from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.events import Event
+from hedgerow.protocols.horizontal.secure_sum.checks import (
+    LEVELS,
+    Nodes,
+    check_agreement,
+    check_increasing,
+    probe_ranges,
+    start_ranges,
+)
 from hedgerow.protocols.horizontal.secure_sum.double import OwnMasks
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import COUNTS, TOTALS, TREES, Masks, agree_on_secrets, make_masks
 from hedgerow.protocols.horizontal.secure_sum.messages import (
     Agreement,
-    FinishedModel,
+    CommonLabelRange,
     MaskedCounts,
     MaskedHistogram,
     MaskedTotals,
     NextStep,
     NoisyCells,
+    OwnLabelRange,
     Plan,
     Probes,
     Start,
     TableDescription,
 )
-from hedgerow.protocols.horizontal.secure_sum.model import read_model
+from hedgerow.protocols.horizontal.secure_sum.model import receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
 from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 
-LEVELS = "levels"
 PATIENCE = 2.5
 """How much longer than the coordinator owners wait: it may first have to wait for another owner, and then make keys."""
 
@@ -54,7 +63,7 @@ def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     to = job.coordinator
     me.wait_longer(PATIENCE)
     me.send(to, owner.description())
-    owner.agree(me.recv(to, Agreement))
+    owner.agree(to, me.recv(to, Agreement, n_columns=owner.n_columns), agree_on_label_range(me, owner, job))
     round_id, secrets = agree_on_secrets(me, job, round_id=1)
     masks = make_masks(me, secrets)
     me.send(to, MaskedTotals(masks.hide(owner.totals(), Position(TOTALS))))
@@ -64,44 +73,57 @@ def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
         me.send(to, NoisyCells(hidden, cells.sensitivity, cells.sigma), event=event.to_dict())
     elif job.quantiles == "search":
         _count_at_probes(me, owner, masks, to)
-    owner.start(me.recv(to, Start))
+    owner.start(to, me.recv(to, Start, **owner.start_ranges))
     _train(me, owner, job, round_id, secrets, masks)
-    return owner.finish(me.recv(to, FinishedModel))
+    return receive_model(me, job, owner.without_trees(), owner.n_trees, most_nodes=owner.most_nodes)
+
+
+def agree_on_label_range(me: Party, owner: Owner, job: Job) -> tuple[float, float]:
+    """What the job declares; where it asks for the exact range instead, that of all owners' labels together."""
+    if job.label_range is not None:
+        return job.label_range
+    low, high = owner.label_range
+    me.send(job.coordinator, OwnLabelRange(low, high))
+    common = me.recv(job.coordinator, CommonLabelRange, own_low=low, own_high=high)
+    return common.low, common.high
 
 
 def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, bytes], masks: Masks) -> None:
     """Step by step until the coordinator has no more wishes."""
     to, last = job.coordinator, Position(TOTALS)
-    own_masks = OwnMasks(me, job, secrets) if job.double_masking else None
+    own_masks = OwnMasks.for_round(me, job, secrets)
     while True:
-        step = me.recv(to, NextStep)
+        step = me.recv(to, NextStep, **owner.nodes.ranges())
         plan = Plan(*step.plan.tolist())
         if plan.new_round:
             if plan.new_round <= round_id:
                 raise ProtocolError(f"{me.name} was asked to go back from key round {round_id} to {plan.new_round}")
             round_id, secrets = agree_on_secrets(me, job, plan.new_round)
             masks = make_masks(me, secrets)
-            own_masks = OwnMasks(me, job, secrets) if job.double_masking else None
+            own_masks = OwnMasks.for_round(me, job, secrets)
         position = Position(TREES, plan.tree, plan.level, plan.part)
         if position <= last and not (plan.new_round and plan.level == 0 and position == last):
             # With new keys a sum could be asked for that was already given with the old ones; only a first sum of a
             # tree, which nobody can have finished, may be repeated among those who are left.
             raise ProtocolError(f"{me.name} was asked for the sums of {position} after those of {last}")
         last = position
-        sums = owner.take(step, plan)
+        sums = owner.take(to, step, plan)
         if sums is None:
             return
-        if own_masks is None:
+        if own_masks is None or not job.has_own_masks(is_first=plan.start >= 0):
             me.send(to, MaskedHistogram(masks.hide(sums, position, out=sums)))
-        elif plan.start < 0 or own_masks.begin_tree(plan.tree):
-            me.send(to, MaskedHistogram(own_masks.hide(sums, position)))
-            own_masks.help_to_open(position)
+        elif own_masks.share_seeds():
+            me.send(to, MaskedHistogram(own_masks.hide(sums)))
+            own_masks.help_to_open()
 
 
 def _count_at_probes(me: Party, owner: Owner, masks: Masks, to: str) -> None:
+    ranges = probe_ranges(len(owner.numeric_columns))
     round_number = 0
-    while len((probes := me.recv(to, Probes)).points):
-        me.send(to, MaskedCounts(masks.hide(owner.counts(probes), Position(COUNTS, round_number))))
+    while len((probes := me.recv(to, Probes, **ranges)).points):
+        if round_number == MAX_ROUNDS:
+            raise ProtocolError(f"{me.name} was asked to count at probes more than {MAX_ROUNDS} times")
+        me.send(to, MaskedCounts(masks.hide(owner.counts(to, probes), Position(COUNTS, round_number))))
         round_number += 1
 
 
@@ -119,19 +141,27 @@ class Owner:
 
     def description(self) -> TableDescription:
         """What must fit together with the other owners'."""
-        columns = self._data.table.columns
-        labels, classes = self._labels, self._data.classes
+        columns, classes = self._data.table.columns, self._data.classes
         return TableDescription(
             columns=tuple(column.name for column in columns),
             kinds=tuple(_kind(column) for column in columns),
             levels=tuple("" if column.levels is None else json.dumps(list(column.levels)) for column in columns),
             classes="" if classes is None else json.dumps(list(classes)),
-            label_low=float(labels.min()) if classes is None else 0.0,
-            label_high=float(labels.max()) if classes is None else 1.0,
         )
 
-    def agree(self, agreement: Agreement) -> None:
+    @property
+    def n_columns(self) -> int:
+        """Of the table."""
+        return len(self._data.table.columns)
+
+    @property
+    def label_range(self) -> tuple[float, float]:
+        """The smallest and the largest label. Exact, so told only where the job asks for it."""
+        return float(self._labels.min()), float(self._labels.max())
+
+    def agree(self, sender: str, agreement: Agreement, label_range: tuple[float, float]) -> None:
         """Go by the common levels, classes and label range."""
+        check_agreement(sender, agreement, self.description())
         self._kinds = agreement.kinds
         self._levels = [None if not levels else tuple(json.loads(levels)) for levels in agreement.levels]
         labels = self._labels
@@ -140,7 +170,7 @@ class Owner:
             self.classes = tuple(json.loads(agreement.classes))
             place = np.array([self.classes.index(label) for label in self._data.classes], np.float64)
             labels = place[labels.astype(np.intp)]
-        low, high = agreement.label_low, agreement.label_high
+        low, high = label_range
         if self._data.classes is None and (labels.min() < low or labels.max() > high):
             raise InvalidInput(
                 f"{self._name}: labels lie in [{labels.min():g}, {labels.max():g}], outside the declared label_range "
@@ -149,33 +179,41 @@ class Owner:
         self._labels = labels
         self.params = self._job.for_labels(len(self.classes or ()), (low, high))
         self.loss: Loss = self.params.loss_for(np.array([low, high]))
+        self.n_trees = self.params.n_iterations * self.loss.n_outputs
 
     def totals(self) -> Words:
         """Number of rows, label totals, values present in each numeric column."""
-        table = self._data.table
-        numeric = [column for column, kind in zip(table.columns, self._kinds, strict=True) if kind != LEVELS]
-        self._sorted = SortedColumns(
-            Table(tuple(numeric), table.n_rows, tuple(c.name for c in numeric), has_names=True)
-        )
+        table, numeric = self._data.table, self.numeric_columns
+        self._sorted = SortedColumns(Table(numeric, table.n_rows, tuple(c.name for c in numeric), has_names=True))
         totals = [table.n_rows, *self.loss.label_totals(self._labels).tolist(), *self._sorted.n_present.tolist()]
         return np.array(totals, np.int64).view(np.uint64)
 
-    def _numeric_columns(self) -> tuple[Column, ...]:
+    @property
+    def numeric_columns(self) -> tuple[Column, ...]:
+        """Columns that have edges, once all have agreed on their kinds."""
         columns = zip(self._data.table.columns, self._kinds, strict=True)
         return tuple(column for column, kind in columns if kind != LEVELS)
 
     def noisy_cells(self, me: Party) -> tuple[NoisyCells, Event]:
         """Rows per cell of the public grid with this owner's noise, and the event of that noise."""
-        numeric = self._numeric_columns()
+        numeric = self.numeric_columns
         return NoisyGrid(self._job, [column.name for column in numeric]).cells(me, numeric)
 
-    def counts(self, probes: Probes) -> Words:
+    def counts(self, sender: str, probes: Probes) -> Words:
         """Rows below each probe."""
+        check_increasing(sender, probes, probes.points, probes.ends, PROBES_PER_COLUMN)
         offsets = np.concatenate([[0], probes.ends]).astype(np.int64)
         return self._sorted.counts_below(probes.points, offsets).view(np.uint64)
 
-    def start(self, start: Start) -> None:
+    @property
+    def start_ranges(self) -> dict[str, Any]:
+        """What `Start` may say."""
+        n_numeric, n_rows = len(self.numeric_columns), self._data.table.n_rows
+        return start_ranges(self.loss, self.params.base_score, n_numeric, n_rows)
+
+    def start(self, sender: str, start: Start) -> None:
         """Bin the rows with the common edges."""
+        check_increasing(sender, start, start.edges, start.ends, self._job.max_bins - 2)
         del self._sorted
         table, job = self._data.table, self._job
         self.mapper = common_bins([c.name for c in table.columns], self._levels, start.edges, start.ends)
@@ -198,9 +236,15 @@ class Owner:
         self._with_counts = rules.min_samples_leaf > 0
         self._cells = np.empty((0, self._rows.layout.n_cells), np.int64)
         self._slots = np.empty(0, np.int64)
+        self.nodes = Nodes(
+            len(table.columns), self.loss.n_outputs, self.n_trees, self._exchanged.n_cells, job.boosting.max_depth
+        )
+        depth = min(job.boosting.max_depth or DEEPEST, DEEPEST)
+        self.most_nodes = self.n_trees * (2 * min(1 << depth, start.n_rows) - 1)
 
-    def take(self, step: NextStep, plan: Plan) -> Words | None:
+    def take(self, sender: str, step: NextStep, plan: Plan) -> Words | None:
         """Do what the coordinator asks for; the sums of the nodes it wants, or None when training is over."""
+        self.nodes.follow(sender, step, plan)
         rows = self._rows
         # Received arrays are read-only, for which kernels would be compiled once more; copies of a few numbers are not.
         if len(step.feature):
@@ -226,12 +270,9 @@ class Owner:
             self._exchanged.gather(self._cells, n_nodes, self._rows.layout, sums[counts * n_nodes :])
         return sums
 
-    def finish(self, message: FinishedModel) -> Ensemble:
-        """The whole model."""
-        ensemble = Ensemble(self.mapper, self.loss.name, self._base_scores, classes=self.classes)
-        for tree in read_model(message, self.mapper):
-            ensemble.append(tree, checked=True)
-        return ensemble
+    def without_trees(self) -> Ensemble:
+        """What the owner knows of the model before it gets the trees."""
+        return Ensemble(self.mapper, self.loss.name, self._base_scores, classes=self.classes)
 
 
 def common_bins(

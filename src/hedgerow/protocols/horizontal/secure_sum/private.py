@@ -13,28 +13,34 @@ An owner that is lost ends the run: its noise is missing from the sum, and askin
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from hedgerow.crypto.masking import Position
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.budget import Budget
 from hedgerow.privacy.events import Event
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.protocols.horizontal.secure_sum.checks import (
+    check_increasing,
+    read_request,
+    request_ranges,
+    write_request,
+)
+from hedgerow.protocols.horizontal.secure_sum.double import OwnMasks
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import NOISY, agree_on_secrets, make_masks
-from hedgerow.protocols.horizontal.secure_sum.messages import FinishedModel, NoisySum, Start, SumWanted
-from hedgerow.protocols.horizontal.secure_sum.model import read_model, write_model
+from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, NoisySum, Start, SumWanted
+from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE
-from hedgerow.protocols.private_boosting.grid import grid_of
+from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.private_boosting.recipe import Recipe
 from hedgerow.protocols.private_boosting.requests import SumRequest
 from hedgerow.protocols.private_boosting.rows import PrivateRows, loss_of
@@ -42,6 +48,9 @@ from hedgerow.protocols.protocol import PartyData
 from hedgerow.schema import Schema
 
 DONE = -1
+MOST_TREES = 2**16
+MOST_NODES = 2**24
+"""Of a private model; the recipe makes a tree of at most 511 nodes per column, and at most 800 of 127."""
 
 
 def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
@@ -50,17 +59,37 @@ def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     to = job.coordinator
     me.wait_longer(PATIENCE)
     _, secrets = agree_on_secrets(me, job, round_id=1)
-    masks = make_masks(me, secrets)
-    while (wanted := me.recv(to, SumWanted)).number != DONE:
-        answer, event = owner.answer(wanted)
-        hidden = masks.hide(answer.values, Position(NOISY, wanted.number))
+    masks, own_masks = make_masks(me, secrets), OwnMasks.for_round(me, job, secrets)
+    ranges = owner.request_ranges
+    while (wanted := me.recv(to, SumWanted, **ranges)).number != DONE:
+        answer, event = owner.answer(to, wanted)
+        if own_masks is None:
+            hidden = masks.hide(answer.values, Position(NOISY, wanted.number))
+        elif own_masks.share_seeds():
+            hidden = own_masks.hide(answer.values)
+        else:
+            raise PeerLost(f"{to} has lost another owner, which ends a private training")
         me.send(to, NoisySum(hidden, answer.sensitivity, answer.sigma), event=event.to_dict())
-    start = me.recv(to, Start)
-    mapper = _mapper(_schema(job), start.edges, start.ends)
-    ensemble = Ensemble(mapper, loss_of(_schema(job)), start.base_scores.copy(), classes=_schema(job).classes)
-    for tree in read_model(me.recv(to, FinishedModel), mapper):
-        ensemble.append(tree, checked=True)
-    return ensemble
+        if own_masks is not None:
+            own_masks.help_to_open()
+    schema = _schema(job)
+    start = me.recv(to, Start, **_start_ranges(schema))
+    check_increasing(to, start, start.edges, start.ends, MAX_BINS - 2)
+    model = Ensemble(
+        _mapper(schema, start.edges, start.ends), loss_of(schema), start.base_scores.copy(), classes=schema.classes
+    )
+    return receive_model(me, job, model, MOST_TREES, most_nodes=MOST_NODES)
+
+
+def _start_ranges(schema: Schema) -> dict[str, Any]:
+    """Symbols of `Start`, which says nothing of the number of rows here."""
+    n_numeric = sum(feature.edges is not None for feature in grid_of(schema).features)
+    low, high = schema.label_bounds or (-LARGEST_SCORE, LARGEST_SCORE)
+    reach = LARGEST_SCORE * (high - low)  # base scores move by what was learned, which noise may push out of bounds
+    return {
+        "n_numeric": n_numeric, "most_edges": n_numeric * (MAX_BINS - 2), "n_outputs": 1,
+        "lowest_score": low - reach, "highest_score": high + reach, "fewest_rows": 0, "most_rows": 0,
+    }  # fmt: skip
 
 
 class PrivateOwner:
@@ -75,12 +104,18 @@ class PrivateOwner:
             labels = np.array(data.classes, dtype=object)[data.labels.astype(np.intp)]
         self._rows = PrivateRows.read(data.table, labels, schema, n_threads=data.n_threads, where=me.name)
         self._me, self._job = me, job
+        self._cells = cells_of(schema, grid_of(schema))
         # The owner keeps its own account: what the coordinator asks for beyond the job's budget is not answered.
         self._budget = Budget(*budget_of(job))
 
-    def answer(self, wanted: SumWanted) -> tuple[NoisySum, Event]:
+    @property
+    def request_ranges(self) -> dict[str, Any]:
+        """Symbols of `SumWanted`."""
+        return request_ranges(len(self._cells), sum(self._cells))
+
+    def answer(self, sender: str, wanted: SumWanted) -> tuple[NoisySum, Event]:
         """The sums that are asked for, with this owner's noise, and the event of that noise."""
-        request = _request(wanted)
+        request = read_request(sender, wanted, len(self._cells))
         honest = self._job.assumed_honest
         self._budget.spend(request.event(honest))
         values, event = discrete_gaussian(
@@ -104,14 +139,15 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     recipe = Recipe(schema, epsilon=epsilon, delta=delta, seed=job.boosting.seed, owners=len(job.owners), honest=honest)
 
     def release(request: SumRequest) -> Released[Ints]:
-        wanted = SumWanted(**{f.name: getattr(request, f.name) for f in fields(SumRequest)})
+        wanted = write_request(request)
         gathering.tell(wanted)
-        parts = gathering.each(NoisySum)
+        expected = {"sensitivity": request.sensitivity, "sigma": request.sigma_per_owner(honest)}
+        parts, readable = gathering.noisy_sums(NoisySum, n_values=request.n_sums, **expected)
         if own is not None:
-            parts[me.name], _ = own.answer(wanted)
+            parts[me.name], _ = own.answer(me.name, wanted)
         if recipe.n_requests is not None:
             me.report(request.number + 1, recipe.n_requests)
-        return add_up(parts, request.n_sums, honest)
+        return add_up(parts, honest, readable)
 
     model = recipe.run(release)
     model.meta["privacy"] = {
@@ -122,25 +158,18 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
         "accountant": recipe.accountant.NAME,
         "mechanism": "discrete Gaussian, split between owners, inside a masked sum",
         "honest_owners_assumed": honest,
-        "releases": gathering.rounds - gathering.setup_rounds,
+        "releases": recipe.n_requests,
     }
     model.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
     gathering.tell(_no_more())
     edges = [feature.edges for feature in model.mapper.features if feature.edges is not None]
     ends = np.cumsum([len(these) for these in edges]).astype(np.int64)
     gathering.tell(Start(np.concatenate([*edges, np.empty(0)]), ends, np.asarray(model.base_scores), 0))
-    gathering.tell(write_model(model.trees))
-    return model
-
-
-def _request(wanted: SumWanted) -> SumRequest:
-    values: dict[str, Any] = {f.name: getattr(wanted, f.name) for f in fields(SumRequest)}
-    return SumRequest(**values)
+    return hand_out(gathering.tell, job, model)
 
 
 def _no_more() -> SumWanted:
-    nothing = SumRequest(number=DONE, kind="squares", n_sums=0, sensitivity_squared=1, sigma=0.0)
-    return SumWanted(**{f.name: getattr(nothing, f.name) for f in fields(SumRequest)})
+    return write_request(SumRequest(number=DONE, kind="squares", n_sums=0, sensitivity_squared=1, sigma=0.0))
 
 
 def _mapper(schema: Schema, edges: Floats, ends: Ints) -> BinMapper:

@@ -17,9 +17,10 @@ from hedgerow.protocols.horizontal.secure_sum.job import NAME, Job
 from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.horizontal.secure_sum.statement import statement
-from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Protocol, Request
 from hedgerow.protocols.rehearsal import rehearse
 from hedgerow.schema import Schema
+from hedgerow.statement import Statement
 
 COORDINATOR = "coordinator"
 
@@ -32,7 +33,7 @@ class SecureSum(Protocol):
     options = frozenset(
         {
             "coordinator", "quantiles", "edges", "schema", "quantile_epsilon", "quantile_delta", "classes", "dp",
-            "honest_owners", "accept_no_masking", "min_owners", "double_masking",
+            "honest_owners", "accept_no_masking", "min_owners", "double_masking", "share_cover", "exact_label_range",
         }
     )  # fmt: skip
 

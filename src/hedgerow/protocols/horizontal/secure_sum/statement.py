@@ -1,59 +1,68 @@
-"""What a finished run of horizontal.secure_sum guarantees, and what it does not."""
+"""What a finished run of horizontal.secure_sum guarantees, what that rests on, and what it does not cover."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hedgerow.privacy.accountants import GaussianDP
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.privacy.curves import gaussian_delta
+from hedgerow.privacy.events import Gaussian
+from hedgerow.privacy.wording import amount, chance_beyond, what_is_proved
 from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, Job
-from hedgerow.protocols.protocol import Statement
+from hedgerow.statement import Registry, Statement
 
-NOT_COVERED = "All parties were taken to follow the protocol, and to be curious."
+UNIT = "adding or removing one row of one owner"
+_SLACK = 1.0 + 1e-6
+"""On mu where fewer owners' noise counts: what discrete noise costs beyond real noise grows a little with it."""
+
+
+_LATE_MESSAGES = {
+    "all": "Every sum carries masks of its owners' own: a late message of an owner that was given up opens nothing.",
+    "first": "The first sum of every tree carries masks of its owners' own. It is the only sum that is asked for again "
+    "after an owner was given up as silent; a late message of that owner cannot be set against the others' new sum. At "
+    "deeper levels a late message completes at most the sum over all owners that was asked for.",
+    "none": "If an owner was given up as silent and its message came late, a coordinator that kept both can compute "
+    "that owner's part of a sum: there were no masks of the owners' own (double_masking).",
+}
 
 
 def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
-    """In words and as facts, from the job and from what the model says about its training."""
-    n_owners = len(job.owners)
+    """From the job and from what the model says about its training."""
     lost = dict(meta.get("lost_owners", {}))
-    left = n_owners - len(lost)
+    left = len(job.owners) - len(lost)
     masked = len(job.masked_owners) - len(lost) >= 2 and left >= FEWEST_MASKED_OWNERS
-    sentences = [
-        f"Trained with {NAME} by {n_owners} owners of rows"
-        + (f", of which {len(lost)} were lost on the way." if lost else "."),
-        _about_sums(job, left, masked=masked),
-        _about_edges(job, meta),
-        _about_model(job, meta),
-        *([_about_losses(lost)] if lost else []),
-        f"{NOT_COVERED} Not covered: {', '.join(_not_covered(job))}.",
-    ]
+    stamp = _stamp(job, meta, masked=masked)
     facts = {
-        "protocol": NAME,
         "owners": list(job.owners),
         "lost_owners": lost,
         "coordinator": job.coordinator,
         "masked": masked,
+        "own_masks": _own_masks(job),
         "adversary": "honest but curious; the coordinator alone, or one owner alone",
         "model_is_private": _is_private(meta),
         "privacy": meta.get("privacy"),
+        "one_owner_fewer": _one_fewer(job, meta),
         "edges": job.quantiles if job.dp is None else "public grid",
         "edges_privacy": meta.get("edges_privacy"),
+        "cover_is_shared": job.shares_cover,
+        "label_range": "exact" if job.exact_label_range else "public",
         "rounds": meta.get("rounds"),
-        "stamp": _stamp(job, meta, masked=masked),
+        "stamp": stamp,
     }
-    return Statement("\n".join(sentences), facts)
-
-
-def _not_covered(job: Job) -> list[str]:
-    items = ["a party that lies"]
-    if job.dp is None:
-        items += [
-            "owners who work together with the coordinator (all but one of them together learn the last one's sums)",
-            "what owners tell in the clear (column names, types, levels, classes or label range)",
-        ]
-    else:
-        items.append("the public schema, if it was made from the data")
-    return [*items, "the choice of parameters", "who took part"]
+    return Statement(
+        NAME,
+        guarantee=tuple(_guarantee(job, meta, lost, masked=masked)),
+        assumed_of_parties=tuple(_assumed_of_parties(job, meta)),
+        assumed_of_data=tuple(_assumed_of_data(job)),
+        not_covered=tuple(_not_covered(meta)),
+        facts=facts,
+        registry=_registry(job, meta),
+        stamp=stamp,
+        date=meta.get("date"),
+    )
 
 
 def _stamp(job: Job, meta: Mapping[str, Any], *, masked: bool) -> str | None:
@@ -67,56 +76,159 @@ def _is_private(meta: Mapping[str, Any]) -> bool:
     return spent is not None and math.isfinite(spent["epsilon"])
 
 
-def _about_sums(job: Job, left: int, *, masked: bool) -> str:
-    if job.dp is not None:
-        text = "The coordinator learned sums over all owners, each with the owners' noise inside."
-        if len(job.masked_owners) > 1:
-            return text
-        return f"{text} There was only one other owner, whose noisy parts it saw without masks."
-    if not masked:
-        return (
-            f"NO MASKING: with {left} owners the sums hide nobody, since whoever knows the sum and one "
-            "owner's part knows the other's. The job was run with accept_no_masking=True."
+def _registry(job: Job, meta: Mapping[str, Any]) -> Registry | None:
+    if not _is_private(meta):
+        return None
+    spent = meta["privacy"]
+    loss = {"epsilon": spent["epsilon"], "delta": spent["delta"], "owners_who_keep_noise_secret": job.assumed_honest}
+    return Registry("approximate", loss, UNIT, "distributed", str(spent.get("accountant")))
+
+
+# --- what is guaranteed ----------------------------------------------------------------------------------------------
+
+
+def _guarantee(job: Job, meta: Mapping[str, Any], lost: Mapping[str, int], *, masked: bool) -> Iterator[str]:
+    if _is_private(meta):
+        yield from _about_privacy(job, meta["privacy"], "The model, and every sum that the coordinator saw")
+    else:
+        yield "The model is not differentially private: it may remember single rows, and every party has it."
+    yield from _about_sums(job, len(job.owners) - len(lost), masked=masked)
+    yield from _about_edges(job, meta)
+    yield _about_cover(job)
+    if job.exact_label_range:
+        yield (
+            "No range of labels was declared: the coordinator learned each owner's smallest and largest label exactly, "
+            "and every owner those of all together."
         )
+    if lost:
+        yield (
+            f"{len(lost)} of {len(job.owners)} owners were lost on the way: {', '.join(lost)}. Training went on "
+            "without them. From sums before and after, the coordinator can tell about how many of their rows lie in "
+            "each bin (with the squared loss exactly)."
+        )
+
+
+def _about_privacy(job: Job, spent: Mapping[str, Any], what: str) -> Iterator[str]:
+    epsilon, delta = spent["epsilon"], spent["delta"]
+    mu, honest, n_owners = mu_for(epsilon, delta), job.assumed_honest, len(job.owners)
+    yield f"{what}, is differentially private for {UNIT}, with {amount(epsilon, delta)}."
+    yield from what_is_proved(epsilon, delta, beyond=chance_beyond(epsilon, lambda t: gaussian_delta(mu, t)))
+    yield (
+        f"This holds as long as at least {honest} of {n_owners} owners drew their noise and keep it secret: from the "
+        "coordinator, from other owners and from everybody who has the model. Noise that is told protects nobody."
+    )
+    remains = _epsilon_with_fewer(epsilon, delta, honest)
+    if math.isinf(remains):
+        yield "If no owner keeps its noise secret, nothing is guaranteed."
+    else:
+        yield f"If only {honest - 1} keep it secret, what remains is {amount(remains, delta)}."
+
+
+def _epsilon_with_fewer(epsilon: float, delta: float, honest: int) -> float:
+    """What is left of the guarantee if one owner fewer keeps its noise secret than it was made for."""
+    if honest == 1:
+        return math.inf
+    accountant = GaussianDP()
+    accountant.compose(Gaussian(mu_for(epsilon, delta) * math.sqrt(honest / (honest - 1)) * _SLACK, 1.0))
+    return float(accountant.epsilon(delta))
+
+
+def _one_fewer(job: Job, meta: Mapping[str, Any]) -> float | None:
+    if not _is_private(meta):
+        return None
+    remains = _epsilon_with_fewer(meta["privacy"]["epsilon"], meta["privacy"]["delta"], job.assumed_honest)
+    return None if math.isinf(remains) else remains
+
+
+def _about_sums(job: Job, left: int, *, masked: bool) -> Iterator[str]:
     who, whose = "The coordinator", "all owners"
     if job.coordinator in job.owners:
         who, whose = f"{job.coordinator}, which coordinated,", "all other owners"
-    return (
-        f"{who} learned sums over {whose}, per node, feature and bin, and nothing of a single owner's part. Sums are "
-        "not anonymous: where one row is alone in a cell, they show its gradient and so its label."
-    )
-
-
-def _about_losses(lost: Mapping[str, int]) -> str:
-    names = ", ".join(lost)
-    return (
-        f"After {names} had gone, training went on without: from sums before and after, the coordinator can tell about "
-        "how many of the lost rows lie in each bin (with the squared loss exactly). min_owners=<all> stops instead."
-    )
-
-
-def _about_edges(job: Job, meta: Mapping[str, Any]) -> str:
     if job.dp is not None:
-        return "Bins come from a public grid and from released, noisy counts."
-    if job.quantiles == "search":
-        return (
-            "The edges of the bins were found by exact counts over all owners' rows, which the coordinator knows now."
+        yield f"{who} learned sums over {whose}, each with the owners' noise inside, and the model that follows."
+        yield "Owners learned the model and the updates of scores on the way to it, which follow from noisy sums."
+        if len(job.masked_owners) == 1:
+            yield f"There was one owner beside {job.coordinator}: its noisy parts came without masks."
+        return
+    if not masked:
+        yield (
+            f"NO MASKING: with {left} owners the sums hide nobody, since whoever knows the sum and one owner's part "
+            "knows the other's. The job was run with accept_no_masking=True."
         )
-    if job.quantiles == "given":
-        return "The edges of the bins were given and say nothing about the data."
-    spent = meta["edges_privacy"]
+        return
+    yield f"{who} learned sums over {whose}, per node, feature and bin, and nothing of a single owner's part."
+    yield "Sums are not anonymous: where one row is alone in a cell, they show its gradient and so its label."
+    yield _LATE_MESSAGES[_own_masks(job)]
+
+
+def _own_masks(job: Job) -> str:
+    if job.has_own_masks(is_first=False):
+        return "all"
+    return "first" if job.has_own_masks(is_first=True) else "none"
+
+
+def _about_edges(job: Job, meta: Mapping[str, Any]) -> Iterator[str]:
+    if job.dp is not None:
+        yield "Bins come from a public grid and from noisy counts."
+    elif job.quantiles == "search":
+        yield "The edges of the bins were found by exact counts over all owners' rows, which the coordinator knows now."
+    elif job.quantiles == "given":
+        yield "The edges of the bins were given and say nothing about the data."
+    else:
+        yield "The edges of the bins come from one noisy histogram per column over public bounds."
+        yield from _about_privacy(job, meta["edges_privacy"], "That histogram, apart from all else")
+
+
+def _about_cover(job: Job) -> str:
+    if job.dp is not None:
+        return "Gains and covers in the model come from noisy sums."
+    if job.share_cover:
+        return (
+            "The model has the exact gain and the exact sum of hessians (cover) of every node, as share_cover=True "
+            "asked for: from these owners can compute how many rows of the others are in a leaf."
+        )
     return (
-        "The edges of the bins come from one noisy histogram per column over public bounds: "
-        f"({spent['epsilon']:.4g}, {spent['delta']:.3g})-differentially private for adding or removing one row."
+        "The model, the coordinator's too, has no exact gains or covers of nodes, but stand-ins made from leaf values; "
+        "importances and contributions of columns rest on those (share_cover=True has the exact ones). Leaf values "
+        "and splits are exact, and the owners learned them tree by tree."
     )
 
 
-def _about_model(job: Job, meta: Mapping[str, Any]) -> str:
-    spent = meta.get("privacy")
-    if spent is None or not _is_private(meta):
-        return "The model is not differentially private: it may remember single rows, and every owner has it."
-    return (
-        f"The model, and every sum that the coordinator saw, is ({spent['epsilon']:.4g}, {spent['delta']:.3g})-"
-        f"differentially private for adding or removing one row of any owner, as long as {job.assumed_honest} or "
-        f"more of {len(job.owners)} owners added their noise."
-    )
+# --- what it rests on ------------------------------------------------------------------------------------------------
+
+
+def _assumed_of_parties(job: Job, meta: Mapping[str, Any]) -> Iterator[str]:
+    yield "All parties followed the protocol. They may be curious: keep and study whatever they see."
+    if _is_private(meta) or job.quantiles == "private":
+        yield "Noise came from the secret randomness of each owner's own computer."
+    if job.dp is None:
+        yield (
+            "The coordinator does not work together with owners: with all of them but one it learns the last one's "
+            "part of every sum."
+        )
+    yield "Keys, and numbers before masking, stay in the memory of the party that they belong to."
+
+
+def _assumed_of_data(job: Job) -> Iterator[str]:
+    if job.dp is not None or job.quantiles == "private":
+        yield "Bounds, levels and classes in the schema are public, and were not made from the rows."
+        yield "No person has more than one row, at all owners together."
+    if job.dp is not None:
+        yield (
+            "Rows that do not fit the schema were trained on as what it allows, or left out if their class is not "
+            "listed. No message and no error depends on which they are."
+        )
+    if job.task == "regression" and not job.exact_label_range:
+        yield "The declared range of the labels is public, and was not made from the rows."
+
+
+def _not_covered(meta: Mapping[str, Any]) -> Iterator[str]:
+    yield "A party that lies, or changes its program."
+    if _is_private(meta):
+        yield "A person with several rows, or with rows at two owners: epsilon counts once for each of them."
+        yield "Repeated trainings on the same rows, also failed ones: their epsilons add up."
+    else:
+        yield "Repeated trainings on the same rows: what two models or two runs differ by tells more than either."
+        yield "What owners tell in the clear: column names and types, levels, classes; the number of all rows."
+    yield "That a party stopped with an error, when, and how long anything took."
+    yield "Who took part, and the choice of parameters."

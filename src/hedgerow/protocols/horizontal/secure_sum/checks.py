@@ -1,0 +1,240 @@
+"""What ranges of single fields cannot say about a message: one function for each, before anybody computes with it.
+
+All raise ProtocolError, which names the sender. `Nodes` follows the nodes of the growing tree, so that an owner knows
+which splits, leaf values and sums a step can be about.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from operator import le
+from typing import Any, get_args
+
+import numpy as np
+
+from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
+from hedgerow.engine.growth import DEEPEST, HISTOGRAM_BYTES
+from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, Loss
+from hedgerow.engine.number_line import KINDS
+from hedgerow.engine.quantile_search import PROBES_PER_COLUMN
+from hedgerow.engine.table import Level
+from hedgerow.errors import ProtocolError
+from hedgerow.protocols.horizontal.secure_sum.messages import (
+    LATEST_ROUND,
+    Agreement,
+    NextStep,
+    OwnLabelRange,
+    Plan,
+    SumWanted,
+    TableDescription,
+)
+from hedgerow.protocols.private_boosting.requests import Kind, SumRequest, Update
+from hedgerow.transport.frames import Message
+
+LEVELS = "levels"
+"""The kind of a categorical column, beside those of number lines."""
+
+MOST_LEVELS = 2**16
+"""Of one list; how many of them are supported is another question, with an error of its own."""
+
+LARGEST_LOG = 800.0
+"""Base scores of losses with a logarithm as their link: log-odds of what rows fit into memory are far below."""
+
+
+def refuse(sender: str, message: Message | type[Message], what: str) -> ProtocolError:
+    """The error to raise."""
+    return ProtocolError(f"{sender} sent {message.NAME} {what}")
+
+
+# --- do the tables fit? ----------------------------------------------------------------------------------------------
+
+
+def read_list(sender: str, message: Message, name: str, text: str) -> list[Level]:
+    """A JSON list of different levels or classes: all texts, or all finite numbers."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or len(values) > MOST_LEVELS:
+        raise refuse(sender, message, f"with {name} that is not a list of at most {MOST_LEVELS} values")
+    texts = sum(isinstance(value, str) for value in values)
+    usable = texts == len(values) or (texts == 0 and all(map(_is_number, values)))
+    if not usable or len(set(values)) < len(values):
+        raise refuse(sender, message, f"with {name} that are not all texts or all numbers, without repetition")
+    return values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def check_description(sender: str, message: TableDescription, *, has_classes: bool) -> None:
+    """Names, kinds, levels and classes as a table can have them."""
+    if len(set(message.columns)) < len(message.columns):
+        raise refuse(sender, message, "with two columns of one name")
+    _check_columns(sender, message)
+    if bool(message.classes) != has_classes:
+        raise refuse(sender, message, "with classes where there are none, or without where there are")
+    if message.classes and not read_list(sender, message, "classes", message.classes):
+        raise refuse(sender, message, "without a single class")
+
+
+def _check_columns(sender: str, message: TableDescription | Agreement) -> None:
+    for kind, levels in zip(message.kinds, message.levels, strict=True):
+        if kind not in (*KINDS, LEVELS) or bool(levels) != (kind == LEVELS):
+            raise refuse(sender, message, f"with a column of kind {kind[:32]!r} that has levels, or none where it must")
+        if levels:
+            read_list(sender, message, "levels", levels)
+
+
+def check_agreement(sender: str, message: Agreement, mine: TableDescription) -> None:
+    """It must leave room for everything in this owner's own description."""
+    _check_columns(sender, message)
+    if bool(message.classes) != bool(mine.classes):
+        raise refuse(sender, message, "with classes where there are none, or without where there are")
+    pairs = [("classes", message.classes, mine.classes, MOST_LEVELS)] if mine.classes else []
+    for kind, own_kind, levels, own in zip(message.kinds, mine.kinds, message.levels, mine.levels, strict=True):
+        if (kind == LEVELS) != (own_kind == LEVELS):
+            raise refuse(sender, message, f"that takes a column for {kind!r}, which is {own_kind!r} here")
+        if kind == LEVELS:
+            pairs.append(("levels", levels, own, MAX_BINS - 1))
+    for name, text, own, most in pairs:
+        common = read_list(sender, message, name, text)
+        if len(common) > most or not set(json.loads(own)) <= set(common):
+            raise refuse(sender, message, f"with {name} that lack some of this owner's, or too many")
+    if message.classes and len(json.loads(message.classes)) < 2:
+        raise refuse(sender, message, "with one class only")
+
+
+def check_label_range(sender: str, message: OwnLabelRange) -> None:
+    """Low before high."""
+    if message.low > message.high:
+        raise refuse(sender, message, f"with low = {message.low} above high = {message.high}")
+
+
+# --- totals, probes, edges -------------------------------------------------------------------------------------------
+
+
+def check_totals(loss: Loss, n_rows: int, label_totals: Ints, n_present: Ints) -> None:
+    """Sums over all owners that no rows can have: whoever sent wrong numbers cannot be told."""
+    rows, *parts = (int(total) for total in label_totals)
+    fits = 1 <= n_rows <= MOST_ROWS and rows == n_rows * LABEL_STEPS and all(0 <= part <= rows for part in parts)
+    if loss.name == "softmax":
+        fits = fits and sum(parts) == rows
+    if not fits or not bool(((n_present >= 0) & (n_present <= n_rows)).all()):
+        raise ProtocolError("the totals of all owners do not belong to any rows: one of them sent wrong numbers")
+
+
+def probe_ranges(n_numeric: int) -> dict[str, Any]:
+    """Symbols of `Probes`."""
+    return {"n_numeric": n_numeric, "most_points": n_numeric * PROBES_PER_COLUMN}
+
+
+def check_increasing(sender: str, message: Message, points: Floats, ends: Ints, most: int) -> None:
+    """The numbers of each column, `most` at most, in strictly increasing order."""
+    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    if bool((ends - starts > most).any()):
+        raise refuse(sender, message, f"with more than {most} numbers for a column")
+    rising = points[1:] > points[:-1]
+    first = starts[(starts > 0) & (starts < len(points))]
+    rising[first - 1] = True  # from one column to the next they may fall
+    if not bool(rising.all()):
+        raise refuse(sender, message, "with numbers of a column that do not increase")
+
+
+def start_ranges(loss: Loss, base_score: float | None, n_numeric: int, n_own: int) -> dict[str, Any]:
+    """Symbols of `Start`."""
+    low, high = loss.label_range if loss.name == "squared" else (-LARGEST_LOG, LARGEST_LOG)
+    rounding = 1e-9 * max(abs(low), abs(high))
+    low, high = low - rounding, high + rounding
+    if base_score is not None:
+        low = high = float(base_score)
+    return {
+        "n_numeric": n_numeric, "most_edges": n_numeric * (MAX_BINS - 2), "n_outputs": loss.n_outputs,
+        "lowest_score": low, "highest_score": high, "fewest_rows": max(n_own, 1), "most_rows": MOST_ROWS,
+    }  # fmt: skip
+
+
+# --- steps of training -----------------------------------------------------------------------------------------------
+
+
+_LOWEST = Plan(new_round=0, last=0, start=-1, tree=0, level=0, part=0)
+
+
+class Nodes:
+    """The active nodes of the growing tree and the leaves it has so far, as the coordinator's steps make them."""
+
+    def __init__(self, n_features: int, n_outputs: int, n_trees: int, n_cells: int, max_depth: int | None) -> None:
+        self._n_features, self._n_outputs = n_features, n_outputs
+        deepest = min(max_depth or DEEPEST, DEEPEST)
+        self._highest = Plan(LATEST_ROUND, 1, n_outputs - 1, n_trees - 1, deepest + 1, 2**16 - 1)
+        self.most_built = max(1, HISTOGRAM_BYTES // (8 * n_cells))
+        self.n_active = self.n_leaves = 0
+
+    def ranges(self) -> dict[str, Any]:
+        """Symbols of the next `NextStep`."""
+        return {
+            "most_nodes": self.n_active,
+            "n_features": self._n_features,
+            "most_leaves": self.n_leaves + 2 * self.n_active,
+            "most_built": min(self.most_built, max(1, 2 * self.n_active)),
+        }
+
+    def follow(self, sender: str, step: NextStep, plan: Plan) -> None:
+        """Take a step, or refuse one that cannot follow on the last."""
+        if not all(map(le, _LOWEST, plan)) or not all(map(le, plan, self._highest)):
+            raise refuse(sender, step, f"with the plan {tuple(plan)}, which is beyond {tuple(self._highest)}")
+        n_active, n_leaves = self.n_active, self.n_leaves
+        if len(step.feature):
+            if len(step.feature) != n_active:
+                raise refuse(sender, step, f"with splits of {len(step.feature)} nodes, there are {n_active}")
+            n_split = n_active - step.feature.tolist().count(-1)
+            n_leaves += n_active - n_split + 2 * n_split * plan.last
+            n_active = 0 if plan.last else 2 * n_split
+        if len(step.leaf_values):
+            if n_active or len(step.leaf_values) != n_leaves:
+                raise refuse(sender, step, f"with {len(step.leaf_values)} leaf values for {n_leaves} leaves")
+            n_leaves = 0
+        if plan.start >= 0:
+            again = bool(plan.new_round) and n_active == 1  # a root whose sum was lost
+            if n_leaves or (n_active and not again) or plan.start != plan.tree % self._n_outputs:
+                raise refuse(sender, step, f"that begins tree {plan.tree} before the last one has ended")
+            n_active = 1
+        nodes = step.build.tolist()
+        if nodes and (nodes[0] < 0 or nodes[-1] >= n_active or sorted(set(nodes)) != nodes):
+            raise refuse(sender, step, f"that asks for sums of nodes which are not among the {n_active} there are")
+        if not nodes and (n_active or n_leaves):
+            raise refuse(sender, step, "that ends training in the middle of a tree")
+        self.n_active, self.n_leaves = n_active, n_leaves
+
+
+# --- the private recipe ----------------------------------------------------------------------------------------------
+
+
+def request_ranges(n_columns: int, n_cells: int) -> dict[str, Any]:
+    """Symbols of `SumWanted`."""
+    return {
+        "n_columns": n_columns,
+        "most_sums": 2 * max(n_cells, MAX_BINS),
+        "most_update_values": n_columns * MAX_BINS,
+    }
+
+
+def read_request(sender: str, wanted: SumWanted, n_columns: int) -> SumRequest:
+    """The request in a message; whether it fits the rows is for `PrivateRows` to say."""
+    if wanted.kind not in get_args(Kind) or wanted.update not in get_args(Update):
+        raise refuse(sender, wanted, f"with kind {wanted.kind!r} and update {wanted.update!r}")
+    values: dict[str, Any] = {name: getattr(wanted, name) for name in SumRequest.__dataclass_fields__}
+    if wanted.update == "tables":
+        if wanted.update_values.size != n_columns * MAX_BINS:
+            raise refuse(sender, wanted, f"with {wanted.update_values.size} values of tables")
+        values["update_values"] = wanted.update_values.reshape(n_columns, MAX_BINS)
+    return SumRequest(**values)
+
+
+def write_request(request: SumRequest) -> SumWanted:
+    """The message of a request."""
+    values: Mapping[str, Any] = {name: getattr(request, name) for name in SumRequest.__dataclass_fields__}
+    return SumWanted(**{**values, "update_values": request.update_values.ravel()})
