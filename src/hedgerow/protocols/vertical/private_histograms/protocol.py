@@ -50,8 +50,8 @@ class PrivateHistograms(SharesProtocol):
             wishes |= {"reveal"} & set(request.options) | {"split_share"} & set(request.options)
             if wishes:
                 raise InvalidParameter(
-                    f"{job.NAME}: policy={SMOOTH!r} sets {min(wishes)} by its own rule, from noisy counts; leave it "
-                    f"away, or use policy={GROWN!r}"
+                    f"{job.NAME}: policy={SMOOTH!r} sets {min(wishes)} by its own rule, from the number of rows and "
+                    f"epsilon; leave it out, or use policy={GROWN!r}"
                 )
         return job
 

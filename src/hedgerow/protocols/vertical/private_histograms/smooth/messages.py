@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hedgerow.ledger import Exact, Public, Randomised, Result
+from hedgerow.ledger import Exact, Randomised, Result
 from hedgerow.protocols.vertical.on_shares.messages import Hidden
 from hedgerow.protocols.vertical.private_histograms.messages import NoisyInside
 from hedgerow.transport.frames import Bools, Int32s, Int64s, Message, UInt8s
@@ -19,28 +19,28 @@ class SmoothColumns(Message, name="vertical.private_histograms.smooth_columns", 
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothRows(Message, name="vertical.private_histograms.smooth_rows", version=1):
-    """Label holder to dealer: how many rows there are."""
+class SmoothSizes(Message, name="vertical.private_histograms.smooth_sizes", version=1):
+    """Label holder or feature holder to dealer: all that it needs to know, from everybody, so that nobody can lie."""
 
-    discloses = Exact("the number of rows")
+    discloses = Exact("the number of rows, and who has which columns of the public schema")
     n_rows: int
+    n_columns: Int32s  # [holders]
+    places: Int32s  # [columns of all holders] in the schema
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothAsked(Message, name="vertical.private_histograms.smooth_asked", version=1):
-    """Label holder to feature holders: the next question of the recipe (`private_boosting.requests.SumRequest`)."""
+class SmoothAsked(Message, name="vertical.private_histograms.smooth_asked", version=2):
+    """Label holder to feature holders: what the next question of the recipe is about, as far as the schedule is open.
+
+    Its kind, its noise and the columns of sums of bins follow from the job (`schedule`), and are not asked for.
+    """
 
     discloses = Result("what the recipe has learned from noisy sums so far, as updates of scores")
-    number: int  # -1: that was the last one
-    kind: str
-    sigma: float
-    features: Int32s
+    number: int
+    features: Int32s  # the levels of a tree, else none
     goes_right: UInt8s  # [levels, 256]
-    update: str
-    update_feature: int
     update_values: Int64s  # in units of scores
-    bins: UInt8s  # start: [columns, 256], the bin of each cell
-    gradient_bits: int  # gradients are in units of 2**-gradient_bits
+    bins: UInt8s  # at the start: [columns, 256], the bin of each cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +49,6 @@ class SmoothCounts(Message, name="vertical.private_histograms.smooth_counts", ve
 
     discloses = Randomised("the number of rows in each public cell of each of the sender's columns")
     counts: Int64s
-
-
-@dataclass(frozen=True, slots=True)
-class SmoothAhead(Message, name="vertical.private_histograms.smooth_ahead", version=1):
-    """Label holder to dealer: which sums are asked for next, so that it can work ahead."""
-
-    discloses = Public("columns that follow from noisy sums and a public seed, and how much noise is wanted")
-    kind: str
-    sigma: float
-    owners: Int32s  # [requests, levels] whose column it is
-    bins: Int32s  # [requests] bins of the column: bin_sums alone
-    starts: Int32s  # [requests] where its bins begin among all: bin_sums alone
-
-
-@dataclass(frozen=True, slots=True)
-class SmoothBins(Message, name="vertical.private_histograms.smooth_bins", version=1):
-    """Label holder to dealer: how many bins the columns of each party have."""
-
-    discloses = Result("the number of bins of each party, which follow from noisy counts")
-    n_bins: Int32s  # [holders] rows of the masked matrices
-    gradient_bits: int
 
 
 @dataclass(frozen=True, slots=True)
