@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import re
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from hedgerow.errors import BudgetExceeded, ExportRefused, InvalidInput, Invalid
 from hedgerow.estimators import BoostedTreesClassifier, load_model
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.privacy.statement import PrivacyStatement
+from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.central_dp.settings import DPBoostSettings
 from hedgerow.protocols.private_boosting.central import GaussianSettings
 
@@ -158,14 +160,14 @@ class Untouchable:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_tables_that_do_not_fit_the_schema(kind):
-    """A column that is not there is named; so is one with gaps that the schema does not allow."""
+    """A column that is not there is named; where rows are public, so is one with gaps that may have none."""
     X, target, label = rows()
     schema, y = (SORTED, label) if kind in CLASSIFIERS else (MEASURED, target)
     with pytest.raises(InvalidInput, match="'b'"):
         kind(schema=schema).fit(X.drop_columns(["b"]), y)
     gaps = X.set_column(1, "b", pa.array([None, *X.column("b").to_pylist()[1:]]))
     with pytest.raises(InvalidInput, match="'b'"):
-        kind(schema=schema).fit(gaps, y)
+        kind(schema=schema, on_bad_rows="raise").fit(gaps, y)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -179,12 +181,13 @@ def test_the_schema_must_be_one_for_the_task(kind):
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_a_class_that_is_not_listed(kind):
-    """It is an error, not a new class."""
+    """It is no new class; where rows are public it is an error."""
     X, _, label = rows()
     label = label.copy()
     label[0] = "perhaps"
+    assert kind(schema=SORTED).fit(X, label).classes_.tolist() == list(SORTED.classes)
     with pytest.raises(InvalidInput, match="classes"):
-        kind(schema=SORTED).fit(X, label)
+        kind(schema=SORTED, on_bad_rows="raise").fit(X, label)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -199,7 +202,7 @@ def test_values_outside_the_bounds_count_as_the_bounds(kind):
              for T in (wild, tame)]  # fmt: skip
     assert trees[0] == trees[1]
     facts = kind(epsilon=50.0, schema=schema).fit(wild, y).privacy_statement().facts
-    assert abs(facts["rows clipped (noisy estimate)"] - 50) < 40
+    assert abs(facts[MISFITS_FACT] - 50) < 40
 
 
 def test_three_classes():
@@ -277,18 +280,28 @@ def test_three_fits_fit_three_times_the_budget(tmp_path):
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
-def test_a_table_that_cannot_be_read_costs_nothing(kind, tmp_path):
-    """A typo in a column's name, a class that is not listed, a gap: found before any noise, and given back."""
+def test_a_table_with_other_columns_costs_nothing(kind, tmp_path):
+    """A typo in a column's name, a type that is no number: found without a look at a row, before any charge."""
     account = BudgetFile(tmp_path / "b").open("people", epsilon=3.0, delta=1e-5)
     X, _, label = rows(100)
-    wrong = label.copy()
-    wrong[0] = "perhaps"
-    gaps = X.set_column(1, "b", pa.array([None, *X.column("b").to_pylist()[1:]]))
-    for table, y in [(X.rename_columns(["a", "bb", "c"]), label), (X, wrong), (X, label[1:]), (gaps, label)]:
+    dates = X.set_column(1, "b", pa.array([date(2024, 1, 1)] * 100))
+    for table in (X.rename_columns(["a", "bb", "c"]), X.drop_columns(["a"]), dates):
         with pytest.raises(InvalidInput):
-            kind(schema=SORTED, budget=account).fit(table, y)
-    assert account.spent() == (0.0, 0.0)
-    assert [entry.state for entry in account.entries()] == ["settled"] * 4
+            kind(schema=SORTED, budget=account).fit(table, label)
+    with pytest.raises(InvalidParameter):
+        kind(schema=SORTED, budget=account, n_jobs=0).fit(X, label)
+    assert account.entries() == ()
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_what_may_depend_on_rows_stays_charged(kind, tmp_path):
+    """As many labels as there are rows would otherwise tell how many rows there are, for nothing."""
+    account = BudgetFile(tmp_path / "b").open("people", epsilon=3.0, delta=1e-5)
+    X, _, label = rows(100)
+    with pytest.raises(InvalidInput, match="not equally many") as problem:
+        kind(schema=SORTED, budget=account).fit(X, label[1:])
+    assert "100" not in str(problem.value)
+    assert account.spent().epsilon == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
@@ -310,7 +323,7 @@ def test_an_error_after_noise_was_drawn_stays_charged(kind, problem, tmp_path, m
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_another_error_before_noise_stays_charged(kind, tmp_path, monkeypatch):
-    """Only what is known to be about the table is given back."""
+    """Nothing is given back."""
     account = BudgetFile(tmp_path / "b").open("people", epsilon=3.0, delta=1e-5)
     X, _, label = rows(100)
     monkeypatch.setattr(kind, "_check_names", lambda *_args, **_options: 1 / 0)
@@ -322,13 +335,13 @@ def test_another_error_before_noise_stays_charged(kind, tmp_path, monkeypatch):
 def test_a_fit_that_is_not_private_is_not_charged_but_refused(tmp_path):
     """A budget is for guarantees: bounds from the data and no noise have none."""
     account = BudgetFile(tmp_path / "b").open("people", epsilon=3.0, delta=1e-5)
-    X, _, label = rows()
     for model in (
         PrivateBoostingClassifier(bounds="from_data", budget=account),
         DPBoostClassifier(epsilon=math.inf, schema=SORTED, budget=account),
+        DPBoostClassifier(schema=SORTED, on_bad_rows="raise", budget=account),
     ):
         with pytest.raises((BudgetExceeded, InvalidParameter), match=r"guarantee|private"):
-            model.fit(X, label)
+            model.fit(Untouchable(), Untouchable())
     assert account.spent().epsilon == 0.0
 
 

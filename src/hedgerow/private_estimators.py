@@ -8,7 +8,8 @@ comes from the operating system's secret randomness and cannot be seeded; `rando
 anyway. With `epsilon=inf` there is no noise, nothing is private, and the same seed gives the same model.
 
 `budget=` takes the budget of a dataset (`privacy.budget_file`), which every `fit` is charged to before it looks at a
-row. Where a guarantee was given up, the statement begins with NOT PRIVATE.
+row. No row can make `fit` raise (`protocols.bad_rows`), and what raises nevertheless stays charged. Where a guarantee
+was given up, the statement begins with NOT PRIVATE.
 """
 
 from __future__ import annotations
@@ -34,13 +35,16 @@ from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.labels import encode_classes, read_classes, read_targets
 from hedgerow.parameters import accepts_aliases, seed_from
 from hedgerow.privacy.budget_file import Dataset
-from hedgerow.privacy.events import Composed, Event, NonPrivate
+from hedgerow.privacy.events import Event
 from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.progress import say
+from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
+from hedgerow.protocols.central_dp.bins import public_bins
+from hedgerow.protocols.central_dp.candidates import list_candidates
 from hedgerow.protocols.central_dp.fit import CentralFit, fit_central
 from hedgerow.protocols.central_dp.plan import planned_event as planned_dpboost
 from hedgerow.protocols.central_dp.settings import DPBoostSettings
-from hedgerow.protocols.private_boosting.central import GaussianSettings, fit_gaussian
+from hedgerow.protocols.private_boosting.central import GaussianSettings, fit_gaussian, training_of
 from hedgerow.protocols.private_boosting.central import planned_event as planned_gaussian
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 
@@ -49,23 +53,13 @@ FROM_DATA = "bounds='from_data': bounds and levels were read off the rows themse
 Bounds = Literal["public", "from_data"]
 
 
-class _Watched(SecureRandom):
-    """Secret randomness that knows whether any of it was used."""
-
-    was_used = False
-
-    def bytes(self, n: int) -> bytes:
-        """The next n bytes."""
-        self.was_used = True
-        return super().bytes(n)
-
-
 class _Private(BoostedTrees, ABC):
     """What all private estimators share: the schema, the budget, the statement."""
 
     epsilon: float
     schema: Schema | None
     bounds: Bounds
+    on_bad_rows: OnBadRows
     budget: Dataset | None
 
     schema_: Schema
@@ -74,25 +68,25 @@ class _Private(BoostedTrees, ABC):
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]  # no weights, no validation rows: both would cost
         """Train on the table `X` and the labels `y`, both as the schema describes them.
 
-        Numbers outside the public bounds count as the nearest bound, levels that are not listed as missing.
+        Numbers outside the public bounds count as the nearest bound, levels that are not listed as missing; a row whose
+        label is no listed class, or missing, does not count (`on_bad_rows`). No row makes this raise: errors are about
+        parameters, about names and types of columns, or about a number of labels that is not that of the rows.
         """
         for name in ("ensemble_", "statement_"):
             if hasattr(self, name):
                 delattr(self, name)  # a fit that fails must not leave the last one's model behind
         self._seed = seed_from(self.random_state)
-        not_private = (FROM_DATA,) if self.bounds == "from_data" else ()
+        self._check_guarantee()
         schema = self._public_schema(X, y)
         train, planned = self._plan(schema)
-        if not_private:
-            planned = Composed((planned, *(NonPrivate(reason) for reason in not_private)))
+        check_columns(X, schema)
         with self._charged(planned) as (random, settle):
             self._check_names(X, reset=True)
             done = train(X, y, random)
-            event = Composed((done.event, *(NonPrivate(reason) for reason in not_private)))
-            settle(event if not_private else done.event)
+            settle(done.event)
         statement = done.statement
-        if not_private:
-            statement = replace(statement, not_private=(*statement.not_private, *not_private))
+        if self.bounds == "from_data":
+            statement = replace(statement, not_private=(*statement.not_private, FROM_DATA))
         return self._keep_private(done.model, statement, schema)
 
     def privacy_statement(self) -> PrivacyStatement:
@@ -124,9 +118,28 @@ class _Private(BoostedTrees, ABC):
             return SecureRandom()
         return SecureRandom.from_seed(hashlib.sha256(f"hedgerow noise-free {self._seed}".encode()).digest())
 
-    def _public_schema(self, X: Any, y: Any) -> Schema:
+    def _check_guarantee(self) -> None:
+        """A budget is for trainings that keep a guarantee; one that gives it up must not look at the rows first."""
         if self.bounds not in ("public", "from_data"):
             raise InvalidParameter(f"bounds must be 'public' or 'from_data', got {self.bounds!r}")
+        check_on_bad_rows(self.on_bad_rows)
+        if self.budget is None:
+            return
+        if not isinstance(self.budget, Dataset):
+            raise InvalidParameter(
+                f"budget must be the budget of a dataset, BudgetFile(path).dataset(name), got {self.budget!r}"
+            )
+        given_up = {
+            "bounds='from_data'": self.bounds == "from_data",
+            "on_bad_rows='raise'": self.on_bad_rows == "raise",
+        }
+        for parameter, is_given_up in given_up.items():
+            if is_given_up:
+                raise InvalidParameter(
+                    f"budget is for trainings with a guarantee, and {parameter} gives it up; leave out one of the two"
+                )
+
+    def _public_schema(self, X: Any, y: Any) -> Schema:
         is_classifier = isinstance(self, BoostedTreesClassifier)
         if self.bounds == "from_data":
             if self.schema is not None:
@@ -144,29 +157,16 @@ class _Private(BoostedTrees, ABC):
 
     @contextmanager
     def _charged(self, planned: Event) -> Iterator[tuple[SecureRandom, Callable[[Event], None]]]:
-        """Charge the planned event before anything is read; what was not used is given back at the end.
+        """Charge the planned event before a row is looked at; what was not used is given back when all went well.
 
-        A table that cannot be read as the schema says (InvalidInput, InvalidParameter) costs nothing if no random byte
-        was drawn so far: without noise nothing that is charged for has been computed, let alone released. The kind of
-        error alone would not tell: some of these are raised after releases, for instance when noise that follows from
-        noisy counts is too coarse. Everything else stays charged. (What the error itself says about the rows is seen by
-        whoever trains, and no epsilon covers it.)
+        After an error nothing is: whatever is raised from here on may depend on rows, so it is paid for. What depends
+        on parameters and on the table's columns alone was found before.
         """
         if self.budget is None:
             yield self._random(), lambda _event: None
             return
-        if not isinstance(self.budget, Dataset):
-            raise InvalidParameter(
-                f"budget must be the budget of a dataset, BudgetFile(path).dataset(name), got {self.budget!r}"
-            )
         with self.budget.reserve(planned, what=type(self).__name__, delta=getattr(self, "delta", 0.0)) as charge:
-            random = _Watched()  # what is charged has noise, so that its randomness is secret
-            try:
-                yield random, charge.settle
-            except (InvalidInput, InvalidParameter):
-                if not random.was_used:
-                    charge.settle(Composed(()))
-                raise
+            yield SecureRandom(), charge.settle  # what is charged has noise, so that its randomness is secret
 
     def _keep_private(self, model: Ensemble, statement: PrivacyStatement, schema: Schema) -> Self:
         model.meta |= {
@@ -224,17 +224,20 @@ class _DPBoost(_Private):
             filtering=self.filtering,
         )
 
+        n_threads, said = resolve_n_jobs(self.n_jobs), self._said("trees")
+
+        def on_tree(done: int, _model: Ensemble) -> None:
+            if said is not None:
+                said(done, settings.n_trees)
+
         def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
-            n_threads = resolve_n_jobs(self.n_jobs)
-            said = self._said("trees")
+            return fit_central(
+                X, y, schema, settings, random, n_threads=n_threads, on_tree=on_tree, on_bad_rows=self.on_bad_rows
+            )
 
-            def on_tree(done: int, _model: Ensemble) -> None:
-                if said is not None:
-                    said(done, settings.n_trees)
-
-            return fit_central(X, y, schema, settings, random, n_threads=n_threads, on_tree=on_tree)
-
-        return train, planned_dpboost(settings, schema)
+        planned = planned_dpboost(settings, schema)
+        list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
+        return train, planned
 
 
 class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
@@ -271,6 +274,7 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
         selection: str = "exponential",
         filtering: bool | None = None,
         bounds: Bounds = "public",
+        on_bad_rows: OnBadRows = "map",
         budget: Dataset | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -291,6 +295,7 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
         self.selection = selection
         self.filtering = filtering
         self.bounds = bounds
+        self.on_bad_rows = on_bad_rows
         self.budget = budget
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -318,6 +323,7 @@ class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
         selection: str = "exponential",
         filtering: bool | None = None,
         bounds: Bounds = "public",
+        on_bad_rows: OnBadRows = "map",
         budget: Dataset | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -337,6 +343,7 @@ class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
         self.selection = selection
         self.filtering = filtering
         self.bounds = bounds
+        self.on_bad_rows = on_bad_rows
         self.budget = budget
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -368,6 +375,7 @@ class _Gaussian(_Private):
         l2_regularization: float | None = None,
         subsample: float = 1.0,
         bounds: Bounds = "public",
+        on_bad_rows: OnBadRows = "map",
         budget: Dataset | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -383,6 +391,7 @@ class _Gaussian(_Private):
         self.l2_regularization = l2_regularization  # type: ignore[assignment]  # as above
         self.subsample = subsample
         self.bounds = bounds
+        self.on_bad_rows = on_bad_rows
         self.budget = budget
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -401,10 +410,14 @@ class _Gaussian(_Private):
             l2=self.l2_regularization,
         )
 
-        def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
-            n_threads = resolve_n_jobs(self.n_jobs)
-            return fit_gaussian(X, y, schema, settings, random, n_threads=n_threads, on_request=self._said("releases"))
+        n_threads, said = resolve_n_jobs(self.n_jobs), self._said("releases")
 
+        def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
+            return fit_gaussian(
+                X, y, schema, settings, random, n_threads=n_threads, on_request=said, on_bad_rows=self.on_bad_rows
+            )
+
+        training_of(schema, settings)  # refuses a schema that the policy cannot train on
         return train, planned_gaussian(settings)
 
 

@@ -302,6 +302,13 @@ def _wide(low: float, high: float) -> tuple[float, float]:
 
 
 def _types(table: Any) -> dict[str, Any]:
+    """By column. No row is looked at: a column of Python objects has no type of its own, and is taken for levels."""
+    if hasattr(table, "iloc"):
+        table = table.iloc[:0]
+    elif hasattr(table, "to_arrow"):
+        table = table[:0]
+    elif hasattr(table, "slice"):
+        table = table.slice(0, 0)
     found = _arrow(table)
     return dict(zip(found.column_names, found.schema.types, strict=True))
 

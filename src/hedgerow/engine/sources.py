@@ -61,7 +61,7 @@ def open_source(X: Any, where: str) -> Source:
 
 def _open_numpy(X: Any, where: str) -> Source:
     try:
-        array = np.asarray(X.astype(float).filled(np.nan) if hasattr(X, "filled") else X)  # masked means missing
+        array = np.asarray(_unmasked(X) if hasattr(X, "filled") else X)
     except ValueError as problem:
         raise InvalidInput(f"{where} is not a table of numbers: {problem}") from problem
     if array.dtype.kind == "c":
@@ -78,13 +78,18 @@ def _open_numpy(X: Any, where: str) -> Source:
     n_rows, n_features = array.shape
     if array.dtype.kind in "OUT":
         names = default_names(n_features)
-        raws: Iterable[Raw] = (_coded_objects(array[:, j], f"{where}: column {names[j]!r}") for j in range(n_features))
+        raws: Iterable[Raw] = (coded_objects(array[:, j]) for j in range(n_features))
         return Source(names, False, n_rows, raws, text_is_categorical=False)
     if array.dtype.kind in "iub" and _exact_in_float32(array):
         array = array.astype(np.float32)  # in one piece, so that the rows stay together
     elif array.dtype.kind == "f":
         array = as_floats(array, where)
     return Source(default_names(n_features), False, n_rows, list(array.T), text_is_categorical=False)
+
+
+def _unmasked(X: Any) -> Any:
+    """Masked means missing."""
+    return X.astype(object).filled(None) if X.dtype.kind in "OUT" else X.astype(float).filled(np.nan)
 
 
 def _open_pandas(X: Any, where: str) -> Source:
@@ -113,7 +118,7 @@ def _raw_pandas(series: Any, label: str) -> Raw:
         codes = series.cat.codes.to_numpy()
         return Coded(codes, series.cat.categories.tolist(), declared=True)
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
-        return _coded_objects(series.to_numpy(), label)
+        return coded_objects(series.to_numpy())
     kind = getattr(dtype, "kind", "O")
     if kind in "fiub":
         if isinstance(dtype, np.dtype):
@@ -266,9 +271,9 @@ def _refuse(dtype: Any, label: str) -> Raw:
     raise InvalidInput(f"{label} has dtype {dtype}, which is neither numbers nor levels; turn it into numbers first")
 
 
-def _coded_objects(values: Iterable[Any], label: str) -> Coded:
-    """Python objects of any kind, coded in order of appearance; text, numbers and True are never confused."""
-    index: dict[tuple[bool, Any], int] = {}
+def coded_objects(values: Iterable[Any]) -> Coded:
+    """Python objects of any kind, coded in order of appearance; values of different types are never confused."""
+    index: dict[tuple[type, Any], int] = {}
     distinct: list[Any] = []
     codes = []
     for value in values:
@@ -276,10 +281,9 @@ def _coded_objects(values: Iterable[Any], label: str) -> Coded:
             codes.append(-1)
             continue
         try:
-            code = index.setdefault((isinstance(value, str), value), len(distinct))
-        except TypeError:  # unhashable: a list, a dict, an array
-            family_of([value], label)
-            raise
+            code = index.setdefault((type(value), value), len(distinct))
+        except TypeError:  # unhashable: a list, a dict, an array; `family_of` will not take it
+            code = len(distinct)
         if code == len(distinct):
             distinct.append(value)
         codes.append(code)

@@ -104,7 +104,7 @@ def read_table(
     put into the model's order, and levels are mapped onto the model's; unseen ones become -1.
     `where` names the table in error messages.
     """
-    source = _of_table(X) if isinstance(X, Table) else open_source(X, where)
+    source = source_of_table(X) if isinstance(X, Table) else open_source(X, where)
     if source.n_rows == 0 or not source.names:
         what = "sample" if source.n_rows == 0 else "feature"
         shape = (source.n_rows, len(source.names))
@@ -168,11 +168,24 @@ def _wanted_categorical(source: Source, wish: Any, where: str) -> list[bool | No
 
 
 def _read_like(source: Source, like: Sequence[FeatureBins], where: str) -> Table:
+    columns = []
+    for feature, raw in zip(like, columns_like(source, like, where), strict=True):
+        label = f"{where}: column {feature.name!r}"
+        if feature.levels is None:
+            columns.append(_numeric(feature.name, raw, label, for_model=True))
+        else:
+            columns.append(_categorical(feature.name, raw, feature.levels, label))
+    expected = tuple(feature.name for feature in like)
+    return Table(tuple(columns), source.n_rows, expected, has_names=has_own_names(expected))
+
+
+def columns_like(source: Source, like: Sequence[FeatureBins], where: str) -> list[Raw]:
+    """The columns of a source in the order of `like`, found by name, or by position where either has no names."""
     expected = tuple(feature.name for feature in like)
     if source.has_names and set(source.names) == set(expected):
         raw_by_name = dict(zip(source.names, source.columns, strict=True))
-        raws = [raw_by_name[name] for name in expected]
-    elif source.has_names and not _are_default(expected):
+        return [raw_by_name[name] for name in expected]
+    if source.has_names and has_own_names(expected):
         missing = [name for name in expected if name not in set(source.names)]
         extra = [name for name in source.names if name not in set(expected)]
         parts = [f"lacks {_quoted(missing)}"] if missing else []
@@ -180,24 +193,16 @@ def _read_like(source: Source, like: Sequence[FeatureBins], where: str) -> Table
         raise InvalidInput(
             f"The feature names should match those that were passed during fit: {where} {' and '.join(parts)}"
         )
-    elif len(source.names) != len(expected):
+    if len(source.names) != len(expected):
         raise InvalidInput(
             f"{where} has {len(source.names)} features, but the model is expecting {len(expected)} features as input"
         )
-    else:
-        raws = list(source.columns)
-    columns = []
-    for feature, raw in zip(like, raws, strict=True):
-        label = f"{where}: column {feature.name!r}"
-        if feature.levels is None:
-            columns.append(_numeric(feature.name, raw, label, for_model=True))
-        else:
-            columns.append(_categorical(feature.name, raw, feature.levels, label))
-    return Table(tuple(columns), source.n_rows, expected, has_names=not _are_default(expected))
+    return list(source.columns)
 
 
-def _are_default(names: Sequence[str]) -> bool:
-    return tuple(names) == default_names(len(names))
+def has_own_names(names: Sequence[str]) -> bool:
+    """Whether these are names that somebody gave, and not x0, x1, ..."""
+    return tuple(names) != default_names(len(names))
 
 
 def _is_categorical(raw: Raw, text_is_categorical: bool, label: str) -> bool:
@@ -207,7 +212,8 @@ def _is_categorical(raw: Raw, text_is_categorical: bool, label: str) -> bool:
     return raw.declared or (text_is_categorical and family_of(raw.values, label) == "text")
 
 
-def _of_table(table: Table) -> Source:
+def source_of_table(table: Table) -> Source:
+    """A table that was read already, as if it came from outside."""
     raws = [
         column.values if column.levels is None else Coded(column.values, list(column.levels), declared=True)
         for column in table.columns
@@ -248,7 +254,7 @@ def _parsed(value: Any, label: str) -> float:
 def _categorical(name: str, raw: Raw, levels: tuple[Level, ...] | None, label: str) -> Column:
     coded = raw if isinstance(raw, Coded) else _coded_numbers(raw, label)
     family = family_of(coded.values, label)
-    plain = [None if is_missing(value) else _plain(value) for value in coded.values]
+    plain = [None if is_missing(value) else plain_level(value) for value in coded.values]
     if levels is None:
         levels = _sorted_levels(plain, coded, label)
     elif family != "nothing" and levels and isinstance(levels[0], str) != (family == "text"):
@@ -275,7 +281,7 @@ def _sorted_levels(plain: list[Level | None], coded: Coded, label: str) -> tuple
     return tuple(sorted(kept))  # all text or all numbers, as family_of has checked
 
 
-def _plain(value: Any) -> Level:
+def plain_level(value: Any) -> Level:
     """A JSON-able level; 3.0 and 3 are the same level, written 3."""
     item: Level = value.item() if isinstance(value, np.generic) else value
     if isinstance(item, float) and item.is_integer():

@@ -16,6 +16,7 @@ from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import Composed, DiscreteLaplace, NonPrivate, Parallel, walk
+from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.central_dp import fit as fit_module
 from hedgerow.protocols.central_dp import records as records_module
 from hedgerow.protocols.central_dp.assignment import subsets
@@ -108,7 +109,7 @@ def test_clipped_rows_are_counted_with_noise(numbers):
     exact = int(
         (np.abs(X[:, 4]) > 1.0).sum() + ((np.abs(X[:, [0, 1, 3]]) > 3.0).any(1) & (np.abs(X[:, 4]) <= 1.0)).sum()
     )
-    key = "rows clipped (noisy estimate)"
+    key = MISFITS_FACT
     near = fit_central(X, y, schema, DPBoostSettings(epsilon=1000.0, **SMALL), stream()).statement.facts[key]
     assert abs(near - exact) <= 5
     noisy = [
@@ -314,25 +315,25 @@ class NoRandomness:
 
 
 def test_a_table_that_is_not_the_schemas(numbers):
-    """Gaps that were not announced, missing columns, too few labels: errors that name what is wrong.
+    """Missing columns, too few labels, and where rows are public also gaps: errors that name what is wrong.
 
-    They come before any randomness is drawn, so that nothing has been released and no budget is spent.
+    They come before any randomness is drawn, so that nothing has been released.
     """
     X, y, schema = numbers
     settings = DPBoostSettings(epsilon=1.0, **SMALL)
     gap = X.copy()
     gap[3, 1] = np.nan
     with pytest.raises(InvalidInput, match=r"'x1'.*may_be_missing"):
-        fit_central(gap, y, schema, settings, NoRandomness())
+        fit_central(gap, y, schema, settings, NoRandomness(), on_bad_rows="raise")
     with pytest.raises(InvalidInput, match="4 features"):
         fit_central(X[:, :4], y, schema, settings, NoRandomness())
     named = Schema.from_public(bounds={"age": (0, 100), "height": (0, 300)}, classes=[0, 1])
     with pytest.raises(InvalidInput, match="height"):
         fit_central(pd.DataFrame({"age": X[:, 0], "weight": X[:, 1]}), y, named, settings, NoRandomness())
-    with pytest.raises(InvalidInput, match="1200 rows, but there are 1199 labels"):
+    with pytest.raises(InvalidInput, match="not equally many"):
         fit_central(X, y[1:], schema, settings, NoRandomness())
     with pytest.raises(InvalidInput, match="classes"):
-        fit_central(X, y + 1, schema, settings, NoRandomness())
+        fit_central(X, y + 1, schema, settings, NoRandomness(), on_bad_rows="raise")
 
 
 def test_more_rows_than_can_be_summed_are_refused(numbers, monkeypatch):

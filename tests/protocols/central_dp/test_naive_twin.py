@@ -40,7 +40,7 @@ def both(settings: DPBoostSettings, n: int = 150, seed: int = 3):
     X, y = table(n)
     fast = fit_central(X, y, SCHEMA, settings, np.random.default_rng(seed)).model
     bins = public_bins(SCHEMA, settings.max_bins)
-    labelled = read_labelled(X, y, SCHEMA, bins, settings.loss)
+    labelled = read_labelled(X, y, SCHEMA, settings.loss)
     naive = NaiveDPBoost(SCHEMA, bins, settings, np.random.default_rng(seed))
     slow = naive.fit(bins.transform(labelled.table), labelled.labels)
     return [nested_tree(tree) for tree in fast.trees], [_without_missing_cut(tree, bins) for tree in slow]

@@ -16,6 +16,7 @@ from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import DiscreteGaussian, Gaussian, NonPrivate
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.privacy.statement import PrivacyStatement
+from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.private_boosting.central import GaussianSettings, fit_gaussian, planned_event
 from hedgerow.protocols.private_boosting.recipe import Recipe
 from hedgerow.protocols.private_boosting.rows import PrivateRows
@@ -40,7 +41,7 @@ def test_from_table_to_statement(tables, loss):
     assert 1.999 < statement.epsilon <= 2.0
     names = [stage.name for stage in statement.stages]
     spread = ["spread of the label"] if loss == "squared" else []
-    assert names == ["number of clipped rows", "histograms", *spread, "tables", "trees", "mean"]
+    assert names == ["number of misfits", "histograms", *spread, "tables", "trees", "mean"]
     assert sum(stage.share for stage in statement.stages) == pytest.approx(1.0)
     assert sum(stage.releases for stage in statement.stages) == sum(times for _, times in fit.event.leaves())
     assert [stage.releases for stage in statement.stages[-2:]] == [fit.model.meta["n_trees"], 1]
@@ -135,11 +136,11 @@ def test_rows_outside_the_bounds_are_counted(kind, n_threads):
         "array32": lambda: np.column_stack([a, b]).astype(np.float32),
         "array64": lambda: np.column_stack([a, b]),
     }[kind]()
-    assert PrivateRows.read(table, y, BOUNDED, n_threads=n_threads).n_clipped_rows == 6
-    assert PrivateRows.read(table, np.clip(y, 0, 10), BOUNDED, n_threads=n_threads).n_clipped_rows == 5
+    assert PrivateRows.read(table, y, BOUNDED, n_threads=n_threads).n_misfits == 6
+    assert PrivateRows.read(table, np.clip(y, 0, 10), BOUNDED, n_threads=n_threads).n_misfits == 5
 
 
-def test_the_number_of_clipped_rows_is_told_with_noise():
+def test_the_number_of_misfits_is_told_with_noise():
     """Near the truth, not always the truth; not at all for a share of 0, and then it is not paid for either."""
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (500, 2))
@@ -148,12 +149,12 @@ def test_the_number_of_clipped_rows_is_told_with_noise():
     for noise in range(8):
         settings = GaussianSettings(8.0, 1e-5, policy="random", n_trees=1, clipped_count_share=0.1)
         fit = fit_gaussian(X, rng.uniform(0, 10, 500), BOUNDED, settings, np.random.default_rng(noise))
-        found.append(fit.statement.facts["rows clipped (noisy estimate)"])
+        found.append(fit.statement.facts[MISFITS_FACT])
     assert np.abs(np.array(found) - 200).max() < 12
     assert len(set(found)) > 2
     settings = GaussianSettings(8.0, 1e-5, policy="random", n_trees=1, clipped_count_share=0.0)
     fit = fit_gaussian(X, rng.uniform(0, 10, 500), BOUNDED, settings, np.random.default_rng(0))
-    assert "rows clipped (noisy estimate)" not in fit.statement.facts
+    assert MISFITS_FACT not in fit.statement.facts
     assert [stage.name for stage in fit.statement.stages] == ["start", "spread of the label", "trees"]
 
 

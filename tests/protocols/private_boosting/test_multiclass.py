@@ -16,6 +16,7 @@ from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import discrete_gaussian
+from hedgerow.protocols.bad_rows import fit_labels
 from hedgerow.protocols.private_boosting import rows as rows_module
 from hedgerow.protocols.private_boosting.kernels import shorten
 from hedgerow.protocols.private_boosting.local import fit_locally
@@ -27,7 +28,7 @@ from hedgerow.protocols.private_boosting.requests import (
     SumRequest,
     record_sensitivity_squared,
 )
-from hedgerow.protocols.private_boosting.rows import PrivateRows, encoded_labels, loss_of
+from hedgerow.protocols.private_boosting.rows import PrivateRows, loss_of
 from hedgerow.schema import Schema
 
 CELLS = (4, 3)
@@ -232,11 +233,10 @@ def test_only_those_who_ask_for_it_get_more_than_two_classes(many, tables):
 
 
 def test_labels_are_numbers_of_classes(many):
-    """In the schema's order; others are refused."""
+    """In the schema's order; others do not count, and codes that are none are refused."""
     schema, _ = many
-    assert encoded_labels(["none", "low", "high"], schema).tolist() == [3.0, 0.0, 2.0]
-    with pytest.raises(InvalidInput, match="a label is none of the schema's classes"):
-        encoded_labels(["none of these"], schema)
+    assert fit_labels(["none", "low", "high"], schema).values.tolist() == [3.0, 0.0, 2.0]
+    assert not fit_labels(["none of these"], schema).counts.any()
     with pytest.raises(InvalidInput, match=r"labels must lie between 0\.0 and 3\.0"):
         PrivateRows(np.zeros((1, 1), np.uint8), np.array([4.0]), (1,), "softmax", n_classes=4)
     with pytest.raises(InvalidInput, match="2 to 256 classes, got 1"):

@@ -14,7 +14,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.private_boosting import rows as rows_module
 from hedgerow.protocols.private_boosting.kernels import find_leaves
 from hedgerow.protocols.private_boosting.requests import COUNT_UNIT, UNIT, SumRequest, record_sensitivity_squared
-from hedgerow.protocols.private_boosting.rows import PrivateRows, encoded_labels, loss_of
+from hedgerow.protocols.private_boosting.rows import PrivateRows, loss_of
 from hedgerow.schema import Schema
 
 CELLS = (4, 3, 6)
@@ -270,28 +270,15 @@ SCHEMA = Schema.from_public(bounds={"a": (0, 10)}, levels={"b": ["x", "y"]}, cla
         ([1.0, np.nan], ["x", "y"], [0, 1], "clinic: column 'a' has missing values or levels"),
         ([1.0, 2.0], ["x", "z"], [0, 1], "clinic: column 'b' has missing values or levels"),
         ([1.0, 2.0], ["x", "y"], [0, 2], "clinic: a label is none of the schema's classes"),
-        ([1.0, 2.0], ["x", "y"], [0], "clinic has 2 rows, but there are 1 labels"),
+        ([1.0, 2.0], ["x", "y"], [0], "clinic: rows and labels are not equally many"),
         ([1.0, 2.0], ["x", "y"], [[0], [1]], "clinic: labels must be one per row"),
     ],
 )
 def test_data_that_contradict_the_schema_are_refused(a, b, y, sentence):
-    """The owner and the column are named, before anything is released."""
+    """Where rows are public, the owner and the column are named, before anything is released."""
     pd = pytest.importorskip("pandas")
     with pytest.raises(InvalidInput, match=sentence):
-        PrivateRows.read(pd.DataFrame({"a": a, "b": b}), y, SCHEMA, where="clinic")
-
-
-def test_labels_are_coded_as_the_schema_says():
-    """Classes in the schema's order, 1.0 and 1 being the same; numbers scaled to -.5 to .5 and clipped."""
-    assert encoded_labels([1.0, 0.0, 1.0], SCHEMA).tolist() == [1.0, 0.0, 1.0]
-    swapped = Schema.from_public(bounds={"a": (0, 1)}, classes=["yes", "no"])
-    assert encoded_labels(np.array(["no", "yes"], object), swapped).tolist() == [1.0, 0.0]
-    numbers = Schema.from_public(bounds={"a": (0, 1)}, label_bounds=(10, 20))
-    assert encoded_labels([10, 15, 99, -3], numbers).tolist() == [-0.5, 0.0, 0.5, -0.5]
-    with pytest.raises(InvalidInput, match="a label is missing"):
-        encoded_labels([1.0, np.nan], numbers)
-    with pytest.raises(InvalidInput, match="must be numbers"):
-        encoded_labels(["a"], numbers)
+        PrivateRows.read(pd.DataFrame({"a": a, "b": b}), y, SCHEMA, where="clinic", on_bad_rows="raise")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.engine.table import Table
 from hedgerow.schema import NumericColumn, Schema
 
@@ -63,12 +63,17 @@ def counted_columns(schema: Schema, max_bins: int) -> tuple[int, ...]:
     )
 
 
-def cell_counts(table: Table, schema: Schema, columns: tuple[int, ...]) -> Ints:
-    """Rows per cell, int64 [columns, 256]; missing values are in no cell, values out of bounds in the outermost."""
+def cell_counts(table: Table, schema: Schema, columns: tuple[int, ...], counted: Bools | None = None) -> Ints:
+    """Rows per cell, int64 [columns, 256]; missing values are in no cell, values out of bounds in the outermost.
+
+    `counted` [rows]: which rows count; all by default.
+    """
     boundaries = [_cell_boundaries(schema, number) for number in columns]
     counts = np.zeros((len(columns), CELLS), np.int64)
     for start in range(0, table.n_rows, _ROWS_AT_A_TIME):
         block = table.matrix(start, start + _ROWS_AT_A_TIME, np.float64)
+        if counted is not None:
+            block = block[counted[start : start + _ROWS_AT_A_TIME]]
         for row, number in enumerate(columns):
             values = block[:, number]
             cells = np.searchsorted(boundaries[row], values[~np.isnan(values)], side="right")

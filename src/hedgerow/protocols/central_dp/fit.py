@@ -19,6 +19,7 @@ from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, Parallel
 from hedgerow.privacy.mechanisms import discrete_laplace
 from hedgerow.privacy.statement import PrivacyStatement
+from hedgerow.protocols.bad_rows import OnBadRows
 from hedgerow.protocols.central_dp.assignment import streams, subsets
 from hedgerow.protocols.central_dp.bins import cell_counts, counted_columns, edges_from_counts, public_bins, with_edges
 from hedgerow.protocols.central_dp.candidates import GRADIENT_BITS, list_candidates
@@ -51,6 +52,7 @@ def fit_central(
     *,
     n_threads: int = 1,
     on_tree: OnTree | None = None,
+    on_bad_rows: OnBadRows = "map",
 ) -> CentralFit:
     """Train on a table that the schema describes.
 
@@ -59,16 +61,16 @@ def fit_central(
     planned = planned_event(settings, schema)
     training = CentralTraining(schema, settings, random, n_threads)
     list_candidates(schema, training.bins)  # a schema without anything to ask is refused before the rows are read
-    labelled = training.read(X, y)
+    labelled = training.read(X, y, on_bad_rows)
     if settings.protocol == "central.plain":
         model = training.plain(labelled, on_tree)
-        return CentralFit(model, planned, statement_of(settings, schema, planned, None))
-    n_clipped = training.prepare(labelled)
+        return CentralFit(model, planned, statement_of(settings, schema, planned, None, on_bad_rows))
+    n_misfits = training.prepare(labelled)
     model = training.boost(training.load(labelled), on_tree)
     event = Composed(tuple(training.events))
     if event != planned:
         raise ProtocolError("what was released is not what was planned; the model is not private as stated")
-    return CentralFit(model, event, statement_of(settings, schema, event, n_clipped))
+    return CentralFit(model, event, statement_of(settings, schema, event, n_misfits, on_bad_rows))
 
 
 class CentralTraining:
@@ -80,23 +82,20 @@ class CentralTraining:
         self.bins: BinMapper = public_bins(schema, settings.max_bins)
         self.events: list[Event] = []
 
-    def read(self, X: Any, y: Any) -> Labelled:
-        """The table and its labels; then, before any noise is drawn, the secrets that assign records to trees.
-
-        Whatever is wrong with a table is found here, while no randomness has been used and nothing can have leaked.
-        """
-        labelled = read_labelled(X, y, self._schema, self.bins, self._settings.loss)
+    def read(self, X: Any, y: Any, on_bad_rows: OnBadRows = "map") -> Labelled:
+        """The table and its labels; then, before any noise is drawn, the secrets that assign records to trees."""
+        labelled = read_labelled(X, y, self._schema, self._settings.loss, on_bad_rows)
         if self._settings.protocol != "central.plain":
             self._streams = streams(self._settings, self._random)
         return labelled
 
     def prepare(self, labelled: Labelled) -> int | None:
-        """Private edges and the noisy number of clipped rows, as far as they are wanted."""
+        """Private edges and the noisy number of rows that did not fit the schema, as far as they are wanted."""
         settings = self._settings
         counted = counted_columns(self._schema, settings.max_bins)
         if settings.binning == "private" and counted:
             counts, event = discrete_laplace(
-                cell_counts(labelled.table, self._schema, counted),
+                cell_counts(labelled.table, self._schema, counted, labelled.counts),
                 sensitivity=histogram_sensitivity(settings, len(counted)),
                 epsilon=settings.epsilon_of_bins,
                 random=self._random,
@@ -107,7 +106,7 @@ class CentralTraining:
         if not settings.clipped_count_share:
             return None
         count, event = discrete_laplace(
-            np.array([labelled.n_clipped], np.int64),
+            np.array([labelled.n_misfits], np.int64),
             sensitivity=1.0,
             epsilon=settings.epsilon_of_count,
             random=self._random,
@@ -121,8 +120,9 @@ class CentralTraining:
         settings = self._settings
         codes = self.bins.transform(labelled.table, self._n_threads)
         return Records(
-            self.bins, codes, labelled.labels, settings.loss, settings.n_trees, settings.max_depth, self._n_threads
-        )
+            self.bins, codes, labelled.labels, settings.loss, settings.n_trees, settings.max_depth, self._n_threads,
+            labelled.counts,
+        )  # fmt: skip
 
     def boost(self, records: Records, on_tree: OnTree | None = None) -> Ensemble:
         """All ensembles, one after the other."""
@@ -153,7 +153,7 @@ class CentralTraining:
         settings = self._settings
         if settings.binning == "private":
             counted = counted_columns(self._schema, settings.max_bins)
-            counts = cell_counts(labelled.table, self._schema, counted)
+            counts = cell_counts(labelled.table, self._schema, counted, labelled.counts)
             self.bins = with_edges(self.bins, edges_from_counts(counts, self._schema, counted, settings.max_bins))
         params = BoostingParams(
             loss=settings.loss,
@@ -165,8 +165,8 @@ class CentralTraining:
             label_range=(-1.0, 1.0) if settings.loss == "squared" else None,
             n_threads=self._n_threads,
         )
-        codes = self.bins.transform(labelled.table, self._n_threads)
-        trained = train(params, self.bins, codes, labelled.labels).ensemble
+        codes = self.bins.transform(labelled.table, self._n_threads)[:, labelled.counts]
+        trained = train(params, self.bins, codes, labelled.labels[labelled.counts]).ensemble
         model = self._empty_model()
         for tree in trained.trees:
             model.append(replace(tree, value=self._in_units(tree.value.astype(np.float64))))

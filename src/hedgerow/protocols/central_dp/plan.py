@@ -1,6 +1,6 @@
 """What every release will cost, known from settings and schema before a record is looked at.
 
-    Composed                                 bins (if private), number of clipped rows (if wanted), and then
+    Composed                                 bins (if private), number of misfits (if wanted), and then
       Parallel, one per ensemble             trees of an ensemble see disjoint records
         Composed, one per tree               a choice per level, then the leaves
 

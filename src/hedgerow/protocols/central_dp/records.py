@@ -16,15 +16,15 @@ from hedgerow.engine.jit import kernel
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import Loss, Quantiser, logistic_gradients, squared_gradients
 from hedgerow.engine.rows import Rows
-from hedgerow.engine.table import Table, read_table
+from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
+from hedgerow.protocols.bad_rows import OnBadRows, fit_rows
 from hedgerow.protocols.central_dp.candidates import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, Candidates
 from hedgerow.protocols.central_dp.settings import LossName
-from hedgerow.protocols.private_boosting.rows import encoded_labels
-from hedgerow.schema import NumericColumn, Schema
+from hedgerow.protocols.private_boosting.rows import outside_bounds
+from hedgerow.schema import Schema
 
-_ROWS_AT_A_TIME = 1 << 14
 _BLOCK = 256
 _ROWS_WORTH_A_THREAD = 1 << 14
 
@@ -35,45 +35,24 @@ class Labelled(NamedTuple):
     table: Table
     labels: Floats
     """In [-1, 1] for the squared loss, 0 or 1 for the logistic one."""
-    n_clipped: int
-    """Rows with a value or a label outside the public bounds. Not private."""
+    counts: Bools
+    """Whether a row counts. One that does not keeps its place, so that it moves no other, and is in no sum."""
+    n_misfits: int
+    """Rows with a value or a label that the schema does not allow. Not private."""
 
 
-def read_labelled(X: Any, y: Any, schema: Schema, bins: BinMapper, loss: LossName) -> Labelled:
+def read_labelled(X: Any, y: Any, schema: Schema, loss: LossName, on_bad_rows: OnBadRows = "map") -> Labelled:
     """Read a table and its labels as the schema describes them."""
-    table = read_table(X, like=bins.features, where="X")
-    encoded = encoded_labels(y, schema, "y")
-    if len(encoded) != table.n_rows:
-        raise InvalidInput(f"X has {table.n_rows} rows, but there are {len(encoded)} labels")
-    if table.n_rows > MAX_ROWS:
-        raise InvalidInput(f"X: at most {MAX_ROWS:,} rows can be summed exactly, got {table.n_rows:,}")
-    clipped = _looked_through(table, schema)
+    given = fit_rows(X, y, schema, on_bad_rows=on_bad_rows)
+    if given.table.n_rows > MAX_ROWS:  # that there are no more is taken to be public (words.py)
+        raise InvalidInput(f"X: at most {MAX_ROWS:,} rows can be summed exactly, and there are more")
     if schema.label_bounds is not None:
-        numbers, (low, high) = np.asarray(y, np.float64), schema.label_bounds
-        clipped |= (numbers < low) | (numbers > high)
-        labels = 2.0 * encoded
+        low, high = schema.label_bounds
+        labels = 2.0 * ((given.labels - low) / (high - low) - 0.5)
     else:
-        labels = encoded if loss == "logistic" else 2.0 * encoded - 1.0
-    return Labelled(table, labels, int(np.count_nonzero(clipped)))
-
-
-def _looked_through(table: Table, schema: Schema) -> Bools:
-    """Which rows have a number beyond its column's bounds; a gap where the schema has none is refused."""
-    limits = [(c.low, c.high) if isinstance(c, NumericColumn) else (-np.inf, np.inf) for c in schema.columns]
-    low, high = np.array(limits).T
-    clipped = np.empty(table.n_rows, np.bool_)
-    has_gaps = np.zeros(len(limits), np.bool_)
-    for start in range(0, table.n_rows, _ROWS_AT_A_TIME):
-        block = table.matrix(start, start + _ROWS_AT_A_TIME)
-        clipped[start : start + _ROWS_AT_A_TIME] = ((block < low) | (block > high)).any(axis=1)
-        has_gaps |= np.isnan(block).any(axis=0)
-    for column, gaps in zip(schema.columns, has_gaps, strict=True):
-        if gaps and not column.may_be_missing:
-            raise InvalidInput(
-                f"X: column {column.name!r} has missing values or levels that the schema does not list; "
-                "name it in may_be_missing, or list all levels"
-            )
-    return clipped
+        labels = given.labels if loss == "logistic" else 2.0 * given.labels - 1.0
+    misfits = given.misfits | outside_bounds(given.table, schema)
+    return Labelled(given.table, labels, given.counts, int(np.count_nonzero(misfits)))
 
 
 class Records:
@@ -88,6 +67,7 @@ class Records:
         n_trees: int,
         depth: int,
         n_threads: int = 1,
+        counts: Bools | None = None,
     ) -> None:
         unused = Quantiser(1.0, 1.0)
         engine_loss = Loss(loss, label_range=(-1.0, 1.0))
@@ -96,6 +76,7 @@ class Records:
         )
         self.n_rows = self.rows.n_rows
         self._loss = loss
+        self._counts = None if counts is None or counts.all() else counts
         self._labels: Scores = labels.astype(SCORE)
         self._seen = np.zeros(self.n_rows, np.int32)  # trees that are in a row's score already
         self._scores: Scores = np.zeros(self.n_rows, SCORE)
@@ -110,7 +91,7 @@ class Records:
 
         `bound` is g* in steps: beyond it a record is left out, or without `filtering` its gradient is clipped.
         """
-        ids = self._scored(ids)
+        ids = self._scored(ids if self._counts is None else ids[self._counts[ids]])
         packed = np.empty(len(ids), np.int64)
         scores, labels = self._scores[ids], self._labels[ids]
         unit = np.float32(2.0**GRADIENT_BITS)

@@ -137,7 +137,7 @@ class DPBoostSettings:
 
     @property
     def share_of_trees(self) -> float:
-        """Of epsilon, after bins and the count of clipped rows."""
+        """Of epsilon, after bins and the count of rows that did not fit."""
         return 1.0 - (self.binning_share if self.binning == "private" else 0.0) - self.clipped_count_share
 
     @property
@@ -171,7 +171,7 @@ class DPBoostSettings:
 
     @property
     def epsilon_of_count(self) -> float:
-        """For the number of clipped rows; 0 where it is not released."""
+        """For the number of rows that did not fit the schema; 0 where it is not released."""
         return self.epsilon * self.clipped_count_share * _SLIGHTLY_LESS if self.clipped_count_share else 0.0
 
     def leaf_clip(self, place: int) -> float:

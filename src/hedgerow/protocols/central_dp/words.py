@@ -8,6 +8,7 @@ from typing import Any
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import Event
 from hedgerow.privacy.statement import ASSUMPTIONS, PrivacyStatement, Stage
+from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
 from hedgerow.protocols.central_dp.bins import counted_columns
 from hedgerow.protocols.central_dp.settings import DPBoostSettings
 from hedgerow.protocols.measured import audit_of
@@ -16,8 +17,10 @@ from hedgerow.schema import Schema
 _CHOICE = {"exponential": "exponential mechanism", "permute_and_flip": "permute-and-flip"}
 
 
-def statement_of(settings: DPBoostSettings, schema: Schema, event: Event, n_clipped: int | None) -> PrivacyStatement:
-    """What holds for the model; `n_clipped` is the released, noisy number."""
+def statement_of(
+    settings: DPBoostSettings, schema: Schema, event: Event, n_misfits: int | None, on_bad_rows: OnBadRows = "map"
+) -> PrivacyStatement:
+    """What holds for the model; `n_misfits` is the released, noisy number."""
     accountant = BasicComposition(settings.adjacency)
     reasons: tuple[str, ...] = ()
     if settings.noisy:
@@ -30,6 +33,8 @@ def statement_of(settings: DPBoostSettings, schema: Schema, event: Event, n_clip
             if settings.protocol == "central.plain"
             else "epsilon is infinite: no noise was added, for comparison",
         )
+    if on_bad_rows == "raise":
+        reasons += (RAISED,)
     return PrivacyStatement(
         protocol=settings.protocol,
         epsilon=epsilon,
@@ -41,7 +46,7 @@ def statement_of(settings: DPBoostSettings, schema: Schema, event: Event, n_clip
         assumptions=(*ASSUMPTIONS, *_assumptions(settings)),
         not_private=reasons,
         audit=audit_of(settings.protocol, settings.epsilon) if settings.adjacency == "add_remove" else None,
-        facts=_facts(settings, n_clipped),
+        facts=_facts(settings, n_misfits),
     )
 
 
@@ -63,12 +68,12 @@ def _stages(settings: DPBoostSettings, schema: Schema) -> tuple[Stage, ...]:
     if settings.clipped_count_share:
         stages.append(
             Stage(
-                "number of clipped rows",
+                "number of misfits",
                 "discrete Laplace noise on a count",
                 settings.epsilon_of_count,
                 settings.clipped_count_share,
                 1,
-                "Rows with a value or a label outside the public bounds.",
+                MISFITS,
             )
         )
     together = {
@@ -110,12 +115,12 @@ def _assumptions(settings: DPBoostSettings) -> tuple[str, ...]:
     return (words,)
 
 
-def _facts(settings: DPBoostSettings, n_clipped: int | None) -> dict[str, Any]:
+def _facts(settings: DPBoostSettings, n_misfits: int | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "trees": settings.n_trees,
         "ensembles": 1 if settings.protocol == "central.plain" else len(settings.ensembles),
         "gradient bound": settings.gradient_bound,
     }
-    if n_clipped is not None:
-        facts["rows clipped (noisy estimate)"] = n_clipped
+    if n_misfits is not None:
+        facts[MISFITS_FACT] = n_misfits
     return facts

@@ -1,7 +1,7 @@
 """central.gaussian: one owner of all rows trains under (epsilon, delta) and releases the model.
 
     1. The plan: what will be released, at which cost, follows from the settings. Nothing has been read so far.
-    2. The rows are read as the public schema says. How many had values outside its bounds is released with noise.
+    2. The rows are read as the public schema says. How many did not fit it is released with noise.
     3. The policy asks for sums (or, one of them, for choices); noise is added to each; in the end there is a model.
     4. What was really released is added up again. Only if it is within (epsilon, delta) is the model handed out.
 
@@ -24,6 +24,7 @@ from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
 from hedgerow.privacy.statement import PrivacyStatement, Stage
+from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
 from hedgerow.protocols.central_dp.fit import CentralFit
 from hedgerow.protocols.measured import audit_of
 from hedgerow.protocols.private_boosting.growing import GrowingRows, NodeRequest
@@ -58,7 +59,7 @@ class GaussianSettings:
     learning_rate: float | None = None
     l2: float | None = None
     clipped_count_share: float = 0.002
-    """Share of the budget for the number of rows with values outside the public bounds; 0 for not telling it."""
+    """Share of the budget for the number of rows that did not fit the schema; 0 for not telling it."""
 
     def __post_init__(self) -> None:
         mu_for(self.epsilon, self.delta)  # refuses what is no budget
@@ -105,14 +106,17 @@ def fit_gaussian(
     *,
     n_threads: int = 1,
     on_request: OnRequest | None = None,
+    on_bad_rows: OnBadRows = "map",
 ) -> CentralFit:
     """Train on a table that the schema describes.
 
     `random` makes noise and samples and must be secret; production code passes `SecureRandom()`.
     """
     training = training_of(schema, settings)
-    rows = GrowingRows.read(X, y, schema, n_threads=n_threads, multiclass=settings.policy == "smooth_then_trees")
-    n_clipped = _tell_clipped(rows, training, random) if settings.clipped_count_share else None
+    rows = GrowingRows.read(
+        X, y, schema, n_threads=n_threads, multiclass=settings.policy == "smooth_then_trees", on_bad_rows=on_bad_rows
+    )
+    n_misfits = _tell_misfits(rows, training, random) if settings.clipped_count_share else None
 
     def release(request: SumRequest) -> Released[Any]:
         released = _release(rows, training, request, random)
@@ -122,7 +126,7 @@ def fit_gaussian(
 
     model = training.run(release)
     event = training.budget.accountant.event
-    return CentralFit(model, event, _statement(settings, training, event, n_clipped))
+    return CentralFit(model, event, _statement(settings, training, event, n_misfits, on_bad_rows))
 
 
 def training_of(schema: Schema, settings: GaussianSettings) -> Training:
@@ -173,9 +177,9 @@ def sample_of(n_rows: int, rate: float, random: RandomBytes) -> Bytes:
     return (words < int(rate * 2.0**32)).astype(np.uint8)
 
 
-def _tell_clipped(rows: GrowingRows, training: Training, random: RandomBytes) -> int:
-    """The number of rows outside the bounds, with noise; paid for from the reserve."""
-    exact: Ints = np.array([rows.n_clipped_rows * COUNT_UNIT])
+def _tell_misfits(rows: GrowingRows, training: Training, random: RandomBytes) -> int:
+    """The number of rows that did not fit the schema, with noise; paid for from the reserve."""
+    exact: Ints = np.array([rows.n_misfits * COUNT_UNIT])
     sensitivity = COUNT_UNIT * (1.0 + 2.0**-48)
     sigma = training.reserve_sigma(sensitivity)
     values, event = discrete_gaussian(exact, sensitivity=sensitivity, sigma=sigma, random=random)
@@ -186,10 +190,14 @@ def _tell_clipped(rows: GrowingRows, training: Training, random: RandomBytes) ->
 # --- words ---------------------------------------------------------------------------------------------------------
 
 
-def _statement(settings: GaussianSettings, training: Training, event: Event, n_clipped: int | None) -> PrivacyStatement:
+def _statement(
+    settings: GaussianSettings, training: Training, event: Event, n_misfits: int | None, on_bad_rows: OnBadRows
+) -> PrivacyStatement:
     facts: dict[str, Any] = {"policy": settings.policy}
-    if n_clipped is not None:
-        facts["rows clipped (noisy estimate)"] = n_clipped
+    if n_misfits is not None:
+        facts[MISFITS_FACT] = n_misfits
+    reasons = [NO_NOISE] if math.isinf(settings.epsilon) else []
+    reasons += [RAISED] if on_bad_rows == "raise" else []
     accountant = training.budget.accountant
     return PrivacyStatement(
         protocol=PROTOCOL,
@@ -199,7 +207,7 @@ def _statement(settings: GaussianSettings, training: Training, event: Event, n_c
         event=event,
         stages=tuple(_stages(settings, training)),
         accountant=accountant.description,
-        not_private=(NO_NOISE,) if math.isinf(settings.epsilon) else (),
+        not_private=tuple(reasons),
         audit=audit_of(PROTOCOL, settings.epsilon) if settings.policy == "smooth_then_trees" else None,
         facts=facts,
     )
@@ -212,8 +220,8 @@ def _stages(settings: GaussianSettings, training: Training) -> list[Stage]:
     if settings.clipped_count_share:
         stages.append(
             Stage(
-                "number of clipped rows", "discrete Gaussian noise on a count", share=settings.clipped_count_share,
-                releases=1, words="Rows with a value or a label outside the public bounds.",
+                "number of misfits", "discrete Gaussian noise on a count", share=settings.clipped_count_share,
+                releases=1, words=MISFITS,
             )
         )  # fmt: skip
     if isinstance(training, Policy):

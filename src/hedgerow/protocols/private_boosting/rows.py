@@ -15,9 +15,10 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.losses import logistic_gradients, squared_gradients
-from hedgerow.engine.table import Table, read_table
+from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.protocols.bad_rows import OnBadRows, fit_rows
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.private_boosting.kernels import (
     add_chosen,
@@ -77,8 +78,8 @@ class PrivateRows:
         self.n_rows = codes.shape[1]
         self.n_outputs = n_classes if loss == "softmax" else 1
         """Scores per row."""
-        self.n_clipped_rows = 0
-        """Rows with a value outside the public bounds, the label included. Exact, so not to be told as it is."""
+        self.n_misfits = 0
+        """Rows with a value or a label that the schema does not allow. Exact, so not to be told as it is."""
         self._n_classes = n_classes
         self._cells = cells
         self._codes = np.ascontiguousarray(codes, np.uint8)
@@ -101,27 +102,32 @@ class PrivateRows:
 
     @classmethod
     def read(
-        cls, X: Any, y: Any, schema: Schema, *, n_threads: int = 1, where: str = "X", multiclass: bool = False
+        cls,
+        X: Any,
+        y: Any,
+        schema: Schema,
+        *,
+        n_threads: int = 1,
+        where: str = "X",
+        multiclass: bool = False,
+        on_bad_rows: OnBadRows = "map",
     ) -> Self:
         """Read a table and its labels as the schema describes them; `where` names the table in error messages.
 
-        More than two classes are refused unless the caller can do with them (`multiclass`).
+        More than two classes are refused unless the caller can do with them (`multiclass`). What becomes of rows that
+        do not fit the schema is said in protocols/bad_rows.py.
         """
         loss = loss_of(schema, multiclass=multiclass)
+        given = fit_rows(X, y, schema, where=where, on_bad_rows=on_bad_rows)
         grid = grid_of(schema)
-        table = read_table(X, like=grid.features, where=where)
-        codes = grid.transform(table, n_threads)
-        for column, feature, own in zip(schema.columns, grid.features, codes, strict=True):
-            if not column.may_be_missing and (own == feature.missing_code).any():
-                raise InvalidInput(
-                    f"{where}: column {column.name!r} has missing values or levels that the schema does not list; "
-                    "name it in may_be_missing, or list all levels"
-                )
-        labels, clipped = _labels_and_clipped(y, schema, where)
-        if len(labels) != table.n_rows:
-            raise InvalidInput(f"{where} has {table.n_rows} rows, but there are {len(labels)} labels")
+        codes, labels = grid.transform(given.table, n_threads), given.labels
+        if not given.counts.all():  # a row that is not there adds nothing to any sum
+            codes, labels = codes[:, given.counts], labels[given.counts]
+        if schema.label_bounds is not None:
+            low, high = schema.label_bounds
+            labels = (labels - low) / (high - low) - 0.5
         rows = cls(codes, labels, cells_of(schema, grid), loss, n_threads, len(schema.classes or (0, 1)))
-        rows.n_clipped_rows = int(np.count_nonzero(outside_bounds(table, schema, n_threads) | clipped))
+        rows.n_misfits = int(np.count_nonzero(given.misfits | outside_bounds(given.table, schema, n_threads)))
         return rows
 
     def answer(self, request: SumRequest, *, again: bool = False, chosen: Bytes | None = None) -> Ints:
@@ -370,39 +376,6 @@ def loss_of(schema: Schema, *, multiclass: bool = False) -> LossName:
     return "softmax"
 
 
-def encoded_labels(y: Any, schema: Schema, where: str = "y") -> Floats:
-    """Places in the schema's list of classes; numbers scaled by the label bounds to -.5 to .5, clipped."""
-    return _labels_and_clipped(y, schema, where)[0]
-
-
-def _labels_and_clipped(y: Any, schema: Schema, where: str) -> tuple[Floats, Bools]:
-    """Labels as `encoded_labels` has them, and which of them lay outside the bounds."""
-    values = np.asarray(y)
-    if values.ndim != 1:
-        raise InvalidInput(f"{where}: labels must be one per row, got shape {values.shape}")
-    if loss_of(schema, multiclass=True) != "squared":
-        return _encoded_classes(values, schema, where), np.zeros(len(values), np.bool_)
-    low, high = schema.label_bounds or (0.0, 1.0)
-    try:
-        numbers = values.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{where}: labels of a regression must be numbers, got {values.dtype}") from None
-    if np.isnan(numbers).any():
-        raise InvalidInput(f"{where}: a label is missing")
-    scaled: Floats = (np.clip(numbers, low, high) - low) / (high - low) - 0.5
-    return scaled, (numbers < low) | (numbers > high)
-
-
-def _encoded_classes(values: np.ndarray, schema: Schema, where: str) -> Floats:
-    code = {label: float(k) for k, label in enumerate(schema.classes or ())}
-    distinct, places = np.unique(values, return_inverse=True)
-    plain = [int(v) if isinstance(v, float) and v.is_integer() else v for v in distinct.tolist()]
-    unknown = [value for value in plain if value not in code]
-    if unknown:
-        raise InvalidInput(f"{where}: a label is none of the schema's classes {list(code)}")  # which, is not for logs
-    return np.array([code[value] for value in plain])[places]
-
-
 # --- bounds --------------------------------------------------------------------------------------------------------
 
 
@@ -413,7 +386,8 @@ def outside_bounds(table: Table, schema: Schema, n_threads: int = 1) -> Bools:
     if table.grid is None:
         for j, column in bounded:
             values = table.columns[j].values
-            outside |= (values < column.low) | (values > column.high)
+            # Numbers of numpy's, so that float32 values are compared as they are: bounds are not rounded to float32.
+            outside |= (values < np.float64(column.low)) | (values > np.float64(column.high))
         return outside
     # All columns lie together in memory, row by row, and are read so.
     low, high = np.array([(column.low, column.high) for _, column in bounded]).T.copy()

@@ -1,0 +1,188 @@
+"""Rows that do not fit the schema: each becomes one that does, or one that does not count, whatever it holds.
+
+    a number beyond its bounds                       the nearest bound
+    a gap, a level that is not listed, text where    the column's cell of missing values; where it has none, a public
+    a number should be                               default: the middle of the bounds, the level "other" or the first
+    a label that is no listed class, or is missing   the row does not count: it adds nothing to any sum
+
+What becomes of a row depends on the row and on the schema, and on no other row. So two tables that differ by one row
+still differ by at most one row afterwards, and every bound on what one row can do to a sum holds for what was given,
+not only for what fits. No error says anything about a row either; how many rows did not fit may be released with noise.
+
+`on_bad_rows="raise"` is for rows that are public: the first kind of misfit that is found is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.dtypes import Bools, Floats
+from hedgerow.engine.table import Table, read_table
+from hedgerow.engine.tolerant import coded_numbers, numbers_of, places, places_of, read_tolerantly, without_rows
+from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.schema import Column, NumericColumn, Schema
+
+OnBadRows = Literal["map", "raise"]
+
+RAISED = (
+    "on_bad_rows='raise': that every row fits the schema was told exactly, since any other row would have been an error"
+)
+"""Why a training that raises is not private, for statements."""
+
+MISFITS = "Rows with a value or a label that the schema does not allow."
+MISFITS_FACT = "rows that did not fit the schema (noisy estimate)"
+"""What statements call their number, which is released with noise."""
+
+OTHER = "other"
+
+
+class FittedRows(NamedTuple):
+    """A table and its labels after all of this."""
+
+    table: Table
+    """Gaps are only where the schema allows them. Numbers may still lie beyond their bounds; bins clip them."""
+    labels: Floats
+    """The place in the schema's list of classes; or a number, clipped to the label's bounds."""
+    counts: Bools
+    """[rows]: whether the row counts. One that does not must add nothing to any sum."""
+    misfits: Bools
+    """[rows]: which rows did not fit, but for numbers beyond the bounds of a column. Not private."""
+
+
+class FittedLabels(NamedTuple):
+    """Labels as the schema has them; see `FittedRows`."""
+
+    values: Floats
+    counts: Bools
+    misfits: Bools
+
+
+def check_on_bad_rows(value: Any) -> None:
+    """InvalidParameter unless it is one of the two ways."""
+    if value not in get_args(OnBadRows):
+        raise InvalidParameter(f"on_bad_rows must be 'map' or 'raise', got {value!r}")
+
+
+def check_columns(X: Any, schema: Schema, where: str = "X") -> None:
+    """Refuse a table for its columns' names or types, without a look at a row; lists of rows have neither."""
+    empty = without_rows(X)
+    if empty is not None:
+        read_tolerantly(empty, like=_features(schema.columns), where=where)
+
+
+def fit_rows(X: Any, y: Any, schema: Schema, *, where: str = "X", on_bad_rows: OnBadRows = "map") -> FittedRows:
+    """Read a table and its labels so that every row fits the schema, or does not count.
+
+    A table without rows becomes one row that does not count: nobody need treat it as a special case.
+    """
+    table, misfits = fit_table(X, schema.columns, where=where, on_bad_rows=on_bad_rows)
+    labels = fit_labels(y, schema, where=where, on_bad_rows=on_bad_rows)
+    if len(labels.values) != table.n_rows:  # how many there are of each is not for logs
+        raise InvalidInput(f"{where}: rows and labels are not equally many")
+    if table.n_rows == 0:
+        columns = tuple(
+            replace(column, values=np.array([_default(described)], column.values.dtype))
+            for column, described in zip(table.columns, schema.columns, strict=True)
+        )
+        nobody = np.zeros(1, np.bool_)
+        return FittedRows(replace(table, columns=columns, n_rows=1), np.zeros(1), nobody, nobody)
+    return FittedRows(table, labels.values, labels.counts, misfits | labels.misfits)
+
+
+def fit_table(
+    X: Any, columns: Sequence[Column], *, where: str = "X", on_bad_rows: OnBadRows = "map"
+) -> tuple[Table, Bools]:
+    """The table with gaps only where `columns` allow them, and which rows had something that did not fit."""
+    check_on_bad_rows(on_bad_rows)
+    like = _features(columns)
+    if on_bad_rows == "raise":
+        table = read_table(X, like=like, where=where)
+        misfits = np.zeros(table.n_rows, np.bool_)
+    else:
+        table, misfits = read_tolerantly(X, like=like, where=where)
+    filled = []
+    for column, described in zip(table.columns, columns, strict=True):
+        gaps = np.isnan(column.values) if column.levels is None else column.values < 0
+        if described.may_be_missing or not gaps.any():
+            filled.append(column)
+            continue
+        if on_bad_rows == "raise":
+            raise InvalidInput(
+                f"{where}: column {column.name!r} has missing values or levels that the schema does not list; "
+                "name it in may_be_missing, or list all levels"
+            )
+        misfits = misfits | gaps
+        # As float64, whatever the column is: else the default could be rounded as other rows have it.
+        values = column.values.astype(np.float64) if column.levels is None else column.values
+        filled.append(replace(column, values=np.where(gaps, np.asarray(_default(described), values.dtype), values)))
+    return replace(table, columns=tuple(filled)), misfits
+
+
+def fit_labels(y: Any, schema: Schema, *, where: str = "y", on_bad_rows: OnBadRows = "map") -> FittedLabels:
+    """Labels as the schema has them, and which rows count."""
+    check_on_bad_rows(on_bad_rows)
+    values = _one_per_row(y, where)
+    if schema.classes is not None:
+        found, _ = places_of(coded_numbers(values, f"{where}: the label"), places(schema.classes))
+        counts = found >= 0
+        if on_bad_rows == "raise" and not counts.all():  # which, is not for logs
+            raise InvalidInput(f"{where}: a label is none of the schema's classes {list(schema.classes)}")
+        return FittedLabels(np.maximum(found, 0).astype(np.float64), counts, ~counts)
+    if schema.label_bounds is None:
+        raise InvalidParameter("the schema must state either classes (classification) or label_bounds (regression)")
+    low, high = schema.label_bounds
+    numbers, unread = _numbers(values, where)
+    counts = ~np.isnan(numbers)
+    if on_bad_rows == "raise" and not counts.all():
+        what = "labels of a regression must be numbers" if unread.any() else "a label is missing"
+        raise InvalidInput(f"{where}: {what}")
+    clipped = np.where(counts, np.clip(numbers, low, high), low + (high - low) / 2.0)
+    return FittedLabels(clipped, counts, (numbers < low) | (numbers > high) | ~counts)
+
+
+# --- pieces --------------------------------------------------------------------------------------------------------
+
+
+def _features(columns: Sequence[Column]) -> tuple[FeatureBins, ...]:
+    """Names and levels, for the reading; how numbers are binned does not matter to it."""
+    return tuple(
+        FeatureBins(column.name, edges=np.empty(0))
+        if isinstance(column, NumericColumn)
+        else FeatureBins(column.name, levels=column.levels)
+        for column in columns
+    )
+
+
+def _default(column: Column) -> float:
+    """What stands for a gap where there may be none: a number, or the place of a level."""
+    if isinstance(column, NumericColumn):
+        middle = column.low + (column.high - column.low) / 2.0
+        return float(np.floor(middle)) if column.integer else middle
+    return float(column.levels.index(OTHER)) if OTHER in column.levels else 0.0
+
+
+def _numbers(values: np.ndarray, where: str) -> tuple[Floats, Bools]:
+    """Labels as numbers, NaN for those that are none, and which rows have something that is not a number."""
+    if values.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            return values.astype(np.float64), np.zeros(len(values), np.bool_)
+    found, unread = numbers_of(coded_numbers(values, f"{where}: the label"))
+    return found.astype(np.float64), unread
+
+
+def _one_per_row(y: Any, where: str) -> np.ndarray:
+    if y is None:
+        raise InvalidInput(f"{where}: there are no labels")
+    given = y.dictionary_decode() if hasattr(y, "dictionary_decode") else y  # arrow would give codes otherwise
+    try:
+        values = np.asarray(given)
+    except ValueError:
+        raise InvalidInput(f"{where}: labels must be one value per row") from None
+    if values.ndim != 1:
+        raise InvalidInput(f"{where}: labels must be one per row, got {values.ndim} dimensions")
+    return values
