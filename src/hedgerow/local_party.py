@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.budgets import play, read
 from hedgerow.engine.table import Column, Table
 from hedgerow.party import LOGGER, Party
 from hedgerow.protocols.protocol import PartyData, find
@@ -95,7 +96,7 @@ def main(folder: Path) -> int:
         _tell(event="ready")
         _wait_for("go")
         started = time.monotonic()
-        result = protocol.play(party, job, data)
+        result = play(protocol, party, job, data, read(about.get("budget")))
         ended = time.monotonic()
         (folder / RESULT).write_text(json.dumps(result.to_dict()))
         (folder / LEDGER).write_text(party.ledger.to_json_lines())

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow import errors
+from hedgerow.budgets import Budgets, written
 from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
 from hedgerow.local_party import LEDGER, RESULT, TRANSCRIPT, write_folder
@@ -49,6 +50,7 @@ def run_in_processes(
     *,
     after_start: Callable[[dict[str, subprocess.Popen[str]]], None] | None = None,
     records: Records | None = None,
+    budgets: Budgets | None = None,
 ) -> Outcome:
     """Run all roles of a job as processes; `after_start` gets them once training has begun (tests kill one).
 
@@ -56,7 +58,7 @@ def run_in_processes(
     """
     names = protocol.parties(job)
     with tempfile.TemporaryDirectory(prefix="hedgerow-") as place:
-        folders = _write_folders(Path(place), protocol, job, data, link, deadline, records)
+        folders = _write_folders(Path(place), protocol, job, data, link, deadline, records, budgets or {})
         fleet = _Fleet(folders, on_progress)
         try:
             fleet.start(protocol.links(job))
@@ -82,6 +84,7 @@ def _write_folders(
     link: Link | None,
     deadline: float,
     records: Records | None,
+    budgets: Budgets,
 ) -> dict[str, Path]:
     names, links = protocol.parties(job), protocol.links(job)
     identities = {name: Identity.create(name, days=1) for name in names}
@@ -102,6 +105,8 @@ def _write_folders(
             "link": None if link is None else {"round_trip": link.round_trip, "bandwidth": link.bandwidth},
         }
         folders[name] = place / name
+        if name in budgets:
+            about["budget"] = written(budgets[name])
         if records is not None:
             about["record"] = str((records.path(name) or folders[name] / TRANSCRIPT).resolve())
         write_folder(folders[name], about, identities[name], data.get(name))

@@ -62,6 +62,7 @@ class Party:
         self._identity, self._trust = identity, trust
         self._deadline = deadline
         self._on_progress = on_progress
+        self.on_charge: Callable[[Any, float], None] | None = None
 
     # --- the doors -------------------------------------------------------------------------------------------------
 
@@ -129,6 +130,16 @@ class Party:
             count = meter.sent if line.direction == "disclosed" else meter.received
             count(line.peer, line.message, line.n_bytes)
         return meter
+
+    # --- budget ----------------------------------------------------------------------------------------------------
+
+    def charge(self, event: Any, delta: float = 0.0) -> None:
+        """Charge what is about to be released to this party's budget, if it has one; BudgetExceeded if it is too small.
+
+        `event` is that of the mechanisms, `delta` what it may use of the budget's. The charge stays, whatever follows.
+        """
+        if self.on_charge is not None:
+            self.on_charge(event, delta)
 
     # --- identity --------------------------------------------------------------------------------------------------
 

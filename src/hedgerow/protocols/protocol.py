@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Level, Table
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
+from hedgerow.privacy.events import Event, NonPrivate
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,13 @@ class Statement:
         return {"words": self.words, **self.facts}
 
 
+class Planned(NamedTuple):
+    """What a run may cost the rows of one party at most: an event, and the delta at which it is to be counted."""
+
+    event: Event
+    delta: float = 0.0
+
+
 class Protocol(ABC):
     """One protocol. The job it makes is public and JSON-able; what `play` returns has a `to_dict`."""
 
@@ -96,6 +104,19 @@ class Protocol(ABC):
     @abstractmethod
     def play(self, me: Party, job: Any, data: PartyData | None) -> Any:
         """One party's role, from the first message to the end."""
+
+    def planned(self, job: Any, party: str, data: PartyData) -> Planned | None:
+        """What the rows that a party brings can lose at most in a run of this job, whoever learns it.
+
+        None where nothing depends on them; an event without guarantee where something does that has none.
+        """
+        del job, party, data
+        return Planned(NonPrivate(f"{self.name} releases without noise"))
+
+    def charges_itself(self, job: Any, party: str) -> bool:
+        """Whether a role calls `Party.charge`, because only on the way it learns whether the run costs anything."""
+        del job, party
+        return False
 
     @abstractmethod
     def rehearse(self, job: Any) -> None:

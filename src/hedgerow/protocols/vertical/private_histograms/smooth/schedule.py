@@ -25,7 +25,7 @@ import numpy as np
 from hedgerow.crypto.shares import SUM32
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
-from hedgerow.privacy.events import Composed, Event, Repeated
+from hedgerow.privacy.events import Event
 from hedgerow.protocols.private_boosting.recipe import PASSES, Size, orders_of
 from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
@@ -243,15 +243,3 @@ def expansions_of(n_groups: int, depth: int) -> list[tuple[int, int]]:
         vectors = 1 if not position else 2 << max(before for _, before in most)
         found.append((ways, vectors))
     return found
-
-
-def planned_event(schedule: Schedule) -> Event:
-    """All that a run will release."""
-    counts = tuple(schedule.counts_event(place) for place in range(schedule.n_holders))
-    sums = (
-        schedule.event("positives", 1),
-        *(schedule.event("bin_sums", schedule.caps[column]) for column in schedule.columns),
-        Repeated(schedule.event("leaf_sums", 2 << schedule.depth), schedule.n_trees),
-        schedule.event("mean", 2),
-    )
-    return Composed(counts + sums)
