@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,8 @@ class Federation:
         )
         model = self._model(results, estimator, chosen, job)
         transcripts = {} if records is None else records.transcripts
-        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
         run.reconcile()
         return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hedgerow.estimators import load_model
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.protocols.protocol import Statement, find
 from hedgerow.records import FOLDER, transcripts_folder
+from hedgerow.statement import Statement as Stated
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
 from hedgerow.vertical_model import VerticalModel
@@ -35,6 +36,9 @@ class Run:
     seconds: float
     alignment: Alignment | None = None  # how the rows were found, where ids were compared
     transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
+    finished: str | None = (
+        None  # when it ended, ISO 8601 in UTC; runs that were saved before there was a date have none
+    )
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -57,9 +61,21 @@ class Run:
         """Parties that were lost on the way, and the number of the tree in which that was noticed."""
         return dict(self.meta.get("lost_owners", {}))
 
-    def statement(self) -> Statement:
+    def statement(self) -> Statement | Stated:
         """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`)."""
-        return find(self.protocol).statement(self.job, self.meta)
+        stated = find(self.protocol).statement(self.job, self.meta)
+        if not isinstance(stated, Stated):
+            return stated
+        stated = replace(stated, date=self.finished)
+        if self.alignment is None:
+            return stated
+        matched = self.alignment.statement()
+        return replace(
+            stated,
+            guarantee=(*stated.guarantee, "Before the training, rows were matched by ids:", *matched.guarantee),
+            not_covered=(*stated.not_covered, *(gap for gap in matched.not_covered if gap not in stated.not_covered)),
+            facts={**stated.facts, "aligning": dict(matched.facts)},
+        )
 
     def reconcile(self) -> None:
         """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
@@ -100,6 +116,7 @@ class Run:
             "parties": list(self.ledgers),
             "recorded": list(self.transcripts),
             "seconds": self.seconds,
+            "finished": self.finished,
             "traffic": self.traffic,
             "statement": self.statement().to_dict(),
         }
@@ -130,6 +147,7 @@ class Run:
             meters={party: Meter.from_dict(meter) for party, meter in about["traffic"].items()},
             seconds=float(about["seconds"]),
             alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,
+            finished=about.get("finished"),
             transcripts=SavedTranscripts(place / FOLDER, about.get("recorded", ()), job.run_id),
         )
 

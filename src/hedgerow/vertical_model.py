@@ -28,7 +28,7 @@ from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, Model
 from hedgerow.labels import read_classes, read_targets
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.party import DEADLINE
-from hedgerow.protocols.protocol import PartyData, Statement, find
+from hedgerow.protocols.protocol import PartyData, find
 from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
 from hedgerow.protocols.vertical.explaining.results import Contributions
@@ -37,6 +37,7 @@ from hedgerow.protocols.vertical.scoring.job import BATCH_ROWS, ScoringJob
 from hedgerow.protocols.vertical.scoring.roles import Answered
 from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart, Target
 from hedgerow.running import OnProgress, run_together
+from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 
@@ -59,7 +60,9 @@ class Scoring:
     def statement(self) -> Statement:
         """Who learned what, in words (`str`) and as facts (`to_dict`)."""
         columns = {party: answered.n_columns for party, answered in self.answered.items()}
-        return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
+        stated = find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
+        assert isinstance(stated, Statement)  # noqa: S101 - services have no other
+        return stated
 
     @property
     def traffic(self) -> dict[str, Any]:

@@ -65,23 +65,32 @@ def chance_beyond(epsilon: float, delta_at: Callable[[float], float]) -> float:
     return min(1.0, *bounds) if bounds else 1.0
 
 
-def what_is_proved(epsilon: float, delta: float, *, beyond: float | None = None) -> list[str]:
+def what_is_proved(
+    epsilon: float,
+    delta: float,
+    *,
+    beyond: float | None = None,
+    worlds: tuple[str, str] = ("with the row", "without it"),
+    guessed: str = "whether the row was there",
+) -> list[str]:
     """What holds for every question, how rare exceptions are, how well one guesses: with the row and without it.
 
     `beyond` is `chance_beyond`; without a curve at hand it is left out, and the sentence says that it may exceed delta.
+    `worlds` and `guessed` say what else than a row may be there or not.
     """
+    one, other = worlds
     times, plus = factor(epsilon), "" if delta == 0.0 else f", plus {up(delta)}"
     proved = (
-        f"Whatever anybody asks of what was released, the chance of a yes is at most {times} times as large with the "
-        f"row as without it{plus}; and the other way round."
+        f"Whatever anybody asks of what was released, the chance of a yes is at most {times} times as large {one} as "
+        f"{other}{plus}; and the other way round."
     )
     rare = "may be above delta" if beyond is None else f"is at most {up(beyond, 3)}"
     exceptions = (
-        f"The chance that a single result comes out which is by itself more than {times} times as likely with the row "
-        f"as without it {rare}: delta is not that chance."
+        f"The chance that a single result comes out which is by itself more than {times} times as likely {one} as "
+        f"{other} {rare}: delta is not that chance."
     )
     guessing = (
-        "Somebody who knows everything else, and has to guess from what was released whether the row was there, is "
-        f"right in at most {best_guess(epsilon, delta)} of 100 cases; blind guessing reaches 50."
+        f"Somebody who knows everything else, and has to guess from what was released {guessed}, is right "
+        f"in at most {best_guess(epsilon, delta)} of 100 cases; blind guessing reaches 50."
     )
     return [proved, exceptions, guessing] if delta else [proved, guessing]

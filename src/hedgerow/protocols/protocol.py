@@ -18,6 +18,7 @@ from hedgerow.engine.table import Level, Table
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
 from hedgerow.privacy.events import Event, NonPrivate
+from hedgerow.statement import Statement as Stated
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Protocol(ABC):
         return Ensemble.from_dict(data)
 
     @abstractmethod
-    def statement(self, job: Any, meta: Mapping[str, Any]) -> Statement:
+    def statement(self, job: Any, meta: Mapping[str, Any]) -> Statement | Stated:
         """What a finished run guarantees and what it does not; `meta` is what the model says about its training."""
 
 

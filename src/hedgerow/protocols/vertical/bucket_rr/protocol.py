@@ -11,7 +11,7 @@ import numpy as np
 from hedgerow.engine.table import Column, Table
 from hedgerow.party import Party
 from hedgerow.privacy.events import NonPrivate
-from hedgerow.protocols.protocol import PartyData, Planned, Protocol, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Planned, Protocol, Request
 from hedgerow.protocols.rehearsal import rehearse
 from hedgerow.protocols.vertical.bucket_rr.buckets import planned_events, together
 from hedgerow.protocols.vertical.bucket_rr.feature_holder import feature_holder
@@ -20,6 +20,7 @@ from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.bucket_rr.statement import statement
 from hedgerow.protocols.vertical.parts import Part, part_from_dict
 from hedgerow.schema import Schema
+from hedgerow.statement import Statement
 
 
 class BucketRandomisedResponse(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian, NonPrivate
-from hedgerow.protocols.protocol import PartyData, Planned, Statement
+from hedgerow.protocols.protocol import PartyData, Planned
 from hedgerow.protocols.vertical.joint_protocol import JointProtocol
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
@@ -16,6 +16,7 @@ from hedgerow.protocols.vertical.noised_gradients.label_holder import label_hold
 from hedgerow.protocols.vertical.noised_gradients.noise import ADJACENCY
 from hedgerow.protocols.vertical.noised_gradients.statement import statement
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
+from hedgerow.statement import Statement
 
 
 class NoisedGradients(JointProtocol):

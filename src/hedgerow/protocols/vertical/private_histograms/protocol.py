@@ -10,7 +10,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian
-from hedgerow.protocols.protocol import PartyData, Planned, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Planned, Request
 from hedgerow.protocols.vertical.on_shares.protocol import SharesProtocol
 from hedgerow.protocols.vertical.parts import Part
 from hedgerow.protocols.vertical.private_histograms.dealer import dealer
@@ -21,6 +21,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.dealer import dealer 
 from hedgerow.protocols.vertical.private_histograms.smooth.holder import holder as smooth_holder
 from hedgerow.protocols.vertical.private_histograms.statement import statement
 from hedgerow.schema import Schema
+from hedgerow.statement import Statement
 
 _BY_RULE = {
     "n_iterations": DEFAULTS["max_iter"],
