@@ -335,8 +335,9 @@ def test_ledger_accountant_and_statement_agree(reveal):
         assert privacy["epsilon"] == pytest.approx(accountant.epsilon(DELTA))
         assert privacy["epsilon"] <= 2.0
     words = PROTOCOL.statement(job, parts["anna"].meta)
-    assert "Labels are (2, 1e-05)-differentially private towards the feature holders" in str(words)
-    assert "Rows as a whole, columns and label, are (2, 1e-05)-differentially private towards anna" in str(words)
+    told = " ".join(str(words).split())
+    assert "One label: epsilon = 2 and delta = 1e-5, towards the feature holders" in told
+    assert "One row, columns and label: epsilon = 2 and delta = 1e-5, towards anna and everybody who gets" in told
     assert words.facts["model_is_private"]
     assert words.facts["stamp"] is None
     assert words.facts["labels_towards_feature_holders"]["epsilon"] == privacy["epsilon"]
@@ -350,7 +351,7 @@ def test_without_noise_it_is_stamped():
     assert all(parts[name].meta["stamp"] == NOT_PRIVATE for name in job.holders)
     words = PROTOCOL.statement(job, parts["anna"].meta)
     assert "NOT PRIVATE" in str(words)
-    assert "differentially private" not in str(words)
+    assert "epsilon = " not in str(words)
     assert "noise inside" not in str(words)
     assert not words.facts["model_is_private"]
     assert words.facts["stamp"] == NOT_PRIVATE

@@ -584,8 +584,9 @@ def test_through_the_federation_and_over_grpc():
     assert np.mean((chance[:, 1] > 0.5) == (y == "good")) > 0.7
     assert np.abs(chance - done.model.predict_proba(rows, closed=True)).max() < 1e-5
     words = done.statement()
-    assert "sums of gradients in bins of single columns" in str(words)
-    assert "Counts of rows in public cells were told with noise of their owner." in str(words)
+    told = " ".join(str(words).split())
+    assert "sums of gradients in bins of single columns" in told
+    assert "Counts of rows in public cells were told with noise of their owner." in told
     assert (words.facts["policy"], words.facts["reveal"]) == (SMOOTH, None)
     assert done.model.parts["bank"].meta["privacy"]["epsilon"] <= 8.0
     for wish, name in (

@@ -30,7 +30,7 @@ from hedgerow.protocols.vertical.parts import OwnerPart, Questions
 
 def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
     """The whole role of a feature holder."""
-    data = check_table(me.name, brought)
+    data = check_table(me.name, brought, needs_values=job.edges_mode == QUANTILE)
     # Private edges that are drawn here and not used, because a kept transfer has its own, tell nobody anything.
     bucketing = bucketing_of(me.name, data.table, job, data.n_threads, me.rng)
     codes = codes_of(me.name, data.table, bucketing, data.n_threads)

@@ -10,9 +10,9 @@ import numpy as np
 from hedgerow.crypto.dealing import HandStep
 from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
-from hedgerow.engine.table import read_table
-from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.party import Party
+from hedgerow.protocols.bad_rows import fit_table
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.on_shares.columns import bins_minus
@@ -43,16 +43,10 @@ class OwnColumns:
             own.append(_renamed(described[self.places[-1]], column.name))
         schema = Schema(tuple(own), classes=(0, 1))
         mapper = grid_of(schema)
-        table = read_table(data.table, like=mapper.features, where=party)
+        table, _ = fit_table(data.table, own, where=party)  # whatever does not fit the schema is mapped
         self.cells: Bytes = mapper.transform(table, data.n_threads)
         self.grid = mapper.features
         self.n_cells = cells_of(schema, mapper)
-        for entry, n_cells, codes in zip(own, self.n_cells, self.cells, strict=True):
-            if int(codes.max()) >= n_cells:
-                raise InvalidInput(
-                    f"{party}: column {entry.name!r} has missing values or levels that the schema does not list; say "
-                    f"so in the schema, may_be_missing=[{entry.name!r}], or list all levels"
-                )
         self.codes, self.n_bins = self.cells, list(self.n_cells)
 
     @property

@@ -30,6 +30,7 @@ from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.labels import with_listed_classes
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     OwnColumns,
     agreed_layout,
@@ -71,7 +72,7 @@ _LARGEST_VALUE = 1 << 30  # of an update, in units of scores
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
     """A party with data, from its table to its part of the model."""
-    data = check_table(me.name, data)
+    data = with_listed_classes(job, check_table(me.name, data, needs_values=False))
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OwnColumns(me.name, job, data)
     if labels is None:
