@@ -635,14 +635,13 @@ def test_columns_that_cannot_be(monkeypatch):
     with pytest.raises(InvalidParameter, match="column 'x3' of ben has levels"):
         played(PROTOCOL, make_job(data, schema=levels), data)
     gaps = make_data(2, 30, 4, missing=0.3)
-    with pytest.raises(InvalidInput, match=r"anna: column 'x0' has missing values, but .* may_be_missing=\['x0'\]"):
-        played(PROTOCOL, make_job(data), gaps)
+    played(PROTOCOL, make_job(data, n_iterations=1), gaps)  # no error depends on a row
     named = PartyData(table_of([Column("x2", np.zeros(30, np.int32), ("a", "b"))]))
     with pytest.raises(InvalidInput, match="ben: column 'x2' has levels"):
         played(PROTOCOL, make_job(data), {**data, "ben": named})
     three = replace(data["anna"], classes=(0, 1, 2))
     with pytest.raises(InvalidInput, match="private_histograms is for two classes"):
-        played(PROTOCOL, make_job(data), {**data, "anna": three})
+        played(PROTOCOL, make_job(data, schema=replace(known, classes=None)), {**data, "anna": three})
     with pytest.raises(InvalidInput, match="anna: the label holder needs labels"):
         played(PROTOCOL, make_job(data), {**data, "anna": replace(data["anna"], labels=None)})
     short = PartyData(table_of([Column("x2", np.zeros(29))]))

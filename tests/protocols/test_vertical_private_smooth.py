@@ -397,16 +397,19 @@ def test_wrong_requests_are_refused(number, changes):
     assert isinstance(outcomes["ben"].error, ProtocolError)
 
 
-def test_undeclared_gaps_levels_and_columns_are_refused():
-    """What the schema does not say is not accepted, and the party is named."""
+def test_undeclared_gaps_are_mapped_and_undeclared_columns_refused():
+    """No error depends on a row: a gap without a cell of its own goes to a public one. Columns must be described."""
     data = with_levels(make_data(2, 50, 3, missing=0.2))
     schema = schema_of(data)
     whole = replace(schema, columns=tuple(replace(column, may_be_missing=False) for column in schema.columns))
     only_level = replace(data["ben"], table=table_of(data["ben"].table.columns[-1:]))
-    with pytest.raises(InvalidInput, match="column 'x0' has missing values"):
-        OwnColumns("anna", make_job(data, schema=whole), data["anna"])
-    with pytest.raises(InvalidInput, match="column 'level' has missing values or levels"):
-        OwnColumns("ben", make_job(data, schema=whole), only_level)
+    mapped = OwnColumns("anna", make_job(data, schema=whole), data["anna"])
+    gaps = np.isnan(data["anna"].table.columns[0].values)
+    assert gaps.any()
+    middle = int(np.searchsorted(mapped.grid[0].edges, 0.0, side="right"))
+    assert set(mapped.cells[0][gaps].tolist()) == {middle}
+    levels = OwnColumns("ben", make_job(data, schema=whole), only_level)
+    assert set(levels.cells[0][only_level.table.columns[0].values < 0].tolist()) == {0}
     fewer = replace(schema, columns=schema.columns[1:])
     with pytest.raises(InvalidParameter, match=r"column 'x0' of anna has no entry.*'anna\.x0'"):
         OwnColumns("anna", make_job(data, schema=fewer), data["anna"])
