@@ -196,7 +196,7 @@ def test_a_slow_link_changes_nothing():
 def test_statement_and_ledgers():
     """They say what was disclosed: numbers in the clear, ids blinded."""
     found = align({"bank": BANK, "shop": SHOP, "mail": MAIL})
-    words = str(found.statement())
+    words = " ".join(str(found.statement()).split())
     assert "3 ids are common to all (bank 30, shop 30, mail 4)" in words
     assert "bank, which compared blinded ids, also learned how many ids each group" in words
     facts = found.statement().to_dict()

@@ -28,12 +28,13 @@ from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, PeerLost
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.party import DEADLINE
-from hedgerow.protocols.protocol import PartyData, Statement
+from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.aligning.job import MOST_IDS, AligningJob
 from hedgerow.protocols.vertical.aligning.packed_ids import packed
 from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
 from hedgerow.running import OnProgress, check_how, run_together, watcher
 from hedgerow.saved_files import damage_told, read_object, whole_folder
+from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_names

@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.labels import encode_classes, read_classes, read_targets
 from hedgerow.parameters import ALIASES, UnknownParameter, check_values, seed_from
 from hedgerow.party import DEADLINE
+from hedgerow.privacy.budget_file import Dataset
 from hedgerow.protocols import protocol as protocols
 from hedgerow.protocols.bad_rows import fit_rows
+from hedgerow.protocols.budgets import checked_budgets
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
 from hedgerow.protocols.vertical.aligning.job import MOST_IDS
 from hedgerow.records import records_for
@@ -190,6 +193,7 @@ class Federation:
         verbose: int = 0,
         on_progress: OnProgress | None = None,
         record: bool | str | Path = False,
+        budget: Mapping[str, Dataset] | None = None,
         **params: Any,
     ) -> Run:
         """Train with a protocol. `params` are those of the estimators (XGBoost's spellings too) and the protocol's own.
@@ -198,6 +202,9 @@ class Federation:
         message. `verbose=1` says how far it is, `on_progress(done, total)` tells a program. `record=True` keeps all
         frames that each party sent and received (`run.transcripts`), a folder writes them there as they pass. That is
         as sensitive as the data, and for tests and attacks only.
+
+        `budget`: name of a party -> its own `BudgetFile(path).dataset(name)`. What the run may cost is charged to it
+        before the party sends anything, and stays charged if the run fails. BudgetExceeded if it is too small.
         """
         check_how(transport, deadline)
         chosen = protocols.find(protocol)
@@ -211,17 +218,19 @@ class Federation:
         chosen = chosen.variant(own)
         estimator = self._estimator(params, chosen)
         job = chosen.job(self._request(estimator, own))
+        budgets = checked_budgets(budget, chosen, job, self._data)
         records = records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
         watch = watcher(verbose, on_progress)
         results, ledgers, meters, seconds = run_together(
-            chosen, job, self._data_for(estimator), **how, on_progress=watch, records=records
+            chosen, job, self._data_for(estimator), **how, on_progress=watch, records=records, budgets=budgets
         )
         model = self._model(results, estimator, chosen, job)
         transcripts = {} if records is None else records.transcripts
-        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
         run.reconcile()
         return run
 

@@ -32,6 +32,7 @@ import numpy as np
 from hedgerow.engine.table import Column, Table
 from hedgerow.local_start import Orders
 from hedgerow.party import LOGGER, Party
+from hedgerow.protocols.budgets import read
 from hedgerow.protocols.protocol import PartyData, find
 from hedgerow.protocols.rehearsal import role
 from hedgerow.protocols.same_job import agreed
@@ -112,7 +113,7 @@ def play(orders: Orders, rows: int | None) -> int:
         _tell(event="ready")
         orders.wait_for("go")
         started = time.monotonic()
-        result = role(protocol, party, job, data)()
+        result = role(protocol, party, job, data, read(about.get("budget")))()
         ended = time.monotonic()
         if transcript is not None:
             transcript.close()

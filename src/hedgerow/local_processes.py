@@ -27,6 +27,7 @@ from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, Process
 from hedgerow.ledger import Ledger
 from hedgerow.local_party import describe, rows_file
 from hedgerow.party import LOGGER, named
+from hedgerow.protocols.budgets import Budgets, written
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.records import Records
 from hedgerow.running import Outcome, check_results
@@ -51,6 +52,7 @@ def run_in_processes(
     *,
     after_start: Callable[[dict[str, subprocess.Popen[str]]], None] | None = None,
     records: Records | None = None,
+    budgets: Budgets | None = None,
 ) -> Outcome:
     """Run all roles of a job as processes; `after_start` gets them once training has begun (tests kill one).
 
@@ -61,7 +63,8 @@ def run_in_processes(
         kept = {} if records is None else {name: _transcript_file(records, name, files) for name in names}
         fleet = _Fleet(names, files, on_progress)
         try:
-            fleet.start(_orders(protocol, job, data, link, deadline, kept), data, protocol.links(job), kept)
+            orders = _orders(protocol, job, data, link, deadline, kept, budgets or {})
+            fleet.start(orders, data, protocol.links(job), kept)
             if after_start is not None:
                 after_start(fleet.processes)
             fleet.wait()
@@ -95,6 +98,7 @@ def _orders(
     link: Link | None,
     deadline: float,
     kept: Mapping[str, Path | IO[bytes]],
+    budgets: Budgets,
 ) -> dict[str, dict[str, Any]]:
     """What each party is told at its start. Keys are made afresh for every run."""
     names, links = protocol.parties(job), protocol.links(job)
@@ -117,6 +121,8 @@ def _orders(
         }
         if name in data:
             orders[name]["data"] = describe(data[name])
+        if name in budgets:
+            orders[name]["budget"] = written(budgets[name])
         if name in kept:
             place = kept[name]
             orders[name]["record"] = str(place) if isinstance(place, Path) else place.fileno()

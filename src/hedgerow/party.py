@@ -80,6 +80,7 @@ class Party:
         self._check = check
         self._ended: set[str] = set()  # peers with which there is nothing more to say
         self._has_stopped = False
+        self.on_charge: Callable[[Any, float], None] | None = None
 
     def join(self, job: Agreed) -> None:
         """Take part in this job: peers that have another one are refused, and what this party signs is for it alone."""
@@ -188,6 +189,16 @@ class Party:
             count = meter.sent if line.direction == "disclosed" else meter.received
             count(line.peer, line.message, line.n_bytes)
         return meter
+
+    # --- budget ----------------------------------------------------------------------------------------------------
+
+    def charge(self, event: Any, delta: float = 0.0) -> None:
+        """Charge what is about to be released to this party's budget, if it has one; BudgetExceeded if it is too small.
+
+        `event` is that of the mechanisms, `delta` what it may use of the budget's. The charge stays, whatever follows.
+        """
+        if self.on_charge is not None:
+            self.on_charge(event, delta)
 
     # --- identity --------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import Ledger
 from hedgerow.party import DEADLINE, named, root_cause
 from hedgerow.progress import duration, say
+from hedgerow.protocols.budgets import Budgets
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.protocols.rehearsal import in_memory, role
 from hedgerow.records import Records
@@ -43,19 +44,20 @@ def run_together(
     deadline: float = DEADLINE,
     on_progress: OnProgress | None = None,
     records: Records | None = None,
+    budgets: Budgets | None = None,
 ) -> Outcome:
     """Let all parties play their roles; raises the root cause if one of them has no result, and was not given up.
 
-    `records` gets everybody's transcript.
+    `records` gets everybody's transcript, `budgets` are charged by those whose they are.
     """
     check_how(transport, deadline)
     check_party_names(protocol.parties(job))
     if transport == "grpc":
         from hedgerow.local_processes import run_in_processes
 
-        return run_in_processes(protocol, job, data, link, deadline, on_progress, records=records)
+        return run_in_processes(protocol, job, data, link, deadline, on_progress, records=records, budgets=budgets)
     with records or nullcontext():
-        return _run_in_memory(protocol, job, data, link, deadline, on_progress, records)
+        return _run_in_memory(protocol, job, data, link, deadline, on_progress, records, budgets or {})
 
 
 def _run_in_memory(
@@ -66,6 +68,7 @@ def _run_in_memory(
     deadline: float,
     on_progress: OnProgress | None,
     records: Records | None,
+    budgets: Budgets,
 ) -> Outcome:
     """Parties as threads that pass a baton."""
     protocol.rehearse(job)
@@ -74,7 +77,7 @@ def _run_in_memory(
     network = MemoryNetwork(names, link=link, one_core=single)
     around = None if records is None else records.around
     parties = in_memory(network, names, around=around, deadline=deadline, on_progress=on_progress)
-    roles = {name: role(protocol, parties[name], job, data.get(name)) for name in names}
+    roles = {name: role(protocol, parties[name], job, data.get(name), budgets.get(name)) for name in names}
     started = time.perf_counter()
     outcomes = network.run(roles)
     seconds = time.perf_counter() - started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from hedgerow.alignment import Alignment
 from hedgerow.errors import InvalidInput
 from hedgerow.estimators import load_model
 from hedgerow.ledger import Ledger, reconcile
-from hedgerow.protocols.protocol import AnyStatement, find
+from hedgerow.protocols.protocol import find
 from hedgerow.records import FOLDER, LEDGERS
 from hedgerow.saved_files import damage_told, read_object, whole_folder
+from hedgerow.statement import Statement
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_names
 from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
@@ -45,6 +46,9 @@ class Run:
     seconds: float
     alignment: Alignment | None = None  # how the rows were found, where ids were compared
     transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
+    finished: str | None = (
+        None  # when it ended, ISO 8601 in UTC; runs that were saved before there was a date have none
+    )
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -67,9 +71,19 @@ class Run:
         """Parties that were lost on the way, and the number of the tree in which that was noticed."""
         return dict(self.meta.get("lost_owners", {}))
 
-    def statement(self) -> AnyStatement:
+    def statement(self) -> Statement:
         """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`)."""
-        return find(self.protocol).statement(self.job, self.meta)
+        stated = find(self.protocol).statement(self.job, self.meta)
+        stated = replace(stated, date=self.finished)
+        if self.alignment is None:
+            return stated
+        matched = self.alignment.statement()
+        return replace(
+            stated,
+            guarantee=(*stated.guarantee, "Before the training, rows were matched by ids:", *matched.guarantee),
+            not_covered=(*stated.not_covered, *(gap for gap in matched.not_covered if gap not in stated.not_covered)),
+            facts={**stated.facts, "aligning": dict(matched.facts)},
+        )
 
     def reconcile(self) -> None:
         """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
@@ -99,6 +113,7 @@ class Run:
             "parties": list(self.ledgers),
             "recorded": list(self.transcripts),
             "seconds": self.seconds,
+            "finished": self.finished,
             "traffic": self.traffic,
             "statement": self.statement().to_dict(),
         }
@@ -149,6 +164,7 @@ class Run:
             meters=meters,
             seconds=seconds,
             alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,
+            finished=about.get("finished"),
             transcripts=SavedTranscripts(place / FOLDER, recorded, job.run_id),
         )
         with damage_told(f"{place}: what the model and the job say does not fit together"):

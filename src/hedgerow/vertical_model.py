@@ -29,7 +29,7 @@ from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, Model
 from hedgerow.labels import exact_array, read_classes, read_targets
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.party import DEADLINE
-from hedgerow.protocols.protocol import AnyStatement, PartyData, find
+from hedgerow.protocols.protocol import PartyData, find
 from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
 from hedgerow.protocols.vertical.explaining.results import Contributions
@@ -60,7 +60,7 @@ class Scoring:
     seconds: float
     rounds: int | None = None  # of a closed scoring: how often all parties sent each other words
 
-    def statement(self) -> AnyStatement:
+    def statement(self) -> Statement:
         """Who learned what, in words (`str`) and as facts (`to_dict`)."""
         columns = {party: answered.n_columns for party, answered in self.answered.items()}
         return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})

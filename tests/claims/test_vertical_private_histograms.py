@@ -35,6 +35,7 @@ from hedgerow.protocols.vertical.private_histograms.plan import Plan
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
+    SmoothAsked,
     SmoothBinSums,
     SmoothLeafSums,
     SmoothMean,
@@ -45,6 +46,7 @@ from hedgerow.schema import Schema
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import unlike_uniform
+from hedgerow.transport.frames import peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
@@ -262,14 +264,14 @@ def test_what_a_party_receives_is_uniform_with_smooth_then_trees(receiver):
 
 def test_unmasked_sides_are_found_with_smooth_then_trees(monkeypatch):
     """Control: a tree's sides that are sent as they are."""
-    honest = GroupSums._sides
+    honest = GroupSums._expanded
 
-    def bare(self, step):
+    def bare(self, step, *how):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(step, "mask", lambda shape, *_: SimpleNamespace(words=np.zeros(shape, np.uint32)))
-            return honest(self, step)
+            return honest(self, step, *how)
 
-    monkeypatch.setattr(GroupSums, "_sides", bare)
+    monkeypatch.setattr(GroupSums, "_expanded", bare)
     job = replace(make_job(), policy="smooth_then_trees", epsilon=math.inf)
     words = np.stack([smooth_words(one, "ben", "anna") for one in varied("ben", 6, job)])
     assert unlike_uniform(words)
@@ -293,6 +295,23 @@ def test_the_dealer_learns_sizes_only():
     assert [(p.direction, p.peer) for p in one.passed] == [(p.direction, p.peer) for p in other.passed]
     assert [p.frame for p in one.passed] == [p.frame for p in other.passed]
     assert len(one.passed) > 50
+
+
+@pytest.mark.parametrize("epsilon", [50.0, math.inf])
+def test_the_dealer_learns_sizes_only_with_smooth_then_trees(epsilon):
+    """The same for policy="smooth_then_trees", with other bins, another share of positive rows, other trees."""
+    job = replace(make_job(), policy="smooth_then_trees", epsilon=epsilon, schema=MANY_VALUES)
+    other = dict(make_data(complemented=True))
+    other["anna"] = replace(other["anna"], labels=(np.arange(N_ROWS) < 3).astype(np.float64))
+    one, two = (run(job, data, {}) for data in (make_data(), other))
+    asked = [done.records["ben"].messages(SmoothAsked, "received", "anna") for done in (one, two)]
+    assert any(not np.array_equal(a.bins, b.bins) for a, b in zip(*asked, strict=True))
+    assert any(not np.array_equal(a.features, b.features) for a, b in zip(*asked, strict=True))
+    seen = [[(p.direction, p.peer, p.frame) for p in done.records["dealer"].passed] for done in (one, two)]
+    assert seen[0] == seen[1]
+    assert {peek(frame)[0] for direction, _, frame in seen[0] if direction == "received"} == {
+        "vertical.private_histograms.smooth_sizes", "vertical.on_shares.seed", "vertical.shared_rows.level_done",
+    }  # fmt: skip
 
 
 def test_the_dealer_learns_numbers_of_bins_with_noise():

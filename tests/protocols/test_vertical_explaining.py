@@ -284,13 +284,14 @@ def test_statements_are_plain():
     for what in ("importances", "contributions"):
         job = replace(JOB, what=what)
         said = PROTOCOL.statement(job, {"n_rows": 1234})
-        assert f"Each party has the {what} of its own columns" in str(said)
+        words = " ".join(str(said).split())
+        assert f"Each party has the {what} of its own columns" in words
         assert "IN THE CLEAR" in str(said)
         assert "Not covered:" in str(said)
         assert said.facts["is_private"] is False
         assert json.loads(json.dumps(said.to_dict()))["what"] == what
     assert "1,234 rows" in str(said)
-    assert "one by one, under numbers instead of names, and kept only their sums" in str(said)
+    assert "one by one, under numbers instead of names, and kept only their sums" in words
 
 
 def test_every_message_states_its_way_and_its_disclosure():

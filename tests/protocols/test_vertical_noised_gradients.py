@@ -193,7 +193,7 @@ def test_ledger_statement_and_accountant_agree(per, n_releases):
     assert 1.999 < privacy["epsilon"] <= 2.0
     assert all(parts[name].meta["privacy"] == privacy for name in job.feature_holders)
     stated = PROTOCOL.statement(job, parts["anna"].meta)
-    assert "Labels are (2, 1e-05)-differentially private towards the feature holders" in str(stated)
+    assert stated.guarantee[0].startswith("One label: epsilon = 2 and delta = 1e-5, towards the feature holders")
     assert stated.facts["stamp"] is None
     assert stated.facts["model_is_private"]
     assert "Columns are not protected" in str(stated)

@@ -335,8 +335,9 @@ def test_ledger_accountant_and_statement_agree(reveal):
         assert privacy["epsilon"] == pytest.approx(accountant.epsilon(DELTA))
         assert privacy["epsilon"] <= 2.0
     words = PROTOCOL.statement(job, parts["anna"].meta)
-    assert "Labels are (2, 1e-05)-differentially private towards the feature holders" in str(words)
-    assert "Rows as a whole, columns and label, are (2, 1e-05)-differentially private towards anna" in str(words)
+    told = " ".join(str(words).split())
+    assert "One label: epsilon = 2 and delta = 1e-5, towards the feature holders" in told
+    assert "One row, columns and label: epsilon = 2 and delta = 1e-5, towards anna and everybody who gets" in told
     assert words.facts["model_is_private"]
     assert words.facts["stamp"] is None
     assert words.facts["labels_towards_feature_holders"]["epsilon"] == privacy["epsilon"]
@@ -350,7 +351,7 @@ def test_without_noise_it_is_stamped():
     assert all(parts[name].meta["stamp"] == NOT_PRIVATE for name in job.holders)
     words = PROTOCOL.statement(job, parts["anna"].meta)
     assert "NOT PRIVATE" in str(words)
-    assert "differentially private" not in str(words)
+    assert "epsilon = " not in str(words)
     assert "noise inside" not in str(words)
     assert not words.facts["model_is_private"]
     assert words.facts["stamp"] == NOT_PRIVATE
@@ -634,14 +635,13 @@ def test_columns_that_cannot_be(monkeypatch):
     with pytest.raises(InvalidParameter, match="column 'x3' of ben has levels"):
         played(PROTOCOL, make_job(data, schema=levels), data)
     gaps = make_data(2, 30, 4, missing=0.3)
-    with pytest.raises(InvalidInput, match=r"anna: column 'x0' has missing values, but .* may_be_missing=\['x0'\]"):
-        played(PROTOCOL, make_job(data), gaps)
+    played(PROTOCOL, make_job(data, n_iterations=1), gaps)  # no error depends on a row
     named = PartyData(table_of([Column("x2", np.zeros(30, np.int32), ("a", "b"))]))
     with pytest.raises(InvalidInput, match="ben: column 'x2' has levels"):
         played(PROTOCOL, make_job(data), {**data, "ben": named})
     three = replace(data["anna"], classes=(0, 1, 2))
     with pytest.raises(InvalidInput, match="private_histograms is for two classes"):
-        played(PROTOCOL, make_job(data), {**data, "anna": three})
+        played(PROTOCOL, make_job(data, schema=replace(known, classes=None)), {**data, "anna": three})
     with pytest.raises(InvalidInput, match="anna: the label holder needs labels"):
         played(PROTOCOL, make_job(data), {**data, "anna": replace(data["anna"], labels=None)})
     short = PartyData(table_of([Column("x2", np.zeros(29))]))

@@ -1,5 +1,6 @@
 """The policy smooth_then_trees on shares: what its slow twin computes, released with planned noise and no more."""
 
+import itertools
 import math
 from collections import defaultdict
 from contextlib import contextmanager
@@ -26,15 +27,18 @@ from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHi
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.smooth import groups as groups_module
 from hedgerow.protocols.vertical.private_histograms.smooth import holder as holder_module
+from hedgerow.protocols.vertical.private_histograms.smooth import schedule as schedule_module
 from hedgerow.protocols.vertical.private_histograms.smooth import series
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import OwnColumns, layout_of, merged_bins
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
-from hedgerow.protocols.vertical.private_histograms.smooth.groups import dealt_bytes, groups_of, leaf_numbers
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import groups_of, leaf_numbers
 from hedgerow.protocols.vertical.private_histograms.smooth.holder import Answering, Asking
-from hedgerow.protocols.vertical.private_histograms.smooth.recipe import (
+from hedgerow.protocols.vertical.private_histograms.smooth.recipe import SharedRecipe
+from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
     COUNT_UNIT,
     ROW_WEIGHT_BITS,
-    SharedRecipe,
+    Schedule,
+    expansions_of,
     precision_for,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.series import LOGISTIC, SCORE_BITS, SLOPE, Precision
@@ -140,7 +144,8 @@ class NaiveRows:
             self._update(request)
             sigma, noise = next(self.draws)
             assert sigma == request.sigma
-            sums = self._sums(request).reshape(-1) + noise.reshape(-1)
+            sums = self._sums(request).reshape(-1)
+            sums = sums + noise.reshape(-1)[: len(sums)]  # of a column, noise is dealt for as many bins as can be
         assert np.array_equal(self.seen.opened[request.number], sums)
         return Released(sums, event_of(request.sensitivity_squared, request.sigma, request.n_sums))
 
@@ -193,8 +198,7 @@ class NaiveRows:
 
     def run(self, job):
         """The whole training; gives its model."""
-        schema, n_rows = self.layout.schema, len(self.labels)
-        recipe = SharedRecipe(schema, n_rows, job.max_bins, epsilon=job.noise, delta=job.delta)
+        recipe = SharedRecipe(Schedule.of(job, self.layout, len(self.labels)))
         self._precision = recipe.precision
         model = recipe.run(self)
         # angles are looked up in a table of 2^16
@@ -344,8 +348,11 @@ def test_budget_is_asked_before_anything_is_released():
     """Less noise than planned: every party refuses the release with which it would be too much."""
     data = make_data(2, 200, 3)
     job = make_job(data, epsilon=1.0)
-    sigma = SharedRecipe._sigma
-    with patch.object(SharedRecipe, "_sigma", lambda self, *how: 0.8 * sigma(self, *how)):
+    sigma, wanted = Schedule.sigma, SharedRecipe._sigma
+    with (
+        patch.object(Schedule, "sigma", lambda self, kind: 0.8 * sigma(self, kind)),
+        patch.object(SharedRecipe, "_sigma", lambda self, *how: 0.8 * wanted(self, *how)),
+    ):
         outcomes, parties = outcomes_of(PROTOCOL, job, data)
     for name in job.holders:
         assert isinstance(outcomes[name].error, BudgetExceeded)
@@ -359,48 +366,50 @@ def test_budget_is_asked_before_anything_is_released():
 @pytest.mark.parametrize(
     ("number", "changes"),
     [
-        (1, {"sigma": 0.0}),
-        (2, {"sigma": 0.0}),
+        (1, {"update_values": np.zeros(1, np.int64)}),
+        (2, {"bins": np.zeros((3, 256), np.uint8)}),
         (4, {"number": 5}),
-        (4, {"kind": "rows"}),
-        (4, {"features": np.array([7], np.int32)}),
-        (4, {"features": np.zeros(0, np.int32)}),
-        (4, {"update": "all"}),
-        (4, {"update": "start"}),
-        (4, {"update_feature": 3}),
+        (4, {"number": 3}),
+        (4, {"features": np.array([0], np.int32)}),
+        (4, {"bins": np.zeros((3, 256), np.uint8)}),
         (4, {"update_values": np.zeros(3, np.int64)}),
-        (3, {"update": "none"}),
         (3, {"bins": np.zeros((2, 256), np.uint8)}),
-        (4, {"update": "leaves"}),
-        (4, {"gradient_bits": 13}),
-        (2, {"gradient_bits": 30}),
         (3, {"bins": np.full((3, 256), 2, np.uint8)}),
+        (3, {"bins": np.tile(np.arange(256, dtype=np.uint8), (3, 1))}),
+        (33, {"features": np.array([0, 1, 7], np.int32)}),
+        (33, {"features": np.array([0, 1, -1], np.int32)}),
+        (33, {"features": np.array([0, 1], np.int32)}),
+        (33, {"goes_right": np.zeros((2, 256), np.uint8)}),
+        (34, {"update_values": np.zeros(4, np.int64)}),
     ],
 )
 def test_wrong_requests_are_refused(number, changes):
-    """A feature holder that is asked for what cannot be, or for less noise than the job allows, ends the run."""
+    """A feature holder that is asked for what the schedule does not have at this place ends the run."""
     data = make_data(2, 100, 3)
     asked = Asking._asked
 
-    def wrong(self, request):
-        message = asked(self, request)
+    def wrong(request):
+        message = asked(request)
         return replace(message, **changes) if request.number == number else message
 
-    with patch.object(Asking, "_asked", wrong):
+    with patch.object(Asking, "_asked", staticmethod(wrong)):
         outcomes, _ = outcomes_of(PROTOCOL, make_job(data, epsilon=1.0), data)
-    assert isinstance(outcomes["ben"].error, BudgetExceeded if "sigma" in changes else ProtocolError)
+    assert isinstance(outcomes["ben"].error, ProtocolError)
 
 
-def test_undeclared_gaps_levels_and_columns_are_refused():
-    """What the schema does not say is not accepted, and the party is named."""
+def test_undeclared_gaps_are_mapped_and_undeclared_columns_refused():
+    """No error depends on a row: a gap without a cell of its own goes to a public one. Columns must be described."""
     data = with_levels(make_data(2, 50, 3, missing=0.2))
     schema = schema_of(data)
     whole = replace(schema, columns=tuple(replace(column, may_be_missing=False) for column in schema.columns))
     only_level = replace(data["ben"], table=table_of(data["ben"].table.columns[-1:]))
-    with pytest.raises(InvalidInput, match="column 'x0' has missing values"):
-        OwnColumns("anna", make_job(data, schema=whole), data["anna"])
-    with pytest.raises(InvalidInput, match="column 'level' has missing values or levels"):
-        OwnColumns("ben", make_job(data, schema=whole), only_level)
+    mapped = OwnColumns("anna", make_job(data, schema=whole), data["anna"])
+    gaps = np.isnan(data["anna"].table.columns[0].values)
+    assert gaps.any()
+    middle = int(np.searchsorted(mapped.grid[0].edges, 0.0, side="right"))
+    assert set(mapped.cells[0][gaps].tolist()) == {middle}
+    levels = OwnColumns("ben", make_job(data, schema=whole), only_level)
+    assert set(levels.cells[0][only_level.table.columns[0].values < 0].tolist()) == {0}
     fewer = replace(schema, columns=schema.columns[1:])
     with pytest.raises(InvalidParameter, match=r"column 'x0' of anna has no entry.*'anna\.x0'"):
         OwnColumns("anna", make_job(data, schema=fewer), data["anna"])
@@ -423,9 +432,11 @@ def test_columns_of_one_party_may_be_described_under_its_name():
 
 def test_bins_must_follow_each_other():
     """A bin without cells would have a row in the masked matrix for nothing."""
-    assert merged_bins(np.array([[0, 0, 1, 9]], np.uint8), (3,)) == [2]
+    assert merged_bins(np.array([[0, 0, 1, 9]], np.uint8), (3,), (2,)) == [2]
     with pytest.raises(ProtocolError, match="empty"):
-        merged_bins(np.array([[0, 0, 2]], np.uint8), (3,))
+        merged_bins(np.array([[0, 0, 2]], np.uint8), (3,), (3,))
+    with pytest.raises(ProtocolError, match="3 bins of a column that may have 2"):
+        merged_bins(np.array([[0, 1, 2]], np.uint8), (3,), (2,))
 
 
 def test_rows_and_noise_must_fit_the_numbers():
@@ -441,13 +452,24 @@ def test_rows_and_noise_must_fit_the_numbers():
 
 def test_trees_must_fit_a_message(monkeypatch):
     """Said before the dealer deals: by rows and parties."""
-    assert dealt_bytes(groups_of([0, 1, 1, 0]), 1000) == 3 * 1000 * 4
-    assert dealt_bytes(groups_of([0, 1, 2, 2]), 1000) == (1 + 1 * 2 * 2) * 1000 * 4
-    assert dealt_bytes(groups_of([1, 1, 1]), 1000) == 0
-    monkeypatch.setattr(holder_module, "MAX_FRAME_BYTES", 1 << 16)
+    monkeypatch.setattr(schedule_module, "MAX_FRAME_BYTES", 1 << 16)
     data = make_data(2, 60, 4)
     with pytest.raises(InvalidParameter, match="with 60 rows of 2 parties needs 0 MB in one message of the dealer"):
         played(PROTOCOL, make_job(data), data)
+
+
+@pytest.mark.parametrize(("n_parties", "depth"), [(2, 6), (2, 3), (3, 6), (4, 6), (5, 4), (8, 6), (2, 1)])
+def test_what_is_dealt_is_enough_for_all_divisions_of_levels(n_parties, depth):
+    """Whoever owns the levels of a tree: no turn has more ways or vectors than were dealt for, some as many."""
+    dealt = expansions_of(min(n_parties, depth), depth)
+    most = [(0, 0)] * len(dealt)
+    for owners in itertools.combinations_with_replacement(range(n_parties), depth):
+        vectors = 1
+        for position, group in enumerate(groups_of(owners)[:-1]):
+            ways, others = most[position]
+            most[position] = (max(ways, group.n_ways), max(others, vectors))
+            vectors *= group.n_ways * (1 if position else 2)
+    assert most == dealt
 
 
 def test_memory_is_asked_for_before_columns_are_masked():
@@ -565,8 +587,9 @@ def test_through_the_federation_and_over_grpc():
     assert np.mean((chance[:, 1] > 0.5) == (y == "good")) > 0.7
     assert np.abs(chance - done.model.predict_proba(rows, closed=True)).max() < 1e-5
     words = done.statement()
-    assert "sums of gradients in bins of single columns" in str(words)
-    assert "Counts of rows in public cells were told with noise of their owner." in str(words)
+    told = " ".join(str(words).split())
+    assert "sums of gradients in bins of single columns" in told
+    assert "Counts of rows in public cells were told with noise of their owner." in told
     assert (words.facts["policy"], words.facts["reveal"]) == (SMOOTH, None)
     assert done.model.parts["bank"].meta["privacy"]["epsilon"] <= 8.0
     for wish, name in (

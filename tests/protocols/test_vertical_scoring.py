@@ -506,14 +506,14 @@ def test_the_statement_says_what_holds():
     """In the clear it is stamped; with epsilon it gives the price of a value and of a record."""
     job = ScoringJob(("shop", "bank"), "bank", "s", "t")
     plain = PROTOCOL.statement(job, {})
-    assert "ANSWERS IN THE CLEAR: bank learned, for every row, which way it goes" in plain.words
+    assert "ANSWERS IN THE CLEAR: bank learned, for every row, which way it goes" in " ".join(plain.words.split())
     assert plain.facts["stamp"] == "ANSWERS IN THE CLEAR"
     assert not plain.facts["answers_are_private"]
     noisy = PROTOCOL.statement(replace(job, predict_epsilon=0.5), {"columns": {"shop": 3}})
-    assert "0.5-locally differentially private for one value" in noisy.words
-    assert "shop: 3 x 0.5." in noisy.words
+    assert noisy.guarantee[0].startswith("One value of one column: epsilon = 0.5, towards bank")
+    assert "shop: 3 x 0.5 = 1.5 for one record." in noisy.words
     assert noisy.facts["epsilon_per_record"] == {"shop": 1.5}
     assert noisy.facts["stamp"] is None
     for statement in (plain, noisy):
-        assert "nothing about scores" in statement.words
+        assert "nothing about scores" in " ".join(statement.words.split())
         json.dumps(statement.to_dict(), allow_nan=False)

@@ -279,15 +279,29 @@ class Dataset:
         finally:
             charge._close()  # noqa: SLF001 - as above
 
-    def _charge(self, event: Event, what: str, delta: float, *, allow_not_private: bool) -> Charge:
+    def check(self, event: Event, *, delta: float = 0.0) -> None:
+        """BudgetExceeded unless `reserve` would take this now. Nothing is charged."""
         if not isinstance(event, Event):
             raise InvalidParameter(f"only events can be charged, got {event!r}")
         _check_delta(delta)
-        if _without_guarantee(event) and not allow_not_private:
+        self._check_guarantee(event)
+        own, earlier = self._own(event, float(delta)), self.entries()
+        after = self._together((*earlier, Entry(0, "", "", event, *own, "reserved")))
+        self._must_fit(own, self._together(earlier), after)
+
+    def _check_guarantee(self, event: Event) -> None:
+        if _without_guarantee(event):
             raise BudgetExceeded(
                 f"a release without guarantee cannot be charged to dataset {self.name!r}; with allow_not_private=True "
                 "it is recorded, and the dataset is not private from then on"
             )
+
+    def _charge(self, event: Event, what: str, delta: float, *, allow_not_private: bool) -> Charge:
+        if not isinstance(event, Event):
+            raise InvalidParameter(f"only events can be charged, got {event!r}")
+        _check_delta(delta)
+        if not allow_not_private:
+            self._check_guarantee(event)
         own = self._own(event, float(delta))
         with self.file._transaction() as cursor:  # noqa: SLF001 - as above
             earlier = _entries(cursor, self.name)

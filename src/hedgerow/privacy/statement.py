@@ -19,7 +19,7 @@ from hedgerow._version import __version__
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.events import Adjacency, Event, NonPrivate, Parallel, PoissonSampled, Repeated, from_dict, walk
-from hedgerow.privacy.wording import amount, best_chance, chance_beyond, down, up, what_is_proved
+from hedgerow.privacy.wording import ADDED, REPLACED, amount, best_chance, chance_beyond, down, up, what_is_proved
 
 FORMAT = 1
 """The version of what `to_dict` gives."""
@@ -229,7 +229,12 @@ class PrivacyStatement:
         yield f"Compared are two trainings that differ by {_ADJACENCY[self.adjacency]}."
         claim = amount(self.epsilon, self.delta)
         yield f"The guarantee: differential privacy with {claim}, for all that was released, taken together."
-        yield from what_is_proved(self.epsilon, self.delta, beyond=self.chance_beyond, adjacency=self.adjacency)
+        yield from what_is_proved(
+            self.epsilon,
+            self.delta,
+            beyond=self.chance_beyond,
+            neighbours=ADDED if self.adjacency == "add_remove" else REPLACED,
+        )
 
     def _sampling(self) -> str:
         parts = list(walk(self.event))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Literal
 
 
 def up(value: float, digits: int = 5) -> str:
@@ -70,10 +69,9 @@ def chance_beyond(epsilon: float, delta_at: Callable[[float], float]) -> float:
     return min(1.0, *bounds) if bounds else 1.0
 
 
-_COMPARED = {
-    "add_remove": ("with the row as without it", "whether the row was there"),
-    "replace_one": ("with one row as with another in its place", "which of the two rows was there"),
-}
+ADDED = ("with the row as without it", "whether the row was there")
+REPLACED = ("with one row as with another in its place", "which of the two rows was there")
+"""What two neighbours are, in words: how the two worlds are compared, and what somebody would guess."""
 
 
 def what_is_proved(
@@ -81,13 +79,14 @@ def what_is_proved(
     delta: float,
     *,
     beyond: float | None = None,
-    adjacency: Literal["add_remove", "replace_one"] = "add_remove",
+    neighbours: tuple[str, str] = ADDED,
 ) -> list[str]:
     """What holds for every question, how rare exceptions are, how well one guesses: for both of two neighbours.
 
     `beyond` is `chance_beyond`; without a curve at hand it is left out, and the sentence says that it may exceed delta.
+    `neighbours` says how two worlds are compared and what somebody would guess: a row, or something else, was there.
     """
-    compared, guessed = _COMPARED[adjacency]
+    compared, guessed = neighbours
     times, plus = factor(epsilon), "" if delta == 0.0 else f", plus {up(delta)}"
     proved = (
         f"Whatever anybody asks of what was released, the chance of a yes is at most {times} times as large {compared}"

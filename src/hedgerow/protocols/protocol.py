@@ -6,18 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow import statement
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Level, Table
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
+from hedgerow.privacy.events import Event, NonPrivate
+from hedgerow.statement import Statement
 
 
 @dataclass(frozen=True)
@@ -48,23 +49,11 @@ class Request:
     label_holder: str | None = None  # where columns are split: the party that has the labels
 
 
-@dataclass(frozen=True)
-class Statement:
-    """What holds after a run, in words and as facts for machines."""
+class Planned(NamedTuple):
+    """What a run may cost the rows of one party at most: an event, and the delta at which it is to be counted."""
 
-    words: str
-    facts: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return self.words
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"words": self.words, **self.facts}
-
-
-AnyStatement: TypeAlias = Statement | statement.Statement
-"""Until all protocols have theirs in sections."""
+    event: Event
+    delta: float = 0.0
 
 
 class Protocol(ABC):
@@ -102,6 +91,19 @@ class Protocol(ABC):
     def play(self, me: Party, job: Any, data: PartyData | None) -> Any:
         """One party's role, from the first message to the end."""
 
+    def planned(self, job: Any, party: str, data: PartyData) -> Planned | None:
+        """What the rows that a party brings can lose at most in a run of this job, whoever learns it.
+
+        None where nothing depends on them; an event without guarantee where something does that has none.
+        """
+        del job, party, data
+        return Planned(NonPrivate(f"{self.name} releases without noise"))
+
+    def charges_itself(self, job: Any, party: str) -> bool:
+        """Whether a role calls `Party.charge`, because only on the way it learns whether the run costs anything."""
+        del job, party
+        return False
+
     @abstractmethod
     def rehearse(self, job: Any) -> None:
         """Get every kernel compiled that a run of this job needs, on made-up data."""
@@ -111,7 +113,7 @@ class Protocol(ABC):
         return Ensemble.from_dict(data)
 
     @abstractmethod
-    def statement(self, job: Any, meta: Mapping[str, Any]) -> AnyStatement:
+    def statement(self, job: Any, meta: Mapping[str, Any]) -> Statement:
         """What a finished run guarantees and what it does not; `meta` is what the model says about its training."""
 
 

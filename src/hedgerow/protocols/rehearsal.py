@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hedgerow.party import Party, root_cause
+from hedgerow.privacy.budget_file import Dataset
+from hedgerow.protocols.budgets import play
 from hedgerow.protocols.protocol import PartyData, Protocol
 from hedgerow.protocols.same_job import agreed
 from hedgerow.transport.endpoint import Endpoint
@@ -24,18 +26,20 @@ def rehearse(protocol: Protocol, job: Any, data: Mapping[str, PartyData]) -> Non
         raise root_cause(errors)[1]
 
 
-def role(protocol: Protocol, me: Party, job: Any, data: PartyData | None) -> Callable[[], Any]:
+def role(
+    protocol: Protocol, me: Party, job: Any, data: PartyData | None, budget: Dataset | None = None
+) -> Callable[[], Any]:
     """A party's role as a function without arguments, as networks run it: who fails in it tells its peers."""
     me.join(agreed(protocol, job))
 
-    def play() -> Any:
+    def playing() -> Any:
         try:
-            return protocol.play(me, job, data)
+            return play(protocol, me, job, data, budget)
         except BaseException as error:
             me.abort(error)
             raise
 
-    return play
+    return playing
 
 
 def in_memory(

@@ -138,8 +138,6 @@ class Recipe(Training):
         self.honest = owners if honest is None else honest
         if not 1 <= self.honest <= owners:
             raise InvalidParameter(f"honest must be between 1 and the number of owners, {owners}; got {self.honest}")
-        self.ahead: list[list[int]] = []
-        """Columns of each request of the stage that was begun last: those who prepare answers may look ahead."""
         self._mu = math.sqrt(self.budget.mu_squared)
         self._excess = math.sqrt(owners / self.honest)
         self._shares: tuple[float, ...] = SHARES[self.loss]
@@ -238,9 +236,7 @@ class Recipe(Training):
             else {"base_score": float(start.base_scores[0])}
         )
         rounds = PASSES * len(tables)
-        orders = [self._rng.permutation(len(tables)).tolist() for _ in range(PASSES)]
-        self.ahead = [[feature] for order in orders for feature in order]
-        for number, order in enumerate(orders):
+        for number, order in enumerate(orders_of(self._rng, len(tables))):
             for feature in order:
                 table = tables[feature]
                 sums = yield self._request(
@@ -271,7 +267,6 @@ class Recipe(Training):
         update: dict[str, Any] = {"update": "tables", "update_values": self._per_output(of_outputs)}
         trees = []
         drawn = [draw() for _ in range(size.n_trees)]
-        self.ahead = [features.tolist() for features, _ in drawn]
         for features, goes_right in drawn:
             sums = yield self._request(
                 "leaf_sums", 2 * self.n_outputs << depth, self._shares[3], size.n_trees, size.clips[1],
@@ -371,6 +366,11 @@ class Recipe(Training):
         if self.schema.label_bounds is not None:
             meta["prediction_bounds"] = list(self.schema.label_bounds)
         return meta
+
+
+def orders_of(rng: np.random.Generator, n_columns: int) -> list[list[int]]:
+    """The order of columns in each pass of stage 1; nothing else is drawn before it."""
+    return [rng.permutation(n_columns).tolist() for _ in range(PASSES)]
 
 
 class _RandomTrees:

@@ -37,14 +37,19 @@ class GoAhead(Message, name="vertical.go_ahead", version=1):
     n_rows: Annotated[int, Within("n_rows", "n_rows")]
 
 
-def check_table(party: str, data: PartyData | None, *, needs_columns: bool = True) -> PartyData:
-    """InvalidInput, naming party and column, for a table that nothing can be trained on."""
+def check_table(
+    party: str, data: PartyData | None, *, needs_columns: bool = True, needs_values: bool = True
+) -> PartyData:
+    """InvalidInput, naming party and column, for a table that nothing can be trained on.
+
+    Without `needs_values` nothing depends on what rows hold, as it must be where they are protected.
+    """
     if data is None:
         raise InvalidInput(f"{party}: brings no table")
     table = data.table
     if needs_columns and not table.columns:
         raise InvalidInput(f"{party}: brings no column; a party that takes part needs at least one")
-    for column in table.columns:
+    for column in table.columns if needs_values else ():
         missing = column.values < 0 if column.levels is not None else np.isnan(column.values)
         if missing.all():
             raise InvalidInput(f"{party}: column {column.name!r} is empty, every value is missing; leave it out")

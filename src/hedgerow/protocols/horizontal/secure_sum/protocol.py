@@ -12,12 +12,14 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.party import Party
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.privacy.events import Gaussian
 from hedgerow.protocols.horizontal.secure_sum.coordinator import coordinator
 from hedgerow.protocols.horizontal.secure_sum.job import NAME, Job
 from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.horizontal.secure_sum.statement import statement
-from hedgerow.protocols.protocol import PartyData, Protocol, Request
+from hedgerow.protocols.protocol import PartyData, Planned, Protocol, Request
 from hedgerow.protocols.rehearsal import rehearse
 from hedgerow.schema import Schema
 from hedgerow.statement import Statement
@@ -79,6 +81,13 @@ class SecureSum(Protocol):
         if data is None:
             raise InvalidInput(f"{me.name}: an owner needs rows and labels")
         return data_owner(me, data, job) if job.dp is None else private_owner(me, data, job)
+
+    def planned(self, job: Job, party: str, data: PartyData) -> Planned | None:
+        """With dp all that is released together has Gaussian noise for it; without, sums are exact."""
+        if job.dp is None:
+            return super().planned(job, party, data)
+        epsilon, delta = job.dp
+        return Planned(Gaussian(mu_for(epsilon, delta), 1.0), delta)
 
     def rehearse(self, job: Job) -> None:
         """The same job with two trees, on a few made-up rows of three owners."""

@@ -9,11 +9,12 @@ import numpy as np
 
 from hedgerow.crypto.identifiers import IdRule
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Protocol, Request
 from hedgerow.protocols.vertical.aligning.job import NAME, AligningJob
 from hedgerow.protocols.vertical.aligning.result import AlignedRows
 from hedgerow.protocols.vertical.aligning.roles import party
 from hedgerow.protocols.vertical.aligning.statement import statement
+from hedgerow.statement import Statement
 
 
 class Aligning(Protocol):

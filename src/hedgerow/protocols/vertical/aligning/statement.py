@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.protocol import Statement
+from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.aligning.job import NAME, AligningJob
+from hedgerow.statement import Statement
 
 TO_ALL = (
     "Every party learned its own rows of the common ids, in an order that is random and the same at all parties, the "
     "number of common ids, and the number of ids of every party."
 )
 NOT_COVERED = (
-    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies about its ids "
-    "(it can test for ids of its choice), what numbers say about single persons if they are small or as large as a "
-    "set, who took part."
+    "a party that lies about its ids: it can test for ids of its choice",
+    "what numbers of ids say about single persons if they are small, or as large as a set",
+    "repeated matching: differences between two results tell who was added or left",
+    "who took part",
+    stating.ERRORS,
 )
 
 
@@ -23,15 +26,14 @@ def statement(job: AligningJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts; `meta` may hold `n_ids` of each party and `n_common`."""
     n_ids, n_common = meta.get("n_ids"), meta.get("n_common")
     several = len(job.parties) > 2
-    sentences = [
-        f"Records of {len(job.parties)} parties were aligned by their ids with {NAME}.",
+    guarantee = [
+        f"Records of {len(job.parties)} parties were aligned by their ids. There is no noise, and no epsilon.",
         _about_result(n_ids, n_common),
         TO_ALL,
         _about_comparer(job, several=several),
         "No party learned an id that it does not hold"
         + (", nor which of its ids some but not all of the others hold." if several else "."),
         _about_rule(job),
-        NOT_COVERED,
     ]
     facts = {
         "protocol": NAME,
@@ -47,7 +49,8 @@ def statement(job: AligningJob, meta: Mapping[str, Any]) -> Statement:
         "assumptions": ["decisional Diffie-Hellman on P-256", "SHA-256 as a random function"],
         "comparer_learned_numbers_for_groups": several,
     }
-    return Statement("\n".join(filter(None, sentences)), facts)
+    assumed = (*stating.ASSUMED, "Diffie-Hellman on P-256 is hard, and SHA-256 behaves as a random function.")
+    return Statement(NAME, tuple(filter(None, guarantee)), assumed, (), NOT_COVERED, facts)
 
 
 def _about_result(n_ids: Mapping[str, int] | None, n_common: int | None) -> str:

@@ -30,6 +30,7 @@ from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, NonPrivate, RandomisedResponse
 from hedgerow.privacy.mechanisms import randomised_response
 from hedgerow.privacy.released import Released
+from hedgerow.protocols.bad_rows import OTHER
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, PUBLIC, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, planned, private_edges
 from hedgerow.schema import CategoricalColumn, NumericColumn
@@ -84,20 +85,25 @@ def bucketing_of(
 
 
 def codes_of(party: str, table: Table, bucketing: Bucketing, n_threads: int = 1) -> Bytes:
-    """The buckets of all values: uint8 [columns that are sent, rows]."""
+    """The buckets of all values: uint8 [columns that are sent, rows].
+
+    A gap where none is stated, or a level that is not listed, goes to a public bucket: the middle one, or that of the
+    level "other" or the first. No error depends on a value.
+    """
     features = bucketing.features
     if any(f.levels != c.levels for f, c in zip(features, table.columns, strict=True)):
         table = read_table(table, like=features, where=f"{party}: X")  # levels that are not listed become missing
     codes = BinMapper(features).transform(table, n_threads)
-    worst = codes.max(axis=1) >= bucketing.categories
-    if worst.any():
-        name = features[int(np.argmax(worst))].name
-        raise InvalidInput(
-            f"{party}: column {name!r} has a value that is missing, or a level that is not listed, but it is not "
-            f"stated that it may be missing; say so in the schema: may_be_missing=[{name!r}]"
-        )
+    for row, feature, n in zip(codes, features, bucketing.categories.tolist(), strict=True):
+        np.putmask(row, row >= n, _default_bucket(feature))
     sent = bucketing.sent
     return codes if len(sent) == len(codes) else codes[sent]
+
+
+def _default_bucket(feature: FeatureBins) -> int:
+    if feature.levels is None:
+        return feature.n_value_bins // 2
+    return feature.levels.index(OTHER) if OTHER in feature.levels else 0
 
 
 def _check_names(party: str, table: Table, job: Job) -> None:

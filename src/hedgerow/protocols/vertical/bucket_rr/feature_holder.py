@@ -7,6 +7,7 @@ import numpy as np
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
+from hedgerow.privacy.events import Event
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
@@ -29,7 +30,7 @@ from hedgerow.protocols.vertical.parts import OwnerPart, Questions
 
 def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
     """The whole role of a feature holder."""
-    data = check_table(me.name, brought)
+    data = check_table(me.name, brought, needs_values=job.edges_mode == QUANTILE)
     # Private edges that are drawn here and not used, because a kept transfer has its own, tell nobody anything.
     bucketing = bucketing_of(me.name, data.table, job, data.n_threads, me.rng)
     codes = codes_of(me.name, data.table, bucketing, data.n_threads)
@@ -71,17 +72,24 @@ def _send_unless_kept(
         bucketing = book.find(kept, job.label_holder, now)
     elif job.transfer == "once":
         book.check_not_sent(job.label_holder, now)
+    event = _event(job, bucketing)
+    if not kept:
+        me.charge(event)  # before the book has it: what is charged and not sent is no harm
     begin_as_feature_holder(me, job, data)
     if kept:
         history = book.history(now)
         me.send(job.label_holder, SameAsBefore(*history))
         return bucketing, history
-    event = together(job, planned_events(job, bucketing.categories[bucketing.sent]), _has_levels(bucketing))
     cost = costs(job, len(codes), _n_with_levels(bucketing))
     number = book.write(job.label_holder, now, bucketing, cost, event)
     history = book.history(now)
     _send(me, job, bucketing, codes, history, data.n_threads, number)
     return bucketing, history
+
+
+def _event(job: Job, bucketing: Bucketing) -> Event:
+    """What a transfer costs one record."""
+    return together(job, planned_events(job, bucketing.categories[bucketing.sent]), _has_levels(bucketing))
 
 
 def _send(

@@ -10,14 +10,17 @@ import numpy as np
 
 from hedgerow.engine.table import Column, Table
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Protocol, Request, Statement
+from hedgerow.privacy.events import NonPrivate
+from hedgerow.protocols.protocol import PartyData, Planned, Protocol, Request
 from hedgerow.protocols.rehearsal import rehearse
+from hedgerow.protocols.vertical.bucket_rr.buckets import planned_events, together
 from hedgerow.protocols.vertical.bucket_rr.feature_holder import feature_holder
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.bucket_rr.statement import statement
 from hedgerow.protocols.vertical.parts import Part, part_from_dict
 from hedgerow.schema import Schema
+from hedgerow.statement import Statement
 
 
 class BucketRandomisedResponse(Protocol):
@@ -43,6 +46,18 @@ class BucketRandomisedResponse(Protocol):
     def play(self, me: Party, job: Job, data: PartyData | None) -> Part:
         """One party's role."""
         return label_holder(me, job, data) if me.name == job.label_holder else feature_holder(me, job, data)
+
+    def planned(self, job: Job, party: str, data: PartyData) -> Planned | None:
+        """Buckets of all columns of a feature holder, and their edges where these are private; labels have no noise."""
+        if party == job.label_holder:
+            return Planned(NonPrivate(f"{NAME} does not protect labels"))
+        columns = data.table.columns
+        buckets = planned_events(job, np.full(len(columns), job.buckets))
+        return Planned(together(job, buckets, [column.levels is not None for column in columns]))
+
+    def charges_itself(self, job: Job, party: str) -> bool:
+        """With a cache: what the label holder has kept is not sent again, and costs nothing."""
+        return job.cache is not None and party != job.label_holder
 
     def rehearse(self, job: Job) -> None:
         """The same job with two trees, on a few made-up rows of two parties; nothing is kept."""

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.protocol import Statement
+from hedgerow.privacy import wording
+from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.bucket_rr.buckets import costs
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, NO_NOISE, PRIVATE, QUANTILE, Job
+from hedgerow.statement import Registry, Statement
 
-ASSUMED = "All parties were taken to follow the protocol, and to be curious"
 NOT_COVERED = (
     "the labels: feature holders learn at which of their own buckets the model splits, which depends on the labels",
     "the model itself: what it or its predictions tell about rows and labels",
-    "numbers of rows, columns and buckets",
-    "the choice of parameters",
-    "who took part",
+    "repeated transfers without a cache: each one costs the same again; a cache or a budget (budget=...) keeps count",
+    stating.SEVERAL_ROWS,
+    "numbers of buckets",
+    *stating.NOT_COVERED,
 )
+_NEIGHBOURS = ("with one value as with another", "which of two values an element has")
 
 
 def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
     transfers: Mapping[str, Any] = meta.get("transfers", {})
     stamp = None if job.is_noisy else "NO NOISE"
-    sentences = [
-        _about_parties(job),
-        _about_noise(job),
-        _about_edges(job),
-        *(_about_party(job, party, transfers.get(party)) for party in job.feature_holders),
+    is_bound = job.is_noisy and job.edges_mode != QUANTILE
+    element = costs(job, 1)[0]
+    guarantee = [
+        *_about_noise(job),
+        *_about_edges(job),
+        *(sentence for party in job.feature_holders for sentence in _about_party(job, party, transfers.get(party))),
         _about_debiasing(job),
-        (
-            f"{ASSUMED}{'; the noise holds against all others together' if job.is_noisy else ''}. "
-            f"Not covered: {'; '.join(_not_covered(job))}."
-        ),
+        _about_parties(job),
     ]
     facts = {
         "protocol": NAME,
@@ -44,8 +46,8 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "edges_epsilon": job.edges_epsilon,
         "adversary": "honest but curious; all other parties together",
         "adjacency": "replace_one",
-        "per_element": _json(costs(job, 1)[0]),
-        "is_bound": job.is_noisy and job.edges_mode != QUANTILE,
+        "per_element": _json(element),
+        "is_bound": is_bound,
         "transfers": {party: dict(entry) for party, entry in transfers.items()},
         "debias": job.debias and job.is_noisy,
         "labels_are_covered": False,
@@ -53,104 +55,133 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": stamp,
     }
-    return Statement("\n".join(sentence for sentence in sentences if sentence), facts)
+    noise = ("Each feature holder draws its own noise. It holds against all others together.",) if job.is_noisy else ()
+    loss = {
+        "epsilon": element, "delta": 0.0, "per_record": {party: t["per_record"] for party, t in transfers.items()}
+    }  # fmt: skip
+    registry = Registry(
+        "pure" if is_bound else "none", loss if is_bound else {}, "one value of one column", "local",
+        "basic composition of pure epsilons" if is_bound else "none",
+    )  # fmt: skip
+    return Statement(
+        NAME, tuple(filter(None, guarantee)), (*stating.ASSUMED, *noise), _about_data(job), NOT_COVERED, facts,
+        registry, stamp,
+    )  # fmt: skip
 
 
 def _json(value: float) -> float | str:
     return value if value < float("inf") else NO_NOISE
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def _about_parties(job: Job) -> str:
     return (
-        f"Trained with {NAME}: {job.label_holder} has the labels, {_listed(job.feature_holders)} sent it "
+        f"{job.label_holder} has the labels. {stating.together(job.feature_holders)} sent it "
         f"{'their' if len(job.feature_holders) > 1 else 'its own'} columns as buckets."
     )
 
 
-def _about_noise(job: Job) -> str:
+def _about_noise(job: Job) -> list[str]:
+    holder, epsilon = job.label_holder, wording.up(job.noise)
     if not job.is_noisy:
-        return (
-            f"NO NOISE: epsilon is infinite, so {job.label_holder} knows the exact bucket of every value. Nothing is "
-            "guaranteed."
-        )
-    return (
-        f"Each bucket went through randomised response with epsilon = {job.noise:g}: the true one is e^{job.noise:g} "
-        "times as likely as any other."
+        return [
+            f"NO NOISE: epsilon is infinite, so {holder} knows the exact bucket of every value. Nothing is guaranteed."
+        ]
+    response = (
+        f"Each bucket went through randomised response with epsilon = {epsilon}: the true one is e^{epsilon} times as "
+        "likely as any other."
     )
+    if job.edges_mode == QUANTILE:
+        return [response]
+    element = costs(job, 1)[0]
+    return [
+        f"One value of one column of a feature holder: epsilon = {wording.up(element)}, towards everybody else.",
+        *wording.what_is_proved(element, 0.0, neighbours=_NEIGHBOURS),
+        response,
+    ]
 
 
-def _about_edges(job: Job) -> str:
+def _about_edges(job: Job) -> list[str]:
     if job.edges_mode == PRIVATE:
         return _about_private_edges(job)
     if job.edges_mode != QUANTILE:
-        return "The edges of the buckets are public, so nothing of the data is in them."
+        return ["The edges of the buckets are public, so nothing of the data is in them."]
     if not job.is_noisy:
-        return "The edges of the buckets were taken from the data."
-    return (
-        "The edges of the buckets were taken from the data: one value that moves from one end to the other moves "
-        f"others across the edges, so one element has no less than {job.buckets} x {job.noise:g} = "
-        f"{costs(job, 1)[0]:g} and not {job.noise:g}; more where values tie, since a value that is new to a column "
-        "shifts all buckets above it. The smallest and the largest edge tell of single values, and so does the number "
-        "of buckets. edges='public' and edges='private' have none of this."
-    )
+        return ["The edges of the buckets were taken from the data."]
+    epsilon, element = wording.up(job.noise), wording.up(costs(job, 1)[0])
+    return [
+        (
+            f"NO BOUND is claimed for one value: the edges of the buckets were taken from the data. One element has "
+            f"no less than {job.buckets} x {epsilon} = {element} and not {epsilon}, because one value that moves "
+            "from one end to the other moves others across the edges. It is more where values tie."
+        ),
+        (
+            "The smallest and the largest edge tell of single values, and so does the number of buckets. "
+            "edges='public' and edges='private' have none of this."
+        ),
+    ]
 
 
-def _about_private_edges(job: Job) -> str:
-    text = (
-        "The edges of the buckets are noisy quantiles, which each feature holder chose from its own column with "
-        f"epsilon = {job.edges_noise:g} (edges_epsilon); levels are public, and every column has a bucket for missing "
-        "values"
-    )
+def _about_private_edges(job: Job) -> list[str]:
+    edges, epsilon = wording.up(job.edges_noise), wording.up(job.noise)
+    told = [
+        (
+            "The edges of the buckets are noisy quantiles, which each feature holder chose from its own column with "
+            f"epsilon = {edges} (edges_epsilon). Levels are public, and every column has a bucket for missing values."
+        )
+    ]
     if not job.is_noisy:
-        return f"{text}. Only the edges are private, the buckets are not."
-    return (
-        f"{text}. So one element has {job.noise:g} + {job.edges_noise:g} = {costs(job, 1)[0]:g}, or {job.noise:g} in a "
-        "column of levels."
-    )
+        return [*told, "Only the edges are private, the buckets are not."]
+    both = wording.up(costs(job, 1)[0])
+    return [*told, f"So one element has {epsilon} + {edges} = {both}, or {epsilon} in a column of levels."]
 
 
-def _about_party(job: Job, party: str, transfer: Mapping[str, Any] | None) -> str:
+def _about_party(job: Job, party: str, transfer: Mapping[str, Any] | None) -> list[str]:
     if not job.is_noisy:
-        return ""
+        return []
     least = "no less than " if job.edges_mode == QUANTILE else ""
     element = costs(job, 1)[0]
     if transfer is None:
-        return (
-            f"{party}: {least}epsilon = {element:g} for one element, and as often that for a record as it has columns."
-        )
+        return [
+            (
+                f"{party}: {least}epsilon = {wording.up(element)} for one element, and as often that for a record as "
+                "it has columns."
+            )
+        ]
     columns, by_levels = transfer["columns"], transfer["columns_with_levels"]
-    sizes = f"{columns} columns x {element:g}"
+    sizes = f"{columns} columns x {wording.up(element)}"
     if job.edges_mode == PRIVATE and by_levels:
-        element = transfer["per_element"]
-        sizes = f"{columns} columns x {job.noise:g} + {columns - by_levels} columns' edges x {job.edges_noise:g}"
-    text = (
-        f"{party}: {least}epsilon = {element:g} for one element, {sizes} = {_number(transfer['per_record'])} for one "
-        "record."
-    )
-    history = transfer["history"]
+        element, edges = transfer["per_element"], wording.up(job.edges_noise)
+        sizes = f"{columns} columns x {wording.up(job.noise)} + {columns - by_levels} columns' edges x {edges}"
+    record = transfer["per_record"]
+    return [
+        f"{party}: {least}epsilon = {_number(element)} for one element, {sizes} = {_number(record)} for one record.",
+        stating.meaning_for_a_person(math.inf if record == NO_NOISE else record),
+        *_about_history(job, transfer["history"]),
+    ]
+
+
+def _about_history(job: Job, history: Mapping[str, Any]) -> list[str]:
     if job.cache is None:
-        return f"{text} Transfers of other runs are not counted, since there is no cache."
+        return ["Transfers of other runs are not counted, since there is no cache."]
     if history["transfers"] > 1:
-        text += (
-            f" These values were sent {history['transfers']} times so far, which adds up to "
-            f"{'' if history['is_bound'] or history['per_element'] == NO_NOISE else 'no less than '}"
-            f"{_number(history['per_element'])} for one element and {_number(history['per_record'])} for one record."
-        )
+        least = "" if history["is_bound"] or history["per_element"] == NO_NOISE else "no less than "
+        told = [
+            (
+                f"These values were sent {history['transfers']} times so far, which adds up to {least}"
+                f"{_number(history['per_element'])} for one element and {_number(history['per_record'])} for a record."
+            )
+        ]
     else:
-        text += " These values were sent once so far."
+        told = ["These values were sent once so far."]
     if history["others"]:
-        text += (
-            f" Its book has transfers of other values ({history['others']}), which add to that for the same records."
+        told.append(
+            f"Its book has transfers of other values ({history['others']}), which add to that for the same records."
         )
-    return text
+    return told
 
 
 def _number(value: float | str) -> str:
-    return "infinite" if value == NO_NOISE else f"{value:g}"
+    return "infinite" if value == NO_NOISE else wording.up(float(value))
 
 
 def _about_debiasing(job: Job) -> str:
@@ -161,10 +192,8 @@ def _about_debiasing(job: Job) -> str:
     return "The trees take randomised buckets for true ones (debias=False, as in the paper)."
 
 
-def _not_covered(job: Job) -> list[str]:
-    items = ["a party that lies", *NOT_COVERED]
-    if job.edges_mode == PRIVATE:
-        items.append("the public bounds and levels, if they were made from the data")
-    elif job.edges_mode != QUANTILE:
-        items.append("the public bounds, levels and edges, if they were made from the data")
-    return items
+def _about_data(job: Job) -> tuple[str, ...]:
+    if job.edges_mode == QUANTILE:
+        return ()
+    what = "bounds and levels" if job.edges_mode == PRIVATE else "bounds, levels and edges"
+    return (f"Public {what} were not made from these rows.",)

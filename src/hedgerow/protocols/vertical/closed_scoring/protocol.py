@@ -9,7 +9,7 @@ from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Request
 from hedgerow.protocols.vertical.closed_scoring.job import NAME, ClosedScoringJob
 from hedgerow.protocols.vertical.closed_scoring.roles import (
     ClosedScores,
@@ -21,6 +21,7 @@ from hedgerow.protocols.vertical.closed_scoring.roles import (
 )
 from hedgerow.protocols.vertical.closed_scoring.statement import statement
 from hedgerow.protocols.vertical.service_protocol import Service
+from hedgerow.statement import Statement
 
 
 class ClosedScoring(Service):

@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.protocol import Statement
+from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.closed_scoring.job import NAME, ClosedScoringJob
+from hedgerow.statement import Statement
 
 OWNERS_LEARNED = (
     "A feature holder learned how many rows were scored with which model, the shapes of the trees, and which of its "
     "own splits stand where in them; nothing about scores, labels or the other parties' columns."
 )
 NOT_COVERED = (
-    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies, a dealer that "
-    "works together with a party, what scores tell about rows and about the model to those who get to see them, what "
-    "the training disclosed."
+    "what scores tell about rows and about the model to those who get to see them",
+    "what the training disclosed",
+    *stating.NOT_COVERED,
 )
 
 
 def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts. `meta` may say under "rounds" how often the parties sent each other words."""
-    sentences = [
-        f"Rows were scored with {NAME} by {len(job.parties)} parties, on shares dealt by {job.dealer}.",
+    guarantee = (
+        f"Rows were scored by {len(job.parties)} parties, on shares dealt by {job.dealer}. There is no epsilon.",
         _about_scores(job.label_holder),
         OWNERS_LEARNED,
-        _about_dealer(job.dealer),
-        NOT_COVERED,
-    ]
+    )
     facts = {
         "protocol": NAME,
         "parties": list(job.parties),
@@ -39,18 +38,12 @@ def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": None,
     }
-    return Statement("\n".join(sentences), facts)
+    assumed = (*stating.ASSUMED, stating.dealer_keeps_out(job.dealer), "Other parties may put together what they saw.")
+    return Statement(NAME, guarantee, assumed, (), NOT_COVERED, facts)
 
 
 def _about_scores(label_holder: str) -> str:
     return (
         f"{label_holder} learned the scores, and about which way rows go only what scores themselves tell: to who "
         "knows all leaf values that can be the leaves of a row, where trees are few."
-    )
-
-
-def _about_dealer(dealer: str) -> str:
-    return (
-        f"This holds against any of the parties together, as long as {dealer}, which knows all masks and sees no data, "
-        "works together with none of them."
     )

@@ -7,12 +7,13 @@ from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Request
 from hedgerow.protocols.vertical.explaining.job import IMPORTANCES, NAME, ExplainingJob
 from hedgerow.protocols.vertical.explaining.results import Contributions, Importances, result_from_dict
 from hedgerow.protocols.vertical.explaining.roles import feature_holder, label_holder
 from hedgerow.protocols.vertical.explaining.statement import statement
 from hedgerow.protocols.vertical.service_protocol import Service
+from hedgerow.statement import Statement
 
 
 class Explaining(Service):

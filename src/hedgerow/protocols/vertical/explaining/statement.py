@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.protocol import Statement
+from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.explaining.job import IMPORTANCES, NAME, ExplainingJob
+from hedgerow.statement import Statement
 
 NOT_COVERED = (
-    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies, what "
-    "explanations tell to those who get to see them, what the training disclosed. A guarantee of the training covers "
-    "explanations only as far as gains, covers and leaf values were calculated from what was noised."
+    "what explanations tell to those who get to see them",
+    (
+        "what the training disclosed: its guarantee covers explanations only as far as gains, covers and leaf values "
+        "were calculated from what was noised"
+    ),
+    *stating.NOT_COVERED,
 )
 
 
@@ -24,13 +28,12 @@ def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
         f"Each party has {what} of its own columns; {job.label_holder} also has the total of each other party. No name "
         "of a column, no threshold and no level left its owner."
     )
-    sentences = [
-        f"{job.what.capitalize()} were calculated with {NAME} by {len(job.parties)} parties"
+    guarantee = (
+        f"{job.what.capitalize()} were calculated by {len(job.parties)} parties"
         + ("." if of_model or n_rows is None else f", for {n_rows:,} rows."),
-        told,
         _about_importances() if of_model else _about_contributions(job),
-        NOT_COVERED,
-    ]
+        told,
+    )
     facts = {
         "protocol": NAME,
         "what": job.what,
@@ -42,7 +45,7 @@ def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
         "is_private": False,
         "stamp": "IN THE CLEAR",
     }
-    return Statement("\n".join(sentences), facts)
+    return Statement(NAME, guarantee, stating.ASSUMED, (), NOT_COVERED, facts, stamp="IN THE CLEAR")
 
 
 def _about_importances() -> str:

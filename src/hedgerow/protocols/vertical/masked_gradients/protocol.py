@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Statement
+from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.joint_protocol import JointProtocol
 from hedgerow.protocols.vertical.masked_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.masked_gradients.job import MaskedGradientsJob
 from hedgerow.protocols.vertical.masked_gradients.label_holder import label_holder
 from hedgerow.protocols.vertical.masked_gradients.statement import statement
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
+from hedgerow.statement import Statement
 
 
 class MaskedGradientsProtocol(JointProtocol):

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Statement
+from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.mp_fedxgb.dealer import dealer
 from hedgerow.protocols.vertical.mp_fedxgb.holder import holder
 from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.vertical.mp_fedxgb.statement import statement
 from hedgerow.protocols.vertical.on_shares.protocol import SharesProtocol
 from hedgerow.protocols.vertical.parts import Part
+from hedgerow.statement import Statement
 
 
 class MpFedXgb(SharesProtocol):

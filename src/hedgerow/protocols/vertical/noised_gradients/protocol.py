@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Statement
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.privacy.events import Gaussian, NonPrivate
+from hedgerow.protocols.protocol import PartyData, Planned
 from hedgerow.protocols.vertical.joint_protocol import JointProtocol
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
-from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder
+from hedgerow.protocols.vertical.noised_gradients.noise import ADJACENCY
 from hedgerow.protocols.vertical.noised_gradients.statement import statement
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
+from hedgerow.statement import Statement
 
 
 class NoisedGradients(JointProtocol):
@@ -29,6 +33,15 @@ class NoisedGradients(JointProtocol):
     def hold_features(self, me: Party, job: NoisedGradientsJob, data: PartyData | None) -> OwnerPart:
         """A feature holder's role."""
         return feature_holder(me, job, data)
+
+    def planned(self, job: NoisedGradientsJob, party: str, data: PartyData) -> Planned | None:
+        """Labels have Gaussian noise for the whole run, unless it is counted by messages; columns have none."""
+        if party != job.label_holder:
+            return Planned(NonPrivate(f"{self.name} does not protect columns"))
+        if not job.has_noise or job.per == MESSAGE:
+            return super().planned(job, party, data)
+        epsilon, delta = job.budget
+        return Planned(Gaussian(mu_for(epsilon, delta), 1.0, ADJACENCY), delta)
 
     def statement(self, job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         """What holds, and what does not."""

@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.protocol import Statement
+from hedgerow.privacy import wording
+from hedgerow.privacy.curves import gaussian_delta
+from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
+from hedgerow.statement import Registry, Statement
 
 FEATURES = (
-    "Columns are not protected: of every split that won, all parties know which rows of the node go which way, and the "
-    "label holder knows whose it is, and the best gain of each feature holder in each node. Values, edges and names of "
-    "columns stay with their owner."
+    "Columns are not protected. Of every split that won, all parties know which rows of the node go which way.",
+    "The label holder knows whose each split is, and the best gain of each feature holder in each node.",
+    "Values, edges and names of columns stay with their owner.",
 )
 NOT_COVERED = (
-    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies, what "
-    "predictions give away later, the number of rows, the choice of parameters, who took part."
+    "columns, and which rows go which way",
+    "what predictions give away later",
+    stating.REPEATED,
+    stating.SEVERAL_ROWS,
+    *stating.NOT_COVERED,
 )
+_NEIGHBOURS = ("with one label as with another", "which of two labels a row has")
 
 
 def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
-    n_holders = len(job.feature_holders)
     privacy = meta.get("privacy")
     scores = "gradients alone (every hessian counts as 1)" if job.score == FIRST_ORDER else "gradients and hessians"
-    holders = f"{n_holders} feature holder{'s' if n_holders > 1 else ''}"
-    sentences = [
-        f"Trained with {job.NAME} by a label holder and {holders}; splits and leaves by {scores}.",
-        _about_labels(job, privacy),
-        FEATURES,
-        NOT_COVERED,
-    ]
+    trained = f"{job.label_holder} has the labels. It trained with {stating.together(job.feature_holders)}."
     facts = {
         "protocol": job.NAME,
         "label_holder": job.label_holder,
@@ -43,39 +43,68 @@ def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": stamp(job),
     }
-    return Statement("\n".join(sentences), facts)
+    return Statement(
+        job.NAME,
+        (*_about_labels(job, privacy), *FEATURES, f"{trained} Splits and leaves follow from {scores}."),
+        (*stating.ASSUMED, f"{job.label_holder} draws the noise, and keeps it to itself."),
+        ("Labels are independent of each other, given the columns: the guarantee is for one label changed alone.",)
+        if _holds(job)
+        else (),
+        NOT_COVERED,
+        facts,
+        _registry(job, privacy),
+        stamp(job),
+    )
 
 
 def _holds(job: NoisedGradientsJob) -> bool:
     return job.has_noise and job.per != MESSAGE
 
 
-def _about_labels(job: NoisedGradientsJob, privacy: Mapping[str, Any] | None) -> str:
+def _registry(job: NoisedGradientsJob, privacy: Mapping[str, Any] | None) -> Registry:
+    if not _holds(job) or privacy is None:
+        return Registry("none", {}, "one label", "local", "none")
+    loss = {"epsilon": privacy["epsilon"], "delta": privacy["delta"], "mu": privacy["mu"]}
+    return Registry("approximate", loss, "one label", "local", privacy["accountant"])
+
+
+def _about_labels(job: NoisedGradientsJob, privacy: Mapping[str, Any] | None) -> list[str]:
     if not job.has_noise:
-        return "NOT PRIVATE: gradients were sent as they are, and show every label to every feature holder."
+        return ["NOT PRIVATE: gradients were sent as they are, and show every label to every feature holder."]
     if privacy is None:
-        epsilon, delta = job.budget
-        return f"The run was to cost ({epsilon:.4g}, {delta:.3g}); what it did cost is in the model's meta."
+        return [f"The run was to cost {wording.amount(*job.budget)}; what it did cost is in the model's meta."]
     if job.per == MESSAGE:
         return _per_message(job, privacy)
+    epsilon, delta, mu = privacy["epsilon"], privacy["delta"], privacy["mu"]
+    beyond = wording.chance_beyond(epsilon, lambda at: gaussian_delta(mu, at))
     what = "once, for all trees" if job.per == RUN else f"{privacy['releases']} times, once per tree, with fresh noise"
-    return (
-        f"Labels are ({privacy['epsilon']:.4g}, {privacy['delta']:.3g})-differentially private towards the feature "
-        f"holders, all of them together: for one label changed, and for everything that they saw. Noisy gradients were "
-        f"sent {what}; trees, leaf values, scores and hessians follow from these and from the columns. By the "
-        f"{privacy['accountant']} accountant, mu = {privacy['mu']:.4g}. Whoever gets the whole model learns no more "
-        "about a label."
-    )
+    return [
+        (
+            f"One label: {wording.amount(epsilon, delta)}, towards the feature holders, all of them together, and "
+            "whoever gets the whole model."
+        ),
+        *wording.what_is_proved(epsilon, delta, beyond=beyond, neighbours=_NEIGHBOURS),
+        (
+            f"Noisy gradients were sent {what}. Trees, leaf values, scores and hessians follow from these and from the "
+            "columns."
+        ),
+        f"Counted by the {privacy['accountant']} accountant: mu = {wording.up(mu)}.",
+    ]
 
 
-def _per_message(job: NoisedGradientsJob, privacy: Mapping[str, Any]) -> str:
+def _per_message(job: NoisedGradientsJob, privacy: Mapping[str, Any]) -> list[str]:
     epsilon, delta = job.budget
     composed = privacy["composed_if_leaves_were_noisy"]
-    total = "an epsilon above 600" if composed is None else f"epsilon = {composed:.4g}"
-    return (
-        f"PER MESSAGE: each message of noisy gradients is ({epsilon:.4g}, {delta:.3g})-differentially private for one "
-        f"label changed, taken by itself and with all scores given, which is how the papers count. "
-        f"{privacy['releases']:,} such messages were sent. By Gaussian DP they would compose to {total} at delta = "
-        f"{delta:.3g} if leaf values were made from what was released. They are not: leaves are exact, later gradients "
-        "depend on them, and one label moves the gradients of many rows. So NO total guarantee is claimed."
-    )
+    total = "an epsilon above 600" if composed is None else f"epsilon = {wording.up(composed)}"
+    return [
+        "NO total guarantee is claimed.",
+        (
+            f"PER MESSAGE: each message of noisy gradients has {wording.amount(epsilon, delta)} for one label changed, "
+            "taken by itself and with all scores given. That is how the papers count."
+        ),
+        (
+            f"{privacy['releases']:,} such messages were sent. By Gaussian DP they would compose to {total} at delta = "
+            f"{wording.up(delta)} if leaf values were made from what was released."
+        ),
+        "They are not: leaves are exact, later gradients depend on them, and one label moves many gradients.",
+    ]

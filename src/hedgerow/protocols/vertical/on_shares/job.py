@@ -36,6 +36,7 @@ class SharesJob(VerticalJob):
     """A training on shares, with a dealer beside the parties that have data."""
 
     NAME: ClassVar[str] = "vertical.on_shares"
+    DEALS_NOISE: ClassVar[bool] = False  # how much follows from sizes, so everybody tells the dealer about them
 
     dealer: str = "dealer"
 

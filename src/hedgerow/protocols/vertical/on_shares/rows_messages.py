@@ -24,7 +24,7 @@ class ColumnSizes(Message, name="vertical.shared_rows.column_sizes", version=1):
 
 @dataclass(frozen=True, slots=True)
 class AllColumns(Message, name="vertical.shared_rows.all_columns", version=1):
-    """Label holder to dealer: how much is to be dealt."""
+    """Label holder or feature holder to dealer: how much is to be dealt; the latter where noise is dealt too."""
 
     discloses = Exact("the numbers of rows, of everybody's columns and of their bins, and which columns have gaps")
     n_rows: Annotated[int, Within(1, "most_rows")]

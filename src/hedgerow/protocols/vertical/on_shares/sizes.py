@@ -53,19 +53,33 @@ def _sizes_of(me: Party, job: SharesJob, party: str) -> ColumnSizes:
 
 
 def tell_dealer(me: Party, job: SharesJob, sizes: Sizes) -> None:
-    """The label holder tells the dealer; nobody else does anything."""
-    if me.name == job.label_holder:
+    """Those whom the dealer asks tell it; nobody else does anything."""
+    if me.name in informants(job):
         n_columns = np.array([len(bins) for bins in sizes.n_bins], np.int32)
         n_bins = np.array([n for bins in sizes.n_bins for n in bins], np.int32)
         gaps = np.array([gap for each in sizes.gaps for gap in each], np.uint8)
         me.send(job.dealer, AllColumns(sizes.n_rows, n_columns, n_bins, gaps))
 
 
+def informants(job: SharesJob) -> tuple[str, ...]:
+    """Who tells the dealer about sizes: the label holder, or everybody where noise follows from them."""
+    return job.holders if job.DEALS_NOISE else (job.label_holder,)
+
+
 def told_sizes(me: Party, job: SharesJob) -> Sizes:
-    """What the dealer is told."""
+    """What the dealer is told; ProtocolError if two parties tell different things."""
+    first, *rest = (_told_by(me, job, party) for party in informants(job))
+    for party, told in zip(job.feature_holders, rest, strict=False):
+        if told != first:
+            raise ProtocolError(f"{job.label_holder} and {party} told different sizes: what is dealt would not fit")
+    first.check_room(me.name)
+    return first
+
+
+def _told_by(me: Party, job: SharesJob, party: str) -> Sizes:
     n_holders = len(job.holders)
     columns = me.recv(
-        job.label_holder,
+        party,
         AllColumns,
         most_rows=MOST_ROWS,
         n_holders=n_holders,
@@ -74,13 +88,11 @@ def told_sizes(me: Party, job: SharesJob) -> Sizes:
     )
     ends = np.cumsum(columns.n_columns, dtype=np.int64).tolist()
     if ends[-1] != len(columns.n_bins):
-        raise ProtocolError(f"{job.label_holder} sent bins of {len(columns.n_bins)} columns, but counts {ends[-1]}")
+        raise ProtocolError(f"{party} sent bins of {len(columns.n_bins)} columns, but counts {ends[-1]}")
     parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     n_bins = tuple(tuple(columns.n_bins[part].tolist()) for part in parts)
     gaps = tuple(tuple(bool(gap) for gap in columns.has_missing[part].tolist()) for part in parts)
-    found = Sizes(columns.n_rows, n_bins, gaps)
-    found.check_room(me.name)
-    return found
+    return Sizes(columns.n_rows, n_bins, gaps)
 
 
 def check_splits(job: SharesJob, sizes: Sizes) -> None:

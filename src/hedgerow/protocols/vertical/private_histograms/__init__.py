@@ -9,7 +9,7 @@ it deals masks and noise, hears seeds and sizes, and must not work together with
     1  feature holder -> label holder   ReadyToTrain, and GoAhead back: all tables fit together
        everybody but the dealer         CountedColumns, ColumnSizes: how many bins there are, which follow from counts
                                         with noise of the owner; then SharingSeed, MaskedBins (as in vertical.mp_fedxgb)
-       everybody -> dealer              Seed; the label holder also AllColumns
+       everybody -> dealer              Seed, AllColumns
     2  dealer -> everybody              Dealt            corrections and shares of noise, uniform by themselves
     3  everybody but the dealer         StartShare       the noisy number of positive rows
        label holder -> feature holder   Chosen           the first score, which follows from it
@@ -28,6 +28,9 @@ times shares of which leaf a row is in. So gradients depend on rows through what
 
 With policy="smooth_then_trees" there are no choices on shares: tables of single columns and trees of random splits
 follow from noisy sums alone (`smooth`), by messages of their own.
+
+What the dealer is told are sizes, by everybody, and it refuses sizes that differ: how much noise it draws follows from
+them and the job.
 
 What each ends up knowing. Everybody but the dealer: the numbers of rows and columns and of their bins, whose split each
 level is, leaf values and the first score (with reveal="histogram" all splits and noisy sums, with

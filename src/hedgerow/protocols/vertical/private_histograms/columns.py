@@ -11,6 +11,7 @@ zeros and ones, has a bin for each, and is not counted.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.discrete_gaussian import sample
+from hedgerow.protocols.bad_rows import fit_table
 from hedgerow.protocols.memory import check_memory, memory_available
 from hedgerow.protocols.private_boosting.grid import grid_edges
 from hedgerow.protocols.private_boosting.tables import merged
@@ -55,17 +57,14 @@ class Cells(NamedTuple):
 
 
 def public_cells(party: str, job: PrivateHistogramsJob, data: PartyData) -> Cells:
-    """A party's columns in public cells; values beyond the bounds count as the nearest bound."""
-    table, trees = data.table, job.boosting
-    described = [job.described(party, column.name) for column in table.columns]
-    for column, entry in zip(table.columns, described, strict=True):
+    """A party's columns in public cells, by public rules for what does not fit the schema (`protocols.bad_rows`)."""
+    trees = job.boosting
+    described = [job.described(party, column.name) for column in data.table.columns]
+    for column in data.table.columns:
         if column.levels is not None:
             raise InvalidInput(f"{party}: column {column.name!r} has levels; make a column of 0 and 1 for each level")
-        if not entry.may_be_missing and np.isnan(column.values).any():
-            raise InvalidInput(
-                f"{party}: column {column.name!r} has missing values, but it is not stated that it may; say so in the "
-                f"schema: may_be_missing=[{column.name!r}]"
-            )
+    own = [replace(entry, name=column.name) for entry, column in zip(described, data.table.columns, strict=True)]
+    table, _ = fit_table(data.table, own, where=party)
     check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
     _check_tree_memory(party, table.n_rows, job.depth)
     names = tuple(column.name for column in table.columns)

@@ -32,6 +32,7 @@ from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.labels import with_listed_classes
 from hedgerow.protocols.vertical.private_histograms.messages import (
     Chosen,
     CountedColumns,
@@ -63,7 +64,7 @@ _RESULTS = {_START: StartShare, _WINNER: WinnerShare, _HISTOGRAM: HistogramShare
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> SharedLeavesPart:
     """A party with data, from its table to its part of the model."""
-    data = check_table(me.name, data)
+    data = with_listed_classes(job, check_table(me.name, data, needs_values=False))
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     cells = public_cells(me.name, job, data)
     if labels is None:

@@ -33,6 +33,7 @@ class PrivateHistogramsJob(SharesJob):
     """Everything that the parties must agree on."""
 
     NAME: ClassVar[str] = "vertical.private_histograms"
+    DEALS_NOISE: ClassVar[bool] = True
 
     epsilon: float | None = None  # of all that is released; there is no default, math.inf is without noise
     delta: float = DELTA

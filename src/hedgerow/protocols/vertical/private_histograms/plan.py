@@ -17,6 +17,7 @@ from hedgerow.crypto.tournament import MAX_GROUP, Select
 from hedgerow.crypto.tournament import Plan as Tournament
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidParameter
+from hedgerow.privacy.events import Event
 from hedgerow.protocols.vertical.on_shares.cuts import Cuts
 from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices
 from hedgerow.protocols.vertical.on_shares.sizes import Sizes, check_splits
@@ -60,9 +61,7 @@ class Plan:
     def of(cls, job: PrivateHistogramsJob, sizes: Sizes) -> Plan:
         """For the columns of all holders; InvalidParameter, naming epsilon, if noise does not fit the numbers."""
         check_splits(job, sizes)
-        bits = min(FINEST, 30 - (2 * sizes.n_rows - 1).bit_length())
-        if bits < COARSEST:
-            raise InvalidParameter(f"{job.NAME}: {sizes.n_rows:,} rows are too many for sums of 32 bits")
+        bits = gradient_bits(job, sizes.n_rows)
         n_cuts = sum(len(Cuts.of(bins, gaps).bin) for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True))
         n_codes = _codes_of(sizes)
         most_bins = sum(sorted(n_codes)[-COLUMNS_PER_LEVEL:])
@@ -237,6 +236,20 @@ def _codes_of(sizes: Sizes) -> list[int]:
     return [
         n + gap for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True) for n, gap in zip(bins, gaps, strict=True)
     ]
+
+
+def gradient_bits(job: PrivateHistogramsJob, n_rows: int) -> int:
+    """How fine gradients are, so that sums of this many rows fit."""
+    bits = min(FINEST, 30 - (2 * n_rows - 1).bit_length())
+    if bits < COARSEST:
+        raise InvalidParameter(f"{job.NAME}: {n_rows:,} rows are too many for sums of 32 bits")
+    return bits
+
+
+def most_spent(job: PrivateHistogramsJob, n_rows: int) -> Event:
+    """All that a run can release, whatever columns and bins there are."""
+    bits = gradient_bits(job, n_rows)
+    return Spending.of(job, bits, _sigmoid(1, bits).error, Released.most(job)).planned()
 
 
 def _sigmoid(n_rows: int, bits: int) -> Sigmoid:

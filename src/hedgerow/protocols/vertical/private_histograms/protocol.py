@@ -8,16 +8,20 @@ from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Request, Statement
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.privacy.events import Gaussian
+from hedgerow.protocols.protocol import PartyData, Planned, Request
 from hedgerow.protocols.vertical.on_shares.protocol import SharesProtocol
 from hedgerow.protocols.vertical.parts import Part
 from hedgerow.protocols.vertical.private_histograms.dealer import dealer
 from hedgerow.protocols.vertical.private_histograms.holder import holder
 from hedgerow.protocols.vertical.private_histograms.job import DEFAULTS, GROWN, SMOOTH, PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.plan import most_spent
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import dealer as smooth_dealer
 from hedgerow.protocols.vertical.private_histograms.smooth.holder import holder as smooth_holder
 from hedgerow.protocols.vertical.private_histograms.statement import statement
 from hedgerow.schema import Schema
+from hedgerow.statement import Statement
 
 _BY_RULE = {
     "n_iterations": DEFAULTS["max_iter"],
@@ -50,8 +54,8 @@ class PrivateHistograms(SharesProtocol):
             wishes |= {"reveal"} & set(request.options) | {"split_share"} & set(request.options)
             if wishes:
                 raise InvalidParameter(
-                    f"{job.NAME}: policy={SMOOTH!r} sets {min(wishes)} by its own rule, from noisy counts; leave it "
-                    f"away, or use policy={GROWN!r}"
+                    f"{job.NAME}: policy={SMOOTH!r} sets {min(wishes)} by its own rule, from the number of rows and "
+                    f"epsilon; leave it out, or use policy={GROWN!r}"
                 )
         return job
 
@@ -62,6 +66,14 @@ class PrivateHistograms(SharesProtocol):
     def hold(self, me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
         """The role of a party with data."""
         return smooth_holder(me, job, data) if job.policy == SMOOTH else holder(me, job, data)
+
+    def planned(self, job: PrivateHistogramsJob, party: str, data: PartyData) -> Planned | None:
+        """All that is opened, as the accountant sees it that the noise was made for."""
+        if not job.is_noisy:
+            return super().planned(job, party, data)
+        if job.policy == SMOOTH:
+            return Planned(Gaussian(mu_for(job.noise, job.delta), 1.0), job.delta)
+        return Planned(most_spent(job, data.table.n_rows), job.delta)
 
     def rehearsed_options(self) -> dict[str, Any]:
         """Bounds of the made-up columns."""

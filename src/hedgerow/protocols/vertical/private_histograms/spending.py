@@ -79,6 +79,16 @@ class Released:
     n_bins: int  # of all columns, missing values included
     most_bins: int  # of COLUMNS_PER_LEVEL columns
 
+    @classmethod
+    def most(cls, job: PrivateHistogramsJob) -> Released:
+        """The largest that a job allows, whoever has which columns and whatever bins noise leaves."""
+        n_columns = 0 if job.schema is None else len(job.schema.columns)
+        all_columns, codes = n_columns * len(job.holders), job.max_bins + 1
+        return cls(
+            (n_columns,) * len(job.holders), 2 * job.max_bins * all_columns, codes * all_columns,
+            codes * COLUMNS_PER_LEVEL,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Spending:
@@ -102,7 +112,10 @@ class Spending:
 
     @classmethod
     def of(cls, job: PrivateHistogramsJob, gradient_bits: int, error: float, released: Released) -> Spending:
-        """For a job; BudgetExceeded if no noise that can be had keeps the plan within epsilon and delta."""
+        """For a job; BudgetExceeded if no noise keeps the plan within epsilon and delta.
+
+        Noise is for the most that the job allows: it depends on no number that follows from noisy counts.
+        """
         spending = cls(
             job.is_noisy,
             job.noise,
@@ -118,19 +131,19 @@ class Spending:
             return spending
         whole = _whole(job)
         for _ in range(_TRIES):
-            planned = spending._with_noise(job, whole)
-            accountant = planned.accountant()
-            accountant.compose(planned.planned())
+            most = spending._with_noise(job, whole, Released.most(job))
+            accountant = most.accountant()
+            accountant.compose(most.planned())
             if accountant.delta(job.noise) <= job.delta:
-                return planned
+                return spending._with_noise(job, whole, released)
             whole *= _A_LITTLE_LESS  # roundings, and what discrete and clipped noise costs beyond what is ideal
         raise BudgetExceeded(
             f"{job.NAME}: no noise was found that keeps what is released within epsilon={job.epsilon} and "
             f"delta={job.delta}"
         )
 
-    def _with_noise(self, job: PrivateHistogramsJob, whole: float) -> Spending:
-        """The same with noise that costs about so much."""
+    def _with_noise(self, job: PrivateHistogramsJob, whole: float, released: Released) -> Spending:
+        """The same with noise that costs about this much, for releases of these sizes."""
         trees, levels, is_choice = self.n_trees, self.n_trees * self.depth, self.reveal == WINNER
         sigma, largest = _sigma_for(self.reveal), self._units(self.largest_gradient)
         rest = 1.0 - EDGE_SHARE - START_SHARE - (0.0 if is_choice else SURVEY_SHARE)
@@ -139,10 +152,11 @@ class Spending:
         if is_choice:
             noise = _gumbel(self.largest_gradient, math.sqrt(8.0 * splits / levels), self.gradient_bits)
         else:
-            survey = sigma(_over_columns(largest, sum(self.released.n_columns)), SURVEY_SHARE * whole)
-            histogram = sigma(_over_columns(largest, self._n_level_columns), splits / levels)
+            survey = sigma(_over_columns(largest, sum(released.n_columns)), SURVEY_SHARE * whole)
+            histogram = sigma(_over_columns(largest, _level_columns(released)), splits / levels)
         return replace(
             self,
+            released=released,
             start_sigma=sigma(1.0, START_SHARE * whole),
             edge_sigma=_edge_sigma(job),
             choice=noise,
@@ -184,7 +198,7 @@ class Spending:
 
     def histogram_event(self, level: int) -> Event:
         """Of all histograms of a level."""
-        sensitivity = _over_columns(self._units(self.largest_gradient), self._n_level_columns)
+        sensitivity = _over_columns(self._units(self.largest_gradient), _level_columns(self.released))
         return self._gaussian(sensitivity, self.histogram_sigma, self.released.most_bins << level)
 
     def choice_event(self) -> Event:
@@ -214,10 +228,6 @@ class Spending:
         """The length of what a row adds to a pair of sums, G and n, in units of gradients; rounded up."""
         square = float(self.largest_gradient**2 + COUNT_UNIT**2)
         return math.sqrt(square) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
-
-    @property
-    def _n_level_columns(self) -> int:
-        return min(COLUMNS_PER_LEVEL, sum(self.released.n_columns))
 
     def _units(self, gradient: Fraction) -> float:
         return float(gradient) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
@@ -250,6 +260,10 @@ class EdgeNoise:
 def _over_columns(each: float, n_columns: int) -> float:
     """The length of a vector of so many numbers; rounded up."""
     return each * math.sqrt(n_columns) * (1.0 + 2.0**-40)
+
+
+def _level_columns(released: Released) -> int:
+    return min(COLUMNS_PER_LEVEL, sum(released.n_columns))
 
 
 def _accountant(reveal: str) -> Accountant:

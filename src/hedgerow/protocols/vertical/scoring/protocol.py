@@ -7,7 +7,7 @@ from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Request, Statement
+from hedgerow.protocols.protocol import PartyData, Request
 from hedgerow.protocols.vertical.scoring.job import NAME, ScoringJob
 from hedgerow.protocols.vertical.scoring.roles import (
     Answered,
@@ -18,6 +18,7 @@ from hedgerow.protocols.vertical.scoring.roles import (
 )
 from hedgerow.protocols.vertical.scoring.statement import statement
 from hedgerow.protocols.vertical.service_protocol import Service
+from hedgerow.statement import Statement
 
 
 class Scoring(Service):

@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.protocol import Statement
+from hedgerow.privacy import wording
+from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.scoring.job import NAME, ScoringJob
+from hedgerow.statement import Registry, Statement
 
 OWNERS_LEARNED = (
     "A feature holder learned how many rows were scored with which model, and nothing about scores, labels or the "
     "other parties' columns."
 )
 NOT_COVERED = (
-    "All parties were taken to follow the protocol, and to be curious. Not covered: a party that lies, what scores "
-    "tell about rows to those who get to see them, what the training disclosed."
+    "what scores tell about rows to those who get to see them",
+    "what the training disclosed",
+    *stating.NOT_COVERED,
 )
 
 
 def statement(job: ScoringJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts. `meta` may say under "columns" how many columns each feature holder was asked about."""
     columns = {party: int(n) for party, n in dict(meta.get("columns", {})).items()}
-    sentences = [
-        f"Rows were scored with {NAME} by {len(job.parties)} parties; the scores are {job.label_holder}'s alone.",
-        _about_answers(job, columns),
+    guarantee = (
+        *_about_answers(job, columns),
         OWNERS_LEARNED,
-        NOT_COVERED,
-    ]
+        f"Rows were scored by {len(job.parties)} parties. The scores are {job.label_holder}'s alone.",
+    )
     facts = {
         "protocol": NAME,
         "parties": list(job.parties),
@@ -41,21 +43,36 @@ def statement(job: ScoringJob, meta: Mapping[str, Any]) -> Statement:
         else {party: n * job.predict_epsilon for party, n in columns.items()},
         "stamp": None if job.predict_epsilon is not None else "ANSWERS IN THE CLEAR",
     }
-    return Statement("\n".join(sentences), facts)
+    repeated = ("scoring the same rows again: it costs the same again",) if job.predict_epsilon is not None else ()
+    registry = None
+    if job.predict_epsilon is not None:
+        loss = {"epsilon": job.predict_epsilon, "delta": 0.0, "per_record": facts["epsilon_per_record"]}
+        registry = Registry("pure", loss, "one value of one column", "local", "basic composition")
+    stamp = None if job.predict_epsilon is not None else "ANSWERS IN THE CLEAR"
+    return Statement(NAME, guarantee, stating.ASSUMED, (), (*repeated, *NOT_COVERED), facts, registry, stamp)
 
 
-def _about_answers(job: ScoringJob, columns: Mapping[str, int]) -> str:
-    if job.predict_epsilon is None:
-        return (
-            f"ANSWERS IN THE CLEAR: {job.label_holder} learned, for every row, which way it goes at each of the "
-            "feature holders' splits, in trees that it knows. Over many rows that is how many of them are in each of "
-            "the owner's intervals; where it knows the thresholds, it is the interval of each value. predict_epsilon "
-            "randomises the answers."
-        )
-    each = "".join(f" {party}: {n} x {job.predict_epsilon:.4g}." for party, n in columns.items())
-    return (
-        f"{job.label_holder} learned which way rows go at the feature holders' splits after randomised response: "
-        f"{job.predict_epsilon:.4g}-locally differentially private for one value, however many trees ask about it; for "
-        "one record and feature holder, epsilon times the number of its columns that the model asks about."
-        f"{each} Scoring the same rows again costs the same again."
-    )
+def _about_answers(job: ScoringJob, columns: Mapping[str, int]) -> list[str]:
+    holder, epsilon = job.label_holder, job.predict_epsilon
+    if epsilon is None:
+        return [
+            (
+                f"ANSWERS IN THE CLEAR: {holder} learned, for every row, which way it goes at each of the feature "
+                "holders' splits, in trees that it knows."
+            ),
+            (
+                "Over many rows that is how many of them are in each of the owner's intervals. Where it knows the "
+                "thresholds, it is the interval of each value. predict_epsilon randomises the answers."
+            ),
+        ]
+    values = ("with one value as with another", "which of two values a row has")
+    told = [
+        f"One value of one column: epsilon = {wording.up(epsilon)}, towards {holder}, however many trees ask about it.",
+        *wording.what_is_proved(epsilon, 0.0, neighbours=values),
+        f"{holder} learned which way rows go at the feature holders' splits after randomised response.",
+        "One record: for each feature holder, that epsilon times the number of its columns that the model asks about.",
+    ]
+    for party, n in columns.items():
+        told.append(f"{party}: {n} x {wording.up(epsilon)} = {wording.up(n * epsilon)} for one record.")
+        told.append(stating.meaning_for_a_person(n * epsilon))
+    return [sentence for sentence in told if sentence]

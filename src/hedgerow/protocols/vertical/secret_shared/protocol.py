@@ -7,7 +7,7 @@ from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Protocol, Statement, find
+from hedgerow.protocols.protocol import PartyData, Protocol, find
 from hedgerow.protocols.vertical.on_shares.protocol import SharesProtocol
 from hedgerow.protocols.vertical.parts import Part
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
@@ -15,6 +15,7 @@ from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_hol
 from hedgerow.protocols.vertical.secret_shared.job import PAPER, SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.label_holder import label_holder
 from hedgerow.protocols.vertical.secret_shared.statement import statement
+from hedgerow.statement import Statement
 
 _OF_THE_PAPER = frozenset({"argmax", "first_layer_mask", "accept_known_leaks"})
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.protocol import Statement
+from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.statement import Statement
 
 NOT_COVERED = (
-    "a party that lies",
-    "a dealer that works together with a party",
-    "what predictions give away later",
-    "numbers of rows, columns and bins, and which columns have gaps",
-    "the choice of parameters",
-    "who took part",
+    "the model itself, and what predictions give away later",
+    "numbers of bins, and which columns have gaps",
+    "repeated trainings: each one tells the label holder more about rows of nodes",
 )
 
 UNLIKE_THE_ENGINE = (
@@ -25,15 +23,19 @@ UNLIKE_THE_ENGINE = (
 
 def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
-    holder, others = job.label_holder, ", ".join(job.feature_holders)
-    sentences = [
-        f"Trained with {job.NAME} by {holder}, which has the labels, and {others}, on shares dealt by {job.dealer}.",
-        _about_openings(holder),
-        _about_dealer(job.dealer),
-        "The model is not differentially private: it may remember rows and labels. Each party has its own part of it.",
+    holder, others = job.label_holder, stating.together(job.feature_holders)
+    guarantee = (
+        f"{holder} has the labels. It trained with {others}, on shares dealt by {job.dealer}.",
+        "There is no epsilon: the model is not differentially private, and may remember rows and labels.",
+        "Opened to all was, of each node, whose split won or that it is a leaf.",
+        (
+            f"{holder} also learned which way the winning splits send the rows of their nodes. So it knows the rows of "
+            "every node."
+        ),
+        "Labels, gradients, sums, gains and values of columns were opened to nobody.",
+        "Each party has its own part of the model.",
         UNLIKE_THE_ENGINE,
-        f"All parties were taken to follow the protocol, and to be curious. Not covered: {', '.join(NOT_COVERED)}.",
-    ]
+    )
     facts = {
         "protocol": job.NAME,
         "label_holder": holder,
@@ -47,19 +49,5 @@ def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": None,
     }
-    return Statement("\n".join(sentences), facts)
-
-
-def _about_openings(holder: str) -> str:
-    return (
-        f"Opened was, of each node, whose split won or that it is a leaf. {holder} also learned which way the winning "
-        "splits send the rows of their nodes, so it knows the rows of every node. Labels, gradients, sums, gains and "
-        "values of columns were opened to nobody."
-    )
-
-
-def _about_dealer(dealer: str) -> str:
-    return (
-        f"This holds against any of the parties together, as long as {dealer}, which knows all masks and sees no data, "
-        "works together with none of them."
-    )
+    assumed = (*stating.ASSUMED, stating.dealer_keeps_out(job.dealer), "Other parties may put together what they saw.")
+    return Statement(job.NAME, guarantee, assumed, (), (*NOT_COVERED, *stating.NOT_COVERED), facts)

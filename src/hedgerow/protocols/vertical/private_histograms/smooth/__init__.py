@@ -3,7 +3,10 @@
     label holder                         feature holders                          dealer
     asks (a request, which is public)    answer together with the label holder    deals masks, sines and noise ahead
 
-1. `smooth_columns`: everybody says which columns of the public schema it has.
+Which sums are asked for, in which order and with how much noise follows from the job and public sizes (`schedule`).
+All parties derive it by themselves, the dealer too, who is told sizes and nothing that was released.
+
+1. `smooth_columns`: everybody says which columns of the public schema it has. `smooth_sizes`: and tells the dealer.
 2. `smooth_asked` "counts": everybody sends `smooth_counts`, rows in public cells of its columns, with noise of its own.
 3. `smooth_asked` "positives": `smooth_positives`, shares of the number of positive rows with dealt noise.
 4. The first request with bins: everybody sends its columns under masks, once (`vertical.shared_rows.masked_bins`).
@@ -16,6 +19,6 @@ What is opened are noisy sums and nothing else; tables, trees and leaf values fo
 them. Who adds a column's table to scores is the owner of the column, to its own share: nothing is sent for it. Labels
 are added to gradients by the label holder, to its own share as well.
 
-Order of the modules: `messages`, `series` (gradients), `recipe` (questions), `columns`, `groups` (leaves), `dealer`,
-`holder`.
+Order of the modules: `messages`, `series` (gradients), `columns`, `schedule` (what is due), `recipe` (questions),
+`groups` (leaves), `dealer`, `holder`.
 """

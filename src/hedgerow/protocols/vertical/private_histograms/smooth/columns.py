@@ -7,16 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.crypto.shares import Array
+from hedgerow.crypto.dealing import HandStep
+from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
-from hedgerow.engine.table import read_table
-from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.party import Party
+from hedgerow.protocols.bad_rows import fit_table
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.on_shares.columns import bins_minus
+from hedgerow.protocols.vertical.on_shares.job import MOST_ROWS
+from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices
+from hedgerow.protocols.vertical.on_shares.mesh import as_bytes, received
+from hedgerow.protocols.vertical.on_shares.rows_messages import MaskedBins
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns
+from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns, SmoothSizes
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 
 
@@ -39,16 +44,10 @@ class OwnColumns:
             own.append(_renamed(described[self.places[-1]], column.name))
         schema = Schema(tuple(own), classes=(0, 1))
         mapper = grid_of(schema)
-        table = read_table(data.table, like=mapper.features, where=party)
+        table, _ = fit_table(data.table, own, where=party)  # whatever does not fit the schema is mapped
         self.cells: Bytes = mapper.transform(table, data.n_threads)
         self.grid = mapper.features
         self.n_cells = cells_of(schema, mapper)
-        for entry, n_cells, codes in zip(own, self.n_cells, self.cells, strict=True):
-            if int(codes.max()) >= n_cells:
-                raise InvalidInput(
-                    f"{party}: column {entry.name!r} has missing values or levels that the schema does not list; say "
-                    f"so in the schema, may_be_missing=[{entry.name!r}], or list all levels"
-                )
         self.codes, self.n_bins = self.cells, list(self.n_cells)
 
     @property
@@ -72,6 +71,37 @@ class OwnColumns:
         return bins_minus(self.codes, self.n_bins, masks, bins)
 
 
+def exchanged_bins(
+    me: Party, job: PrivateHistogramsJob, step: HandStep, columns: OwnColumns, rows: Sequence[Sequence[tuple[int, int]]]
+) -> Array:
+    """Masked bins of all holders, one below the other; those of its own are empty.
+
+    `rows`: for each column of each holder, rows of its one-hot matrix, and rows for which there are masks. Blocks go in
+    turn: a party that sent all of its own first would wait for others to take them, who wait as well.
+    """
+    in_use = [np.concatenate([np.arange(most) < used for used, most in theirs]) for theirs in rows]
+    hidden = Matrices(tuple(int(used.sum()) for used in in_use), columns.n_rows, SUM32)
+    masked = Matrices(tuple(map(len, in_use)), columns.n_rows, SUM32)
+    words, own = hidden.empty(), job.holders.index(me.name)
+    others = [party for party in job.holders if party != me.name]
+    blocks = [masked.blocks(place) for place in range(len(rows))]
+    done = [0] * len(rows)
+    for turn in range(max(map(len, blocks))):
+        now = [(place, blocks[place][turn]) for place in range(len(rows)) if turn < len(blocks[place])]
+        for place, block in sorted(now, key=lambda each: each[0] != own):
+            used = in_use[place][block]
+            bins = slice(done[place], done[place] + int(used.sum()))
+            done[place] = bins.stop
+            if place == own:
+                masks = step.mask((len(used), columns.n_rows), SUM32, (own,)).words[used]
+                if len(masks):
+                    me.send_all(others, MaskedBins(as_bytes(columns.minus(masks, bins))))
+            elif bins.start < bins.stop:
+                theirs, party = words[hidden.of(place)][bins], job.holders[place]
+                theirs[:] = received(me, party, MaskedBins, SUM32.dtype, theirs.shape)
+    return words
+
+
 class Layout(NamedTuple):
     """Everybody's columns, the label holder's first."""
 
@@ -85,13 +115,35 @@ class Layout(NamedTuple):
 
 
 def agreed_layout(me: Party, job: PrivateHistogramsJob, own: OwnColumns) -> Layout:
-    """Everybody tells everybody which columns of the schema it has."""
+    """Everybody tells everybody which columns of the schema it has, and the dealer what it heard."""
     others = [party for party in job.holders if party != me.name]
     mine = np.array(own.places, np.int32)
     me.send_all(others, SmoothColumns(mine))
     limits = {"most_columns": job.most_columns, "n_described": len(_known(job))}
     places = [mine if party == me.name else me.recv(party, SmoothColumns, **limits).places for party in job.holders]
-    return layout_of(job, places, [feature.name for feature in own.grid] if me.name == job.label_holder else [])
+    layout = layout_of(job, places, [feature.name for feature in own.grid] if me.name == job.label_holder else [])
+    n_columns = np.array([len(each) for each in places], np.int32)
+    me.send(job.dealer, SmoothSizes(own.n_rows, n_columns, np.concatenate(places)))
+    return layout
+
+
+def told_layout(me: Party, job: PrivateHistogramsJob) -> tuple[Layout, int]:
+    """What the dealer is told, by everybody: columns, and the number of rows. ProtocolError if somebody lies."""
+    limits = {
+        "most_rows": MOST_ROWS, "n_holders": len(job.holders), "most_columns": job.most_columns,
+        "n_described": len(_known(job)),
+    }  # fmt: skip
+    first, *rest = (me.recv(party, SmoothSizes, **limits) for party in job.holders)
+    for party, told in zip(job.feature_holders, rest, strict=True):
+        if told.n_rows != first.n_rows or any(
+            not np.array_equal(ours, theirs)
+            for ours, theirs in ((first.n_columns, told.n_columns), (first.places, told.places))
+        ):
+            raise ProtocolError(f"{job.label_holder} and {party} told different sizes: what is dealt would not fit")
+    n_columns = first.n_columns.tolist()
+    if sum(n_columns) != len(first.places):
+        raise ProtocolError(f"{job.label_holder} sent {len(first.places)} columns, but counts {sum(n_columns)}")
+    return layout_of(job, np.split(first.places, np.cumsum(n_columns)[:-1]), []), first.n_rows
 
 
 def layout_of(job: PrivateHistogramsJob, places: Sequence[Ints | np.ndarray], names: Sequence[str]) -> Layout:
@@ -124,12 +176,14 @@ def _renamed(entry: Column, name: str) -> Column:
     return CategoricalColumn(name, entry.levels, entry.may_be_missing)
 
 
-def merged_bins(of_cell: Bytes, n_cells: Sequence[int]) -> list[int]:
-    """Bins of each column; ProtocolError unless they are 0, 1, ... without a gap."""
+def merged_bins(of_cell: Bytes, n_cells: Sequence[int], caps: Sequence[int]) -> list[int]:
+    """Bins of each column; ProtocolError unless they are 0, 1, ... without a gap, and not too many."""
     found = []
-    for bins, n in zip(of_cell, n_cells, strict=True):
+    for bins, n, cap in zip(of_cell, n_cells, caps, strict=True):
         n_bins = int(bins[:n].max()) + 1
         if len(np.unique(bins[:n])) != n_bins:
             raise ProtocolError("the label holder put cells together to bins some of which are empty")
+        if n_bins > cap:
+            raise ProtocolError(f"the label holder made {n_bins} bins of a column that may have {cap}")
         found.append(n_bins)
     return found

@@ -1,4 +1,4 @@
-"""The dealer of the policy smooth_then_trees: knows every mask and all noise, and no data."""
+"""The dealer of the policy smooth_then_trees: knows all masks and all noise, no data, nothing that was released."""
 
 from __future__ import annotations
 
@@ -8,31 +8,17 @@ from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.dealt_noise import Ints, deal_noise
 from hedgerow.crypto.shares import SUM32, SUM64
-from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.memory import check_room
 from hedgerow.protocols.vertical.agreement import PATIENCE
 from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
-from hedgerow.protocols.vertical.on_shares.job import MOST_ROWS
 from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices, drawn_masks
 from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.smooth.groups import (
-    GroupDealing,
-    dealt_bytes,
-    groups_of,
-    without,
-)
-from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothAhead, SmoothBins, SmoothRows
-from hedgerow.protocols.vertical.private_histograms.smooth.series import (
-    COARSEST,
-    FINEST,
-    Precision,
-    deal_sines,
-    parcels,
-)
-from hedgerow.transport.frames import MAX_FRAME_BYTES
+from hedgerow.protocols.vertical.private_histograms.smooth.columns import told_layout
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupDealing, without
+from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
+from hedgerow.protocols.vertical.private_histograms.smooth.series import deal_sines, parcels
 
 COLUMNS, SINES, SUMS, VALUES, NOISE = "columns", "sines", "sums", "values", "noise"
 """Lanes of what is dealt."""
@@ -44,109 +30,80 @@ AHEAD = 4
 def dealer(me: Party, job: PrivateHistogramsJob) -> None:
     """The dealer, from seeds to the last sum."""
     me.wait_longer(PATIENCE)
-    dealing = Dealing(me, job, me.recv(job.label_holder, SmoothRows, most_rows=MOST_ROWS).n_rows)
-    dealing.deal_all("positives")
-    dealing.begin()
-    for kind in ("bin_sums", "leaf_sums", "mean"):
-        dealing.deal_all(kind)
+    schedule = Schedule.of(job, *told_layout(me, job))
+    dealing = Dealing(me, job, schedule)
+    n_dealt = len(schedule.kinds) - 1  # counts have noise of their owners
+    for number in range(n_dealt):
+        if number >= AHEAD:
+            me.recv(job.label_holder, LevelDone)
+        dealing.deal(number + 2)
+    for _ in range(min(AHEAD, n_dealt)):
+        me.recv(job.label_holder, LevelDone)
 
 
 class Dealing:
     """What is dealt for each request, in the order in which it is needed; noise is drawn here."""
 
-    def __init__(self, me: Party, job: PrivateHistogramsJob, n_rows: int) -> None:
-        self._me, self._job, self._n_rows = me, job, n_rows
+    def __init__(self, me: Party, job: PrivateHistogramsJob, schedule: Schedule) -> None:
+        self._me, self._job, self._schedule = me, job, schedule
         self._n_threads = job.boosting.n_threads
         self._out = DealingOut(me, job.holders)
-        self._groups = GroupDealing(len(job.holders), n_rows)
-        self._number = 0
-        self._values_due = False
+        self._groups = GroupDealing(schedule)
+        places = range(schedule.n_holders)
+        rows = tuple(sum(schedule.mask_rows(place)) for place in places)
+        self._masks = drawn_masks(self._out.step(COLUMNS, Label()), Matrices(rows, schedule.n_rows, SUM32))
+        self._starts = np.concatenate([[0], np.cumsum(np.array(schedule.caps) - 1)]).tolist()
 
-    def begin(self) -> None:
-        """Masks of all bins, once these are known."""
-        job = self._job
-        bins = self._me.recv(
-            job.label_holder, SmoothBins, n_holders=len(job.holders), most_bins=256 * job.most_columns,
-            coarsest=COARSEST, finest=FINEST,
-        )  # fmt: skip
-        n_bins = tuple(bins.n_bins.tolist())
-        what = f"{sum(n_bins):,} bins of {self._n_rows:,} rows"
-        check_room(self._me.name, SUM32.number_bytes * sum(n_bins) * self._n_rows, what)
-        self._matrices = Matrices(n_bins, self._n_rows, SUM32)
-        self._masks = drawn_masks(self._out.step(COLUMNS, Label()), self._matrices)
-        self._precision = Precision.of(bins.gradient_bits)
-
-    def deal_all(self, kind: str) -> None:
-        """All requests of a stage, as the label holder gets on with them."""
-        ahead = self._ahead(kind)
-        n_requests = len(ahead.owners)
-        for number in range(n_requests):
-            if number >= AHEAD:
-                self._me.recv(self._job.label_holder, LevelDone)
-            self._deal(ahead, number)
-        for _ in range(min(AHEAD, n_requests)):
-            self._me.recv(self._job.label_holder, LevelDone)
-
-    def _ahead(self, kind: str) -> SmoothAhead:
-        """What is asked for next; ProtocolError unless it can be dealt."""
-        job = self._job
-        n_bins = self._matrices.n_bins if kind == "bin_sums" else 0
-        ahead = self._me.recv(job.label_holder, SmoothAhead, n_holders=len(job.holders), n_bins=n_bins)
-        n_requests, n_levels = ahead.owners.shape
-        wanted = {"bin_sums": n_levels == 1, "leaf_sums": n_levels > 0}.get(kind, (n_requests, n_levels) == (1, 0))
-        n_asked = n_requests if kind == "bin_sums" else 0
-        if ahead.kind != kind or not wanted or len(ahead.bins) != n_asked:
-            raise ProtocolError(f"{job.label_holder} asks for {ahead.kind!r} in a way that is not due")
-        if (ahead.starts.astype(np.int64) + ahead.bins - 1 > n_bins).any():
-            raise ProtocolError(f"{job.label_holder} asks for bins beyond the {n_bins} that there are")
-        for owners in ahead.owners.tolist() if kind == "leaf_sums" else []:
-            if dealt_bytes(groups_of(owners), self._n_rows) > MAX_FRAME_BYTES:
-                raise ProtocolError(f"{job.label_holder} asks for a tree for which no message has room")
-        return ahead
-
-    def _deal(self, ahead: SmoothAhead, number: int) -> None:
-        self._number += 1
-        label = Label(tree=self._number)
-        if self._values_due:
+    def deal(self, number: int) -> None:
+        """All that is needed to answer request `number`."""
+        schedule, label = self._schedule, Label(tree=number)
+        kind = schedule.kinds[number - 1]
+        if schedule.update(number) == "leaves" and schedule.most_shared:
             step = self._out.step(VALUES, label)
             self._groups.deal_values(step)
             self._out.send(VALUES, step)
-            self._values_due = False
-        if ahead.kind != "positives":
+        if kind != "positives":
             self._deal_sines(label)
-        owners = ahead.owners[number].tolist()
-        if ahead.kind == "bin_sums":
-            n_bins = int(ahead.bins[number])
-            self._deal_bins(label, owners[0], int(ahead.starts[number]), n_bins)
-            shape: tuple[int, ...] = (n_bins,)
-        elif ahead.kind == "leaf_sums":
-            groups = groups_of(owners)
-            step = self._out.step(SUMS, label)
-            self._groups.deal_sums(step, groups)
-            self._out.send(SUMS, step)
-            self._values_due = len(groups) > 1
-            shape = (1 << len(owners), 2)
+        if kind == "bin_sums":
+            column = schedule.column(number)
+            self._deal_bins(label, column)
+            shape: tuple[int, ...] = (schedule.caps[column],)
+        elif kind == "leaf_sums":
+            self._deal_leaves(label)
+            shape = (1 << schedule.depth, 2)
         else:
-            shape = (1,) if ahead.kind == "positives" else (2,)
+            shape = (1,) if kind == "positives" else (2,)
         step = self._out.step(NOISE, label)
-        deal_noise(step, shape, SUM64, lambda shape: self.gaussian(shape, ahead.sigma))
+        deal_noise(step, shape, SUM64, lambda shape: self.gaussian(shape, schedule.sigma(kind)))
         self._out.send(NOISE, step)
 
     def _deal_sines(self, label: Label) -> None:
-        for number, rows in enumerate(parcels(self._n_rows)):
+        for number, rows in enumerate(parcels(self._schedule.n_rows)):
             step = self._out.step(SINES, label._replace(step=number))
-            deal_sines(step, rows.stop - rows.start, self._precision)
+            deal_sines(step, rows.stop - rows.start, self._schedule.precision)
             self._out.send(SINES, step)
 
-    def _deal_bins(self, label: Label, owner: int, start: int, n_bins: int) -> None:
-        if n_bins == 1:
+    def _deal_bins(self, label: Label, column: int) -> None:
+        """Products for all bins that the column can have, but its last."""
+        schedule = self._schedule
+        if schedule.caps[column] == 1:
             return
         step = self._out.step(SUMS, label)
-        own = [step.mask((1, self._n_rows), SUM32, (place,)) for place in range(len(self._job.holders))]
-        others = without(own, owner)
-        masks = self._masks[start : start + n_bins - 1]
+        own = [step.mask((1, schedule.n_rows), SUM32, (place,)) for place in range(schedule.n_holders)]
+        others = without(own, schedule.layout.owners[column])
+        masks = self._masks[self._starts[column] : self._starts[column + 1]]
         step.share(rows_times(masks, others, SUM32, n_threads=self._n_threads), SUM32)
         self._out.send(SUMS, step)
+
+    def _deal_leaves(self, label: Label) -> None:
+        n_expansions = len(self._schedule.expansions)
+        for position in range(n_expansions + 1):
+            step = self._out.step(SUMS, label._replace(step=position))
+            if position < n_expansions:
+                self._groups.deal_expansion(step, position)
+            else:
+                self._groups.deal_last(step)
+            self._out.send(SUMS, step)
 
     def gaussian(self, shape: tuple[int, ...], sigma: float) -> Ints:
         """Discrete Gaussian noise in units of what is released."""

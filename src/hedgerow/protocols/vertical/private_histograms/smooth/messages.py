@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
-from hedgerow.ledger import Exact, Public, Randomised, Result
+from hedgerow.ledger import Exact, Randomised, Result
 from hedgerow.protocols.vertical.on_shares.messages import Hidden, Words
 from hedgerow.protocols.vertical.private_histograms.messages import NoisyInside
 from hedgerow.transport.frames import Bools, Int32s, Int64s, Message, UInt8s
-from hedgerow.transport.ranges import MOST, Anything, Free, Index, Shape, Within
+from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within
 
-MOST_LEVELS = 8
-"""Of a tree: the ways of a row are a byte."""
 LARGEST_VALUE = 1 << 30
 """Of an update, in units of scores."""
-Name: TypeAlias = Annotated[str, Shape(Free("length", at_most=16))]
-_LARGEST = 2**53  # whole numbers that a float holds
-Sigma: TypeAlias = Annotated[float, Within(0, _LARGEST)]
+_LARGEST_COUNT = 2**53  # whole numbers that a float holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,34 +21,32 @@ class SmoothColumns(Message, name="vertical.private_histograms.smooth_columns", 
     """Label holder or feature holder to each other: which columns of the public schema are mine."""
 
     discloses = Exact("which columns of the public schema the sender has")
-    places: Annotated[Int32s, Shape(Free("n_own", at_least=1, at_most="most_columns")), Index("n_described")]
+    places: Annotated[Int32s, Shape(Free("n_columns", 1, "most_columns")), Index("n_described")]  # in the schema
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothRows(Message, name="vertical.private_histograms.smooth_rows", version=1):
-    """Label holder to dealer: how many rows there are."""
+class SmoothSizes(Message, name="vertical.private_histograms.smooth_sizes", version=1):
+    """Label holder or feature holder to dealer: all that it needs to know, from everybody, so that nobody can lie."""
 
-    discloses = Exact("the number of rows")
+    discloses = Exact("the number of rows, and who has which columns of the public schema")
     n_rows: Annotated[int, Within(1, "most_rows")]
+    n_columns: Annotated[Int32s, Shape("n_holders"), Within(1, "most_columns")]
+    places: Annotated[Int32s, Shape(Free("n_places", 1)), Index("n_described")]  # in the schema, of all columns
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothAsked(Message, name="vertical.private_histograms.smooth_asked", version=1):
-    """Label holder to feature holders: the next question of the recipe (`private_boosting.requests.SumRequest`)."""
+class SmoothAsked(Message, name="vertical.private_histograms.smooth_asked", version=2):
+    """Label holder to feature holders: what the next question of the recipe is about, as far as the schedule is open.
+
+    Its kind, its noise and the columns of sums of bins follow from the job (`schedule`), and are not asked for.
+    """
 
     discloses = Result("what the recipe has learned from noisy sums so far, as updates of scores")
-    number: Annotated[int, Within(-1, MOST)]  # -1: that was the last one
-    kind: Name
-    sigma: Sigma
-    features: Annotated[Int32s, Shape(Free("n_levels", at_most=MOST_LEVELS)), Index("n_columns")]
-    goes_right: Annotated[UInt8s, Shape(Free("n_sides", at_most=MOST_LEVELS), 256), Within(0, 1)]
-    update: Annotated[str, Shape(Free("update_length", at_most=16))]
-    update_feature: Annotated[int, Index("n_columns", lowest=-1)]
-    update_values: Annotated[
-        Int64s, Shape(Free("n_values", at_most="most_values")), Within(-LARGEST_VALUE, LARGEST_VALUE)
-    ]  # in units of scores
-    bins: Annotated[UInt8s, Shape(Free("n_binned", at_most="n_columns"), 256), Anything()]  # start: that of each cell
-    gradient_bits: Annotated[int, Within(0, 30)]  # gradients are in units of 2**-gradient_bits
+    number: Annotated[int, Within("due", "due")]
+    features: Annotated[Int32s, Shape("n_levels"), Index("n_columns")]  # of the levels of a tree
+    goes_right: Annotated[UInt8s, Shape("n_levels", 256), Within(0, 1)]
+    update_values: Annotated[Int64s, Shape("n_values"), Within(-LARGEST_VALUE, LARGEST_VALUE)]  # in units of scores
+    bins: Annotated[UInt8s, Shape("n_binned", 256), Anything()]  # at the start: the bin of each cell of each column
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +54,7 @@ class SmoothCounts(Message, name="vertical.private_histograms.smooth_counts", ve
     """Label holder or feature holder to each other: rows in each public cell of my columns, with noise of my own."""
 
     discloses = Randomised("the number of rows in each public cell of each of the sender's columns")
-    counts: Annotated[Int64s, Shape("n_cells"), Within(-_LARGEST, _LARGEST)]
-
-
-@dataclass(frozen=True, slots=True)
-class SmoothAhead(Message, name="vertical.private_histograms.smooth_ahead", version=1):
-    """Label holder to dealer: which sums are asked for next, so that it can work ahead."""
-
-    discloses = Public("columns that follow from noisy sums and a public seed, and how much noise is wanted")
-    kind: Name
-    sigma: Sigma
-    owners: Annotated[
-        Int32s, Shape(Free("n_requests", 1, 1 << 16), Free("n_levels", at_most=MOST_LEVELS)), Index("n_holders")
-    ]  # whose column it is
-    bins: Annotated[Int32s, Shape(Free("n_asked", at_most=1 << 16)), Within(1, 256)]  # of the column: bin_sums alone
-    starts: Annotated[Int32s, Shape("n_asked"), Within(0, "n_bins")]  # where they begin among all: bin_sums alone
-
-
-@dataclass(frozen=True, slots=True)
-class SmoothBins(Message, name="vertical.private_histograms.smooth_bins", version=1):
-    """Label holder to dealer: how many bins the columns of each party have."""
-
-    discloses = Result("the number of bins of each party, which follow from noisy counts")
-    n_bins: Annotated[Int32s, Shape("n_holders"), Within(0, "most_bins")]  # rows of the masked matrices
-    gradient_bits: Annotated[int, Within("coarsest", "finest")]
+    counts: Annotated[Int64s, Shape("n_cells"), Within(-_LARGEST_COUNT, _LARGEST_COUNT)]
 
 
 @dataclass(frozen=True, slots=True)

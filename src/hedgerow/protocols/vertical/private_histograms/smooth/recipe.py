@@ -7,6 +7,7 @@ All that differs from rows of one owner:
     stages     sums of gradients alone over the bins of a column, whose rows are known from stage 0 well enough; sums of
     1 and 2    gradients and numbers of rows in leaves. A row's hessian is that of the start, p0 (1 - p0)
     clip       there is none: |y - p| <= g*, 1 and what the series on shares can be wrong by (`series`)
+    trees      as many as the schedule has, which does not know how many rows are positive
 
 **One label.** Feature holders may know a row but for its label. If that changes, y - p changes by just 1, which is less
 than g*, the number of positive rows by 1, and nothing else does: what is proved for a row that counts for nothing holds
@@ -27,70 +28,31 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.errors import InvalidParameter
-from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.private_boosting.recipe import MEAN_CLIP, PASSES, Learned, Recipe
+from hedgerow.protocols.private_boosting.recipe import MEAN_CLIP, Learned, Recipe
 from hedgerow.protocols.private_boosting.requests import Kind, SharedKind, SumRequest
 from hedgerow.protocols.private_boosting.tables import Bins, merged
-from hedgerow.protocols.vertical.private_histograms.smooth.series import (
-    COARSEST,
-    FINEST,
-    Precision,
-    largest_gradient,
-    largest_slope,
+from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
+    COUNT_UNIT,
+    ROW_WEIGHT_BITS,
+    SHARES,
+    Schedule,
 )
-from hedgerow.schema import NumericColumn, Schema
-
-COUNTS_SHARE, START_SHARE = 0.05, 0.01
-SHARES = (COUNTS_SHARE, START_SHARE, 0.465, 0.465, 0.01)
-"""Of the squared mu: counts, number of positive rows, stage 1, stage 2, stage 3."""
-
-COUNT_UNIT = 1 << 8
-"""Fixed point of counts in stage 0: noise must be wide in whole numbers."""
-
-ROW_WEIGHT_BITS = 2
-"""A row counts for 2**-ROW_WEIGHT_BITS beside its gradient in sums of leaves."""
+from hedgerow.schema import NumericColumn
 
 NOISES_PER_BIN = 4.0
-MOST_REQUESTS = 800
-SAFE_SIGMAS = 40
-_LARGEST_GRADIENT = 9 / 8  # with all rounding, at the coarsest
-_LARGEST = 1 << 31
-
-
-def precision_for(n_rows: int, n_columns: int, epsilon: float, delta: float) -> Precision:
-    """So many bits that no sum with its noise goes beyond 32; InvalidParameter if there are too few."""
-    mu_squared = mu_for(epsilon, delta) ** 2
-    rounds = max(PASSES * n_columns, MOST_REQUESTS)
-    noise = 0.0 if math.isinf(mu_squared) else 1.25 * math.sqrt(rounds / (SHARES[3] * mu_squared))
-    largest = math.ceil(_LARGEST_GRADIENT * n_rows + SAFE_SIGMAS * noise)
-    bits = min((_LARGEST // largest).bit_length() - 1, FINEST)
-    if bits < COARSEST:
-        raise InvalidParameter(
-            f"policy smooth_then_trees: {n_rows:,} rows with the noise of epsilon={epsilon:g} and delta={delta:g} are "
-            "too much for sums of 32 bits"
-        )
-    return Precision.of(bits)
+_FEWER = 1.05  # a target of rows per bin that leaves too many bins is raised by this much
 
 
 class SharedRecipe(Recipe):
     """Asks for sums that are computed on shares; see `holder` for who answers."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        n_rows: int,
-        max_bins: int,
-        *,
-        epsilon: float,
-        delta: float,
-        seed: int = 0,
-    ) -> None:
-        """`schema` of all parties' columns together; `seed` is public."""
-        super().__init__(schema, epsilon=epsilon, delta=delta, seed=seed)
-        self.precision = precision_for(n_rows, len(schema.columns), epsilon, delta)
-        self._n_rows, self._max_bins = n_rows, max_bins
-        self._shares = SHARES
+    def __init__(self, schedule: Schedule) -> None:
+        """The schema is that of all parties' columns together; the seed is public."""
+        public = schedule
+        super().__init__(public.layout.schema, epsilon=public.epsilon, delta=public.delta, seed=public.seed)
+        self.precision = public.precision
+        self._schedule = public
+        self._shares = tuple(SHARES.values())
         self._kind = ""  # of the last request
         self._mass: Floats = np.empty(0)  # of the column's bins
         self._bins: list[Bins] = []
@@ -100,23 +62,23 @@ class SharedRecipe(Recipe):
 
     def _stage_0(self) -> Generator[SumRequest, Ints, Learned]:
         """Noisy counts of cells and the noisy number of positive rows: bins, base score, size of the task."""
-        n_rows = float(self._n_rows)
+        n_rows = float(self._schedule.n_rows)
         cells = yield self._request("counts", sum(self._cells), self._shares[0], 1)
         noise = self._noise / COUNT_UNIT
         positives = yield self._request("positives", 1, self._shares[1], 1)
         share = min(max(float(positives[0]) / COUNT_UNIT, 1.0), n_rows - 1.0) / n_rows
         start = self._start_of_classes(np.array([share, 1.0 - share]), n_rows)
-        target = max(n_rows / self._max_bins, NOISES_PER_BIN * noise)
+        start.size = self._schedule.size
+        target = max(n_rows / self._schedule.max_bins, NOISES_PER_BIN * noise)
         parts = np.split(cells / COUNT_UNIT, np.cumsum(self._cells)[:-1])
-        for column, size, part in zip(self.schema.columns, self._cells, parts, strict=True):
-            ordered = size - column.may_be_missing if isinstance(column, NumericColumn) else 0
-            start.bins.append(merged(part, n_ordered=ordered, target=target))
+        for column, cap, part in zip(self.schema.columns, self._schedule.caps, parts, strict=True):
+            ordered = len(part) - column.may_be_missing if isinstance(column, NumericColumn) else 0
+            start.bins.append(_at_most(cap, part, ordered, target))
         self._bins, self._hessian = start.bins, float(start.hessians[0])
         return start
 
     def _stage_3(self, start: Learned, last_leaves: Floats) -> Generator[SumRequest, Ints, Floats]:
         """The last step of the base score, with gradients that are not clipped and true hessians."""
-        self.ahead = []
         sums = yield self._request(
             "mean", 2, self._shares[4], 1, MEAN_CLIP[self.loss], update="leaves", update_values=last_leaves[0]
         )
@@ -132,7 +94,7 @@ class SharedRecipe(Recipe):
         if kind == "bin_sums":
             n_sums //= 2  # gradients alone
         del clip  # gradients are as they are: see above
-        largest = sensitivity_squared(kind, len(self._cells), self.precision)
+        largest = self._schedule.sensitivity_squared(kind)
         request: SumRequest = self._made(SumRequest, kind, n_sums, largest, share, rounds, **fields)
         self._kind = kind
         if kind == "bin_sums":
@@ -163,15 +125,10 @@ class SharedRecipe(Recipe):
         return self._gradient_noise * self._hessian * 2.0**ROW_WEIGHT_BITS
 
 
-def sensitivity_squared(kind: str, n_columns: int, precision: Precision) -> int:
-    """How far one row can move the exact sums, L2 and squared, in their units. `n_columns`: that were counted."""
-    if kind == "counts":
-        return n_columns * COUNT_UNIT**2
-    if kind == "positives":
-        return COUNT_UNIT**2
-    gradient = largest_gradient(precision) ** 2
-    if kind == "bin_sums":
-        return gradient
-    if kind == "mean":
-        return gradient + largest_slope(precision) ** 2
-    return gradient + (1 << (precision.bits - ROW_WEIGHT_BITS)) ** 2
+def _at_most(cap: int, counts: Floats, n_ordered: int, target: float) -> Bins:
+    """Bins of about `target` rows, or of as many more as leave no more than `cap` bins."""
+    bins = merged(counts, n_ordered=n_ordered, target=target)
+    while bins.n_bins > cap:
+        target *= _FEWER
+        bins = merged(counts, n_ordered=n_ordered, target=target)
+    return bins
