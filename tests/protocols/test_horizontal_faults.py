@@ -253,7 +253,7 @@ def test_an_owner_that_stays_away_is_left_out(network, lost):
         assert document(net.results[name]) == document(model)
     reconcile(books(net, without=lost))
     words = str(PROTOCOL.statement(job, model.meta))
-    assert f"by {n_owners} owners of rows, of which {len(lost)} were lost on the way" in words
+    assert f"{len(lost)} of {n_owners} owners were lost on the way" in words
 
 
 def test_an_owner_that_is_lost_while_new_keys_are_made(network):

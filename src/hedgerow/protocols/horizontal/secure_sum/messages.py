@@ -20,8 +20,8 @@ LATEST_ROUND = 2**31 - 1
 """Of keys."""
 MOST_REQUESTS = 2**20
 """Of a private training."""
-LARGEST_SIGMA = 2.0**48
-"""That noise can be drawn with (privacy/discrete_gaussian.py)."""
+LARGEST_SIGMA = 2.0**56
+"""Of all owners' noise together; each can draw its own up to 2^48 (privacy/discrete_gaussian.py)."""
 LARGEST_SCORE = 1e6
 LARGEST_LABEL = 1e37
 """Beyond it differences of labels are no float32."""
