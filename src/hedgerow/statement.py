@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hedgerow._version import __version__
+from hedgerow.aborts import DATA_DEPENDENT, stated
 
 _WIDTH = 100
 
@@ -50,6 +51,11 @@ class Statement:
     date: str | None = None  # when the run ended, ISO 8601 in UTC
 
     @property
+    def gaps(self) -> tuple[str, ...]:
+        """All that is not covered; what a party tells its peers when it stops early never is."""
+        return (*self.not_covered, stated())
+
+    @property
     def words(self) -> str:
         """The whole statement."""
         return "\n".join(self._lines())
@@ -63,7 +69,7 @@ class Statement:
             ("What is guaranteed, and who learned what:", self.guarantee),
             ("What is assumed of the parties and the implementation:", self.assumed_of_parties),
             ("What is assumed of the data:", self.assumed_of_data),
-            ("Not covered:", self.not_covered),
+            ("Not covered:", self.gaps),
         ):
             if sentences:
                 yield ""
@@ -87,7 +93,8 @@ class Statement:
             "guarantee": list(self.guarantee),
             "assumed_of_parties": list(self.assumed_of_parties),
             "assumed_of_data": list(self.assumed_of_data),
-            "not_covered": list(self.not_covered),
+            "not_covered": list(self.gaps),
+            "data_dependent_aborts": [reason.name.lower() for reason in sorted(DATA_DEPENDENT)],
             "registry": None if self.registry is None else self.registry.to_dict(),
             **self.facts,
         }

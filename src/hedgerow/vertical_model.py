@@ -39,6 +39,7 @@ from hedgerow.protocols.vertical.scoring.roles import Answered
 from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart, Target
 from hedgerow.running import OnProgress, run_together
 from hedgerow.saved_files import damage_told, read_object, whole_folder
+from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_names

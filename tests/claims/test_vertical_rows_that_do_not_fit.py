@@ -1,10 +1,13 @@
 """No row makes a private training between holders of columns fail: what does not fit the schema is mapped."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from hedgerow import Federation, Schema
+from hedgerow.errors import InvalidParameter
 
 SMALL = {"n_estimators": 1, "max_depth": 1}
 WAYS = {
@@ -57,3 +60,22 @@ def test_a_class_that_is_not_listed_is_mapped(way):
     assert fit(way, bank, shop, y).model.parts["bank"].to_dict() is not None
     run = fit(way, bank, shop, np.full(60, "yes", object))
     assert list(run.model.classes_) == ["no", "yes"]
+
+
+def test_a_class_that_is_not_listed_is_mapped_in_noised_gradients():
+    """With a public list of classes a third one ends no run, and counts as the first; without, the statement says so."""
+    bank, shop, y = tables()
+    known = Federation.vertical({"bank": bank, "shop": shop}, labels=("bank", y))
+    assumed = known.fit("vertical.noised_gradients", epsilon=2.0, delta=1e-5, **SMALL).statement().assumed_of_data
+    assert any("was read off the labels" in sentence for sentence in assumed)
+    for label in ("perhaps", "no"):
+        y[0] = label
+        fed = Federation.vertical({"bank": bank, "shop": shop}, labels=("bank", y))
+        run = fed.fit("vertical.noised_gradients", epsilon=math.inf, classes=["no", "yes"], **SMALL)
+        assert list(run.model.classes_) == ["no", "yes"]
+        scores = run.model.predict_proba({"bank": bank, "shop": shop})
+        if label == "perhaps":
+            other = scores
+    assert np.array_equal(scores, other)
+    with pytest.raises(InvalidParameter, match="classes must list the two classes"):
+        known.fit("vertical.noised_gradients", epsilon=2.0, delta=1e-5, classes=["no"], **SMALL)

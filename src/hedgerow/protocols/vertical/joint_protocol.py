@@ -82,6 +82,6 @@ def _made_up_rows(job: VerticalJob, has_labels: bool) -> PartyData:
         return PartyData(table)
     places = (signal > 0).astype(np.float64)
     if job.task == "classification":
-        return PartyData(table, places, (0, 1))
+        return PartyData(table, places, getattr(job, "classes", None) or (0, 1))
     low, high = job.boosting.label_range or (0.0, 1.0)
     return PartyData(table, low + (high - low) * places)

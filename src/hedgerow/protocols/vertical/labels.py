@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.job import VerticalJob
@@ -24,3 +28,15 @@ def finite_labels(party: str, job: VerticalJob, data: PartyData) -> Floats:
     if data.classes is not None and len(data.classes) > 2:
         raise InvalidInput(f"{party}: {job.NAME} is for two classes, but the labels have {len(data.classes)}")
     return labels
+
+
+def with_listed_classes(listed: Sequence[Level] | None, data: PartyData) -> PartyData:
+    """The same data with labels as places in a public list of classes; one that is not listed counts as the first.
+
+    What becomes of a label depends on that label alone, so no error and no number of classes depends on a row. Without
+    a list they stay as they are: then classes are read off the labels.
+    """
+    if listed is None or data.labels is None or data.classes is None:
+        return data
+    places = np.array([listed.index(label) if label in listed else 0 for label in data.classes], np.float64)
+    return replace(data, labels=places[data.labels.astype(np.int64)], classes=tuple(listed))

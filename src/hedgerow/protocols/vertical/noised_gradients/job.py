@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.vertical.job import VerticalJob
@@ -27,6 +28,7 @@ class NoisedGradientsJob(VerticalJob):
     delta: float | None = None
     score: str = XGBOOST
     per: str = RUN
+    classes: tuple[Level, ...] | None = None  # public; a label that is not listed counts as the first
     noise_aware: bool | None = None  # None: wherever there is noise and per is not "message"
 
     def __post_init__(self) -> None:
@@ -39,6 +41,11 @@ class NoisedGradientsJob(VerticalJob):
         ):
             if value not in allowed:
                 raise InvalidParameter(f"{name}: {option} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+        if self.classes is not None:
+            listed = tuple(self.classes) if isinstance(self.classes, list | tuple) else ()
+            if len(set(listed)) != 2 or len(listed) != 2 or self.task == "regression":
+                raise InvalidParameter(f"{name}: classes must list the two classes of a label, got {self.classes!r}")
+            object.__setattr__(self, "classes", listed)
         if self.epsilon is None or (self.delta is None and self.epsilon != math.inf):
             raise InvalidParameter(
                 f"{name} needs epsilon and delta, got {self.epsilon!r} and {self.delta!r}; epsilon=math.inf is without "

@@ -15,7 +15,7 @@ from hedgerow.privacy.events import Event, Repeated
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.joint_forest import JointForest
-from hedgerow.protocols.vertical.labels import finite_labels
+from hedgerow.protocols.vertical.labels import finite_labels, with_listed_classes
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import (
     BestGains,
@@ -33,7 +33,7 @@ from hedgerow.protocols.vertical.parts import LabelHolderPart
 
 def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
-    data = check_table(me.name, data)
+    data = with_listed_classes(job.classes, check_table(me.name, data))
     labels, loss = _labels(me.name, job, data)
     columns = Columns(me.name, job, data)
     begin_as_label_holder(me, job, data)

@@ -24,7 +24,7 @@ class NoisedGradients(JointProtocol):
 
     name = NoisedGradientsJob.NAME
     JOB = NoisedGradientsJob
-    options = frozenset({"epsilon", "delta", "score", "per", "noise_aware"})
+    options = frozenset({"epsilon", "delta", "score", "per", "classes", "noise_aware"})
 
     def hold_labels(self, me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:
         """The label holder's role."""

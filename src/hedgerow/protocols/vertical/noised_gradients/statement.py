@@ -47,14 +47,22 @@ def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         job.NAME,
         (*_about_labels(job, privacy), *FEATURES, f"{trained} Splits and leaves follow from {scores}."),
         (*stating.ASSUMED, f"{job.label_holder} draws the noise, and keeps it to itself."),
-        ("Labels are independent of each other, given the columns: the guarantee is for one label changed alone.",)
-        if _holds(job)
-        else (),
+        _assumed_of_data(job) if _holds(job) else (),
         NOT_COVERED,
         facts,
         _registry(job, privacy),
         stamp(job),
     )
+
+
+def _assumed_of_data(job: NoisedGradientsJob) -> tuple[str, ...]:
+    alone = "Labels are independent of each other, given the columns: the guarantee is for one label changed alone."
+    if job.task == "regression":
+        return (alone, "The label range is public and was not made from these labels. Labels outside are clipped.")
+    if job.classes is not None:
+        return (alone, "The list of classes is public. A label that is not listed counts as the first of them.")
+    found = "Which classes there are was read off the labels and is taken to be public: more than two end the run."
+    return (alone, f"{found} classes=[...] lists them instead.")
 
 
 def _holds(job: NoisedGradientsJob) -> bool:

@@ -19,6 +19,7 @@ from hedgerow.party import Party
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.labels import with_listed_classes
 from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
 from hedgerow.protocols.vertical.on_shares.labels import checked_labels
@@ -32,7 +33,6 @@ from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.labels import with_listed_classes
 from hedgerow.protocols.vertical.private_histograms.messages import (
     Chosen,
     CountedColumns,
@@ -64,7 +64,7 @@ _RESULTS = {_START: StartShare, _WINNER: WinnerShare, _HISTOGRAM: HistogramShare
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> SharedLeavesPart:
     """A party with data, from its table to its part of the model."""
-    data = with_listed_classes(job, check_table(me.name, data, needs_values=False))
+    data = with_listed_classes(job.listed_classes, check_table(me.name, data, needs_values=False))
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     cells = public_cells(me.name, job, data)
     if labels is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.on_shares.job import SharesJob
 from hedgerow.schema import NumericColumn, Schema
@@ -76,6 +77,11 @@ class PrivateHistogramsJob(SharesJob):
                 f"{name}: l2 must be a whole number from 1 to {LARGEST_L2:,}, so that noise alone makes no large leaf "
                 f"values; got {self.boosting.l2}"
             )
+
+    @property
+    def listed_classes(self) -> tuple[Level, ...] | None:
+        """The classes of the public schema, if it has any."""
+        return None if self.schema is None else self.schema.classes
 
     @property
     def is_noisy(self) -> bool:

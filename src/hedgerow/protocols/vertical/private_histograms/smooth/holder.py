@@ -23,6 +23,7 @@ from hedgerow.protocols.private_boosting.tables import Bins
 from hedgerow.protocols.private_boosting.trees import merged_feature
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.labels import with_listed_classes
 from hedgerow.protocols.vertical.on_shares.labels import checked_labels
 from hedgerow.protocols.vertical.on_shares.mesh import Mesh
 from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
@@ -30,7 +31,6 @@ from hedgerow.protocols.vertical.on_shares.supply import Supply
 from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.labels import with_listed_classes
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     OwnColumns,
     agreed_layout,
@@ -72,7 +72,7 @@ _RESULTS = {
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
     """A party with data, from its table to its part of the model."""
-    data = with_listed_classes(job, check_table(me.name, data, needs_values=False))
+    data = with_listed_classes(job.listed_classes, check_table(me.name, data, needs_values=False))
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OwnColumns(me.name, job, data)
     if labels is None:
