@@ -63,7 +63,7 @@ def test_a_class_that_is_not_listed_is_mapped(way):
 
 
 def test_a_class_that_is_not_listed_is_mapped_in_noised_gradients():
-    """With a public list of classes a third one ends no run, and counts as the first; without, the statement says so."""
+    """With a public list of classes a third one ends no run, and counts as the first; else the statement says so."""
     bank, shop, y = tables()
     known = Federation.vertical({"bank": bank, "shop": shop}, labels=("bank", y))
     assumed = known.fit("vertical.noised_gradients", epsilon=2.0, delta=1e-5, **SMALL).statement().assumed_of_data
