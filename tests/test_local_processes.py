@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -141,7 +142,8 @@ def test_a_run_in_processes_tells_its_progress_and_time(both):
     assert both.told == [(k, N_TREES) for k in range(1, N_TREES + 1)]
     assert 0 < both.grpc.seconds < 5
     assert both.grpc.rounds == both.memory.rounds
-    assert str(both.grpc.statement()) == str(both.memory.statement())
+    said, told = both.grpc.statement(), both.memory.statement()
+    assert replace(said, date=None) == replace(told, date=None)
     assert repr(both.grpc).startswith("Run('horizontal.secure_sum', 4 parties, grpc, ")
 
 

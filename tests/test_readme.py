@@ -63,5 +63,6 @@ def test_three_owners_run(printed):
 def test_two_companies_run(printed):
     """The fourth example prints what is protected, for the value and for the record."""
     output = printed[3]
-    assert output.startswith("Trained with vertical.bucket_rr: bank has the labels")
+    assert output.startswith("Statement of a run of vertical.bucket_rr")
+    assert "- One value of one column of a feature holder: epsilon = 4, towards everybody else." in output
     assert "shop: epsilon = 4 for one element, 3 columns x 4 = 12 for one record." in output

@@ -118,7 +118,7 @@ def test_randomised_answers(run):
     assert not np.array_equal(plain.raw, noisy.raw)
     assert plain.ledgers["shop"].events() == []
     assert len(noisy.ledgers["shop"].events()) == 1
-    assert "1-locally differentially private for one value" in str(noisy.statement())
+    assert noisy.statement().guarantee[0].startswith("One value of one column: epsilon = 1, towards bank")
     assert "which way" in str(plain.statement())
 
 
@@ -405,7 +405,7 @@ def test_noised_gradients_through_the_federation():
     assert np.array_equal(plain.model.decision_function(tables), ensemble.raw_scores(table)[:, 0])
     assert plain.meta["stamp"] == "NOT PRIVATE"
     noisy = fed.fit("vertical.noised_gradients", epsilon=8.0, delta=1e-5, **trees)
-    assert "(8, 1e-05)-differentially private towards the feature holders" in str(noisy.statement())
+    assert noisy.statement().guarantee[0].startswith("One label: epsilon = 8 and delta = 1e-5, towards the feature")
     assert noisy.model.score(tables, REPAID) > 0.6
     parts = noisy.model.contributions(tables)
     total = sum(part.values.sum(axis=1)[:, 0] for part in parts.values()) + parts["bank"].expected[0]

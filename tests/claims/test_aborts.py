@@ -266,7 +266,7 @@ def test_a_code_outside_of_the_list_is_refused(code):
         network.endpoint("anna").abort(bytes(frame))
 
     outcomes = network.run({"anna": anna, "ben": lambda: parties["ben"].recv("anna", Abort)})
-    assert isinstance(outcomes["ben"].error, FrameError)
+    assert isinstance(outcomes["ben"].error, ProtocolError)
     assert len(parties["ben"].ledger) == 0
 
 

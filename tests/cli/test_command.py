@@ -108,11 +108,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     so_far: Counter[str] = Counter()
     in_processes = local_processes.run_in_processes
 
-    def run(protocol: Any, *how: Any, records: Any) -> Any:
+    def run(protocol: Any, *how: Any, records: Any, budgets: Any) -> Any:
         so_far[protocol.name] += 1
         if so_far[protocol.name] == BETWEEN_PROCESSES[protocol.name]:
-            return in_processes(protocol, *how, records=records)
-        return running._run_in_memory(protocol, *how, records)
+            return in_processes(protocol, *how, records=records, budgets=budgets)
+        return running._run_in_memory(protocol, *how, records, budgets or {})
 
     monkeypatch.setattr(local_processes, "run_in_processes", run)
     return so_far

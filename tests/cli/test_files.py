@@ -89,6 +89,7 @@ def test_columns_of_one_name_are_refused(tmp_path: Path, run: Any) -> None:
         (f"[model]\nmax_iter = {DEEP}", "nested too deeply"),
         (f"[privacy]\nepsilon = {'9' * 400}", "epsilon is too large for a number, got 999"),
         (f"[privacy]\ndelta = {'9' * 400}", "delta is too large for a number"),
+        ("[privacy]\nepsilon = 1e400", "the number 1e400... is too large"),
         (f"[privacy]\nepsilon = {'9' * 5000}", "4300"),
         (f"[model]\nmax_iter = {'9' * 400}", "max_iter"),
         (f"[model]\nlearning_rate = {'9' * 400}", "learning_rate"),

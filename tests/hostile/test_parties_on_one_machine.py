@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from hedgerow import Federation, local_processes
+from hedgerow.aborts import Reason
 from hedgerow.errors import DeadlineExceeded, InvalidInput, InvalidParameter, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
 from hedgerow.protocols import protocol as protocols
@@ -24,11 +25,12 @@ from hedgerow.running import check_results
 PATIENCE = 60.0  # seconds; a party that does not notice the end of its parent works for many minutes
 
 SCRIPT = """
-    import functools, json, os, sys
+    import functools, json, os, signal, sys
     import numpy as np
     from hedgerow import Federation, local_processes
     from hedgerow.transport.emulate import Link
 
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may be ignoring it, as nohup does
     spawn_one = local_processes._Fleet._spawn
 
     def spawn(fleet, name, *arguments):
@@ -216,7 +218,7 @@ def test_only_who_was_given_up_may_be_missing():
     check_results(names, {"hub": Found("elm"), "ash": 1}, {"elm": late}, books, None)
     with pytest.raises(DeadlineExceeded, match="elm: did not"):
         check_results(names, {"hub": Found(), "ash": 1}, {"elm": late}, books, None)
-    errors = {"ash": PeerFailed("elm", "told"), "elm": ValueError("raw")}
+    errors = {"ash": PeerFailed("elm", Reason.INTERNAL), "elm": ValueError("raw")}
     with pytest.raises(ValueError, match="raw") as caught:
         check_results(names, {"hub": 1}, errors, books, None)
     assert caught.value.ledgers == books

@@ -79,7 +79,7 @@ def heading_of(message):
     empty = []
     for field in dataclasses.fields(cls):
         marks = [mark for mark in getattr(hints[field.name], "__metadata__", ()) if isinstance(mark, ArrayOf)]
-        empty.append(np.zeros(0, marks[0].scalar) if marks else nothing[hints[field.name]])
+        empty.append(np.zeros(0, marks[0].scalar) if marks else nothing[typing.get_args(hints[field.name])[0]])
     return len(encode(cls(*empty)))
 
 

@@ -7,6 +7,7 @@ reported with the file's line, the variable or the flag. Format: docs/reference/
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -114,7 +115,7 @@ def set_flags(pairs: Iterable[str]) -> Settings:
 def _from_file(path: Path) -> Settings:
     try:
         text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
+        content = tomllib.loads(text, parse_float=number)
     except FileNotFoundError:
         raise JobError(f"{path}: there is no such job file") from None
     except (OSError, UnicodeDecodeError) as problem:
@@ -168,10 +169,18 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
     return settings
 
 
+def number(text: str) -> float:
+    """A number as TOML writes it; ValueError for one that only rounding makes infinite."""
+    value = float(text.replace("_", ""))
+    if math.isinf(value) and "inf" not in text.lower():
+        raise ValueError(f"the number {text[:12]}... is too large; write inf if you mean that there is no limit")
+    return value
+
+
 def _value(text: str) -> Any:
     """A value as TOML writes it; what is not TOML is a string, so that quotes can be left out."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}", parse_float=number)["value"]
     except (ValueError, RecursionError):
         return text.strip()
 

@@ -133,8 +133,8 @@ def _passed(result: dict[str, Any]) -> list[str]:
         entries = [entry for entry in result["messages"] if entry["to"] == receiver]
         lines += ["", *_learned(receiver, entries)]
     lines += ["", "In all", *_totals(result["totals"]), ""]
-    for sentence in result["statement"]["words"].splitlines():
-        lines += _wrapped(sentence)
+    for sentence in result["statement"]["words"].replace("\n  ", " ").splitlines():  # each was a line or more
+        lines += textwrap.wrap(sentence, WIDTH, subsequent_indent="  " if sentence.startswith("- ") else "") or [""]
     return lines
 
 

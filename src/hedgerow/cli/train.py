@@ -12,7 +12,7 @@ import typer
 
 from hedgerow import __version__
 from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
-from hedgerow.cli.job_file import Job, flag, private_owner, read_job, set_flags
+from hedgerow.cli.job_file import Job, flag, number, private_owner, read_job, set_flags
 from hedgerow.cli.outcome import json_text, one_line_errors, print_json, say, whole_file
 from hedgerow.cli.progress_bar import progress_bar, waiting_for
 from hedgerow.errors import JobError
@@ -34,10 +34,12 @@ def train(
     ] = None,
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="classifier or regressor.")] = None,
     epsilon: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Train a differentially private model; needs --schema.")
+        float | None,
+        typer.Option(metavar="NUMBER", parser=number, help="Train a differentially private model; needs --schema."),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Its delta, for central.gaussian; by default 1e-6.")
+        float | None,
+        typer.Option(metavar="NUMBER", parser=number, help="Its delta, for central.gaussian; by default 1e-6."),
     ] = None,
     schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Public bounds and levels, written by Schema.save.")

@@ -225,7 +225,7 @@ def _assumed_of_data(job: Job) -> Iterator[str]:
 def _not_covered(meta: Mapping[str, Any]) -> Iterator[str]:
     yield "A party that lies, or changes its program."
     if _is_private(meta):
-        yield "A person with several rows, or with rows at two owners: epsilon counts once for each of them."
+        yield "A person with several rows, or with rows at two owners: for them epsilon and delta are larger."
         yield "Repeated trainings on the same rows, also failed ones: their epsilons add up."
     else:
         yield "Repeated trainings on the same rows: what two models or two runs differ by tells more than either."
