@@ -10,8 +10,6 @@ ARGS   ?=
 # The first of these that runs, is new enough and can make a virtual environment.
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11 python3.14 python)
 SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-# Two test files at a time; ARGS='-n 0' runs one after the other, in one process.
-TWO        := -n 2 --dist loadfile
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -63,12 +61,13 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/hedgerow demo $(ARGS)
 
+# Two test files at a time; ARGS='-n 0' runs all in one process.
 test: $(READY)
-	@$(BIN)/python -m pytest $(TWO) -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(ARGS)
 
 # pytest's exit code 5 means that no test is marked `long`, which is no failure.
 test-long: $(READY)
-	@$(BIN)/python -m pytest $(TWO) -m long $(ARGS) || [ $$? -eq 5 ]
+	@$(BIN)/python -m pytest -n 2 -m long $(ARGS) || [ $$? -eq 5 ]
 
 check: $(READY)
 	$(BIN)/ruff check .

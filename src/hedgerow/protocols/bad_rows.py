@@ -133,7 +133,7 @@ def fit_labels(y: Any, schema: Schema, *, where: str = "y", on_bad_rows: OnBadRo
         found, _ = places_of(coded_numbers(values, f"{where}: the label"), places(schema.classes))
         counts = found >= 0
         if on_bad_rows == "raise" and not counts.all():  # which, is not for logs
-            raise InvalidInput(f"{where}: a label is none of the schema's classes {list(schema.classes)}")
+            raise InvalidInput(f"{where}: a label is not one of the schema's classes {list(schema.classes)}")
         return FittedLabels(np.maximum(found, 0).astype(np.float64), counts, ~counts)
     if schema.label_bounds is None:
         raise InvalidParameter("the schema must state either classes (classification) or label_bounds (regression)")

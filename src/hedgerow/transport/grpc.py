@@ -7,7 +7,7 @@ installed grpcio is one that this was not tested with (grpc_versions.py, grpc_pu
 
 Both sides must show a certificate (mtls.py), and both check the other's in the same way, before a message is read:
 
-    listening   TLS checks it against the pinned ones and the own authority's; the header of the call is compared with
+    listening   TLS checks it against the pinned ones and our authority's; the header of the call is compared with
                 it (doorkeeper.py), by `TrustStore.check`
     dialling    a pinned certificate is the only one that TLS accepts. With an own authority, TLS alone would also take
                 wildcards, common names and what an intermediate signed. So the endpoint looks first which certificate

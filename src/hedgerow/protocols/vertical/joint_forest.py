@@ -156,7 +156,7 @@ class JointForest(ABC):
 
 
 def told_gains(splits: LevelSplits) -> Floats:
-    """The gains of the own best splits, as they are sent."""
+    """The gains of this party's best splits, as they are sent."""
     return np.where(splits.feature >= 0, np.minimum(splits.gain, MOST_GAIN), -1.0)
 
 
