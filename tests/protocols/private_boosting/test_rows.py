@@ -269,7 +269,7 @@ SCHEMA = Schema.from_public(bounds={"a": (0, 10)}, levels={"b": ["x", "y"]}, cla
     [
         ([1.0, np.nan], ["x", "y"], [0, 1], "clinic: column 'a' has missing values or levels"),
         ([1.0, 2.0], ["x", "z"], [0, 1], "clinic: column 'b' has missing values or levels"),
-        ([1.0, 2.0], ["x", "y"], [0, 2], "clinic: a label is none of the schema's classes"),
+        ([1.0, 2.0], ["x", "y"], [0, 2], "clinic: a label is not one of the schema's classes"),
         ([1.0, 2.0], ["x", "y"], [0], "clinic: rows and labels are not equally many"),
         ([1.0, 2.0], ["x", "y"], [[0], [1]], "clinic: labels must be one per row"),
     ],
