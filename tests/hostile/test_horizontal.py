@@ -14,7 +14,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextSte
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
-from hedgerow.testing.hostile import cases, play_twisted
+from hedgerow.testing.hostile import cases, part_of, play_twisted
 from hedgerow.transport.frames import Message
 from hedgerow.transport.ranges import check, unstated
 
@@ -110,10 +110,12 @@ def test_a_twisted_step_is_refused_by_its_owner(prepared, field, twist):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_all_twisted_fields_end_in_order(prepared, variant):
-    """All twists of every field of every message, of the first and the last one of each kind and party."""
-    play_some(*prepared(variant))
+def test_many_twisted_fields_end_in_order(prepared, variant):
+    """A quarter of all twists of every field of every message, of the first and the last one of each kind and party."""
+    job, data, found = prepared(variant)
+    play_some(job, data, part_of(found, variant, 4))
 
 
 # --- what an owner checks by itself --------------------------------------------------------------------------------

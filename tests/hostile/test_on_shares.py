@@ -27,7 +27,7 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import ColumnShapes, Sizes, WhichWay, WinnerShare
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
 from hedgerow.schema import Schema
-from hedgerow.testing.hostile import Case, cases, play_twisted
+from hedgerow.testing.hostile import Case, cases, part_of, play_twisted
 from hedgerow.testing.vertical import make_data, make_job, outcomes_of
 
 SMALL = {"n_iterations": 1, "max_depth": 2, "max_bins": 4}
@@ -93,10 +93,10 @@ def test_twisted_messages_end_in_order(name):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_all_twisted_messages_end_in_order(name):
-    """Every twist of every field of some messages of each kind."""
+def test_many_twisted_messages_end_in_order(name):
+    """A quarter of all twists of every field of some messages of each kind."""
     protocol, job, data = SETTINGS[name]()
-    tried = cases(protocol, job, data, per_kind=PER_KIND)
+    tried = part_of(cases(protocol, job, data, per_kind=PER_KIND), name, 4)
     ends = {case: play_twisted(protocol, job, data, case) for case in tried}
     assert {case: end for case, end in ends.items() if not end.is_orderly} == {}
 

@@ -26,7 +26,7 @@ from hedgerow.protocols.vertical.noised_gradients.messages import Winners
 from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.schema import Schema
 from hedgerow.testing import vertical
-from hedgerow.testing.hostile import cases, play_twisted
+from hedgerow.testing.hostile import cases, part_of, play_twisted
 from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical
 
 N_ROWS = 60
@@ -240,7 +240,7 @@ def test_wrong_values_end_in_an_error_or_a_result(name, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ARRANGEMENTS)
-def test_all_wrong_values_end_in_an_error_or_a_result(name, tmp_path):
-    """The same for every field of every message, with every twist."""
+def test_many_wrong_values_end_in_an_error_or_a_result(name, tmp_path):
+    """The same for half of all twists of every field of every message."""
     arranged, found = all_cases(name, tmp_path)
-    assert disorderly(arranged, found) == []
+    assert disorderly(arranged, part_of(found, name, 2)) == []
