@@ -107,7 +107,7 @@ FINITE = Within(-sys.float_info.max, sys.float_info.max)
 """Any float64 but NaN and the infinities."""
 
 _SIZED = (bytes, str, tuple[str, ...])
-_FEW = 32  # numbers that are compared one by one sooner than numpy begins
+_FEW = 128  # numbers that are compared one by one sooner than numpy begins
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -234,34 +234,48 @@ def _plainly_fits(message: Message, known: dict[str, Any]) -> bool:
         if sizes and not _plain_sizes(value.shape if is_array else (len(value),), sizes, known):
             return False
         if low is not None:
+            smallest = largest = value
+            if is_array:
+                if not value.size:
+                    continue
+                smallest, largest = _extremes(value)
             lowest = known[low] if low.__class__ is str else low
             highest = known[high] if high.__class__ is str else high
             if type(lowest) is np.ndarray or type(highest) is np.ndarray:
                 return False
-            numbers: Any = (value,)
-            if is_array:
-                numbers = value.reshape(-1).tolist() if value.size <= _FEW else (value.min().item(), value.max().item())
-            highest -= off
-            for number in numbers:  # each one: NaN is outside, and min() would pass over it
-                if not lowest <= number <= highest:
-                    return False
+            if not (lowest <= smallest and largest <= highest - off):  # NaN is neither
+                return False
         if type(value) is int:
             known[name] = value
     return True
 
 
+def _extremes(value: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    """The smallest and the largest number, or NaN twice if one of them is NaN."""
+    if value.size > _FEW:
+        flat = value.reshape(-1)
+        return np.minimum.reduce(flat).item(), np.maximum.reduce(flat).item()
+    numbers = value.tolist() if value.ndim == 1 else value.reshape(-1).tolist()
+    total = sum(numbers) if value.dtype.kind == "f" else 0.0  # min and max would pass over a NaN
+    return (min(numbers), max(numbers)) if total == total else (total, total)  # noqa: PLR0124 - NaN is not itself
+
+
 def _plain_sizes(got: tuple[int, ...], sizes: tuple[Any, ...], known: dict[str, Any]) -> bool:
     if len(got) != len(sizes):
         return False
-    for (size, least, most), length in zip(sizes, got, strict=True):
-        if size.__class__ is str and size not in known and least is not None:
+    for (size, least, most), length in zip(sizes, got, strict=False):
+        if size.__class__ is int:
+            if size != length:
+                return False
+        elif least is None or size in known:
+            if known[size] != length:
+                return False
+        else:
             known[size] = length
             low = known[least] if least.__class__ is str else least
             high = known[most] if most.__class__ is str else most
             if not low <= length <= high:
                 return False
-        elif length != (known[size] if size.__class__ is str else size):
-            return False
     return True
 
 
