@@ -229,15 +229,17 @@ class Switch:
         self.port = self._listening.getsockname()[1]
         self.n_later = 0
         self._carrying = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listening.accept()
+                self._carrying.append(near)
                 self.n_later += not self._ports
                 far = socket.create_connection(("127.0.0.1", self._ports.pop() if self._ports else self._later))
-                self._carrying += [near, far]
+                self._carrying.append(far)
                 for a, b in ((near, far), (far, near)):
                     threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
 
@@ -251,6 +253,9 @@ class Switch:
 
     def close(self):
         """Lead nowhere."""
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         for each in (self._listening, *self._carrying):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
