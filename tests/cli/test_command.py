@@ -162,7 +162,9 @@ def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.
     assert asked == BETWEEN_PROCESSES
 
     monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people
-    shown = run("demo").stdout
+    assert "hedgerow demo --statements" in " ".join(run("demo").stdout.split())
+    assert len(run("demo").stdout.splitlines()) <= 70
+    shown = run("demo", "--statements").stdout
     assert "Trained 20 trees of depth 5 on 32,561 people" in shown
     assert "on 16,281 other people" in shown
     assert "In one table nothing is protected" in shown

@@ -29,7 +29,11 @@ NOT_PROTECTED = (
 )
 
 
-def demo(*, as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False) -> None:
+def demo(
+    *,
+    statements: Annotated[bool, typer.Option("--statements", help="Print the statement of every run as well.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+) -> None:
     """Train on the shipped Adult census data, in one table and with every protocol, and show what came out.
 
     Each party is a process of its own; they talk over mutual TLS on this machine.
@@ -41,7 +45,7 @@ def demo(*, as_json: Annotated[bool, typer.Option("--json", help="The result as 
         if as_json:
             print_json(result)
         else:
-            _print(result)
+            _print(result, statements=statements)
 
 
 def run() -> dict[str, Any]:
@@ -348,7 +352,7 @@ def _same_scores_as_pooled(run: Any, people: Any, incomes: Any, others: Any, row
     return bool(np.array_equal(scored[:, 0], run.model.decision_function(rows)))
 
 
-def _print(result: dict[str, Any]) -> None:
+def _print(result: dict[str, Any], *, statements: bool) -> None:
     from rich.text import Text
 
     from hedgerow.cli.summary import console, importance_table, protocol_table, score_table
@@ -393,13 +397,15 @@ def _print(result: dict[str, Any]) -> None:
         )
     )
     out.print()
-    for entry in result["protocols"]:
+    for entry in result["protocols"] if statements else ():
         if entry["protocol"] in BASELINES:
             continue
         out.print(Text(entry["title"], style="bold"))
         out.print(Text(entry["statement"]["words"]))
         out.print()
     out.print(Text(result["protection"]))
+    if not statements:
+        out.print(Text("Every other run has a statement of what holds and what does not: hedgerow demo --statements"))
     out.print()
     out.print(Text("Next, on your own table: hedgerow train --data FILE --label COLUMN", style="dim"))
     out.print(Text("A model that may be released: docs/tutorials/private_model.md", style="dim"))
