@@ -28,11 +28,12 @@ from hedgerow.errors import (
 )
 from hedgerow.ledger import Disclosure, Exact, Kind, Ledger
 from hedgerow.transport.agreed import NOTHING, Agreed
+from hedgerow.transport.checking import check, require
 from hedgerow.transport.endpoint import Endpoint, LastWord
 from hedgerow.transport.frames import Message, decode, encode
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
-from hedgerow.transport.ranges import Index, check, require
+from hedgerow.transport.ranges import Index
 from hedgerow.transport.texts import plain
 from hedgerow.transport.transcripts import Recording
 

@@ -15,8 +15,9 @@ from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.hostile import cases, part_of, play_twisted
+from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
-from hedgerow.transport.ranges import check, unstated
+from hedgerow.transport.ranges import unstated
 
 KINDS = [
     kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message) and kind != Message
@@ -122,18 +123,17 @@ def test_many_twisted_fields_end_in_order(prepared, variant):
 
 
 def step(feature=(), leaf_values=(), build=(0,), **plan):
-    """A step of training, and its plan."""
+    """A step of training."""
     numbers = Plan(**{"new_round": 0, "last": 0, "start": -1, "tree": 0, "level": 0, "part": 0, **plan})
     n_nodes = len(feature)
     arrays = np.array(feature, np.int64), np.zeros((n_nodes, 32), np.uint8), np.array(leaf_values, np.float32)
-    return NextStep(np.array(numbers, np.int64), *arrays, np.array(build, np.int64)), numbers
+    return NextStep(np.array(numbers, np.int64), *arrays, np.array(build, np.int64))
 
 
 def taken(nodes, sent):
     """An owner receives a step."""
-    message, plan = sent
-    check("hub", message, nodes.ranges())
-    nodes.follow("hub", message, plan)
+    check("hub", sent, {})
+    nodes.follow("hub", sent)
 
 
 def begun(n_outputs=1):
@@ -176,8 +176,10 @@ def test_steps_in_order_are_taken():
         step(start=-2),
         step([0], build=[0], level=2**16),
         step(tree=4),
+        step(new_round=2**62),
+        step([0], build=range(10_000), level=1),
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_a_step_that_cannot_follow_is_refused(wrong):
     """Unknown features and nodes, too many of them, too few or too many leaf values, trees that begin too early."""

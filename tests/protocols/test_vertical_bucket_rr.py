@@ -38,8 +38,8 @@ from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
 from hedgerow.protocols.vertical.parts import divide
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import Vanishing, play
+from hedgerow.transport.checking import check
 from hedgerow.transport.frames import peek
-from hedgerow.transport.ranges import check
 from hedgerow.transport.transcripts import Recording
 
 PARTIES = ("shop", "bank", "post")  # the label holder's columns come second

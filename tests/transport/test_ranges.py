@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hedgerow.errors import InvalidType, ProtocolError
+from hedgerow.transport.checking import check, look_closely, require
 from hedgerow.transport.frames import Bools, Float32s, Float64s, Int32s, Int64s, Message, UInt8s, decode, encode
-from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape, Within, check, require, unstated
+from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape, Within, unstated
+from hedgerow.transport.written_out import quick_check
 
 N_SPLITS = Free("n_splits", at_most="most_splits")
 
@@ -100,6 +105,67 @@ def test_limits_are_not_rounded_to_the_type_of_an_array():
     for value in (np.inf, -np.inf, np.nan):
         with pytest.raises(ProtocolError, match="with values = "):
             check("ben", Narrow(np.array([0.0, value], np.float32)), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Quick(Message, name="test.quickly_checked", version=1):
+    """Every mark that is decided without a closer look."""
+
+    n_rows: Annotated[int, Within(1, "most_rows")]
+    share: Annotated[float, Within(0.0, math.inf)]
+    feature: Annotated[Int64s, Shape(Free("n_nodes", 1, "most_nodes")), Index("n_features", lowest=-1)]
+    sides: Annotated[Bools, Shape("n_nodes", "n_rows")]
+    ends: Annotated[Int64s, Shape(2), Ends("feature")]
+    values: Annotated[Float32s, Shape(Free("n_values"), Free("n_nodes")), FINITE]
+
+
+_numbers = st.sampled_from([0, 1, 2, 3, -1, -2, 200, 2**62, -(2**63)])
+_floats = st.sampled_from([0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 3e38, -3e38])
+
+
+def _array(elements, kind):
+    shapes = st.sampled_from([(0,), (1,), (2,), (3,), (2, 2), (1, 3), (0, 2), (200, 2), (200,)])
+    return st.builds(lambda shape, fill, last: _filled(shape, fill, last, kind), shapes, elements, elements)
+
+
+def _filled(shape, fill, last, kind):
+    values = np.full(shape, fill, kind)
+    values[..., -1:] = last
+    return values
+
+
+@given(
+    st.builds(
+        Quick,
+        _numbers,
+        _floats,
+        _array(_numbers, np.int64),
+        st.sampled_from([np.zeros(shape, np.bool_) for shape in ((1, 1), (2, 1), (2, 3), (3, 2), (2,), (0, 0))]),
+        _array(_numbers, np.int64),
+        _array(_floats, np.float32),
+    )
+)
+def test_the_quick_function_passes_nothing_that_a_closer_look_refuses(message):
+    """`check` is the quick one first; its naive twin goes through the marks."""
+    known = {"most_rows": 3, "most_nodes": 3, "n_features": 2}
+    assert _refused(check, message, known) == _refused(look_closely, message, known)
+
+
+def _refused(checked, message, known):
+    try:
+        checked("ben", message, known)
+    except ProtocolError as error:
+        return str(error)
+    return None
+
+
+def test_the_quick_function_alone_passes_what_is_right():
+    """No closer look is needed, so levels of trees cost little; an array as a limit always takes one."""
+    right = Quick(2, 0.5, np.array([-1, 1]), np.zeros((2, 2), np.bool_), np.array([0, 2]), np.zeros((0, 2), np.float32))
+    known = {"most_rows": 3, "most_nodes": 3, "n_features": 2}
+    assert quick_check(Quick)(right, known)
+    assert not quick_check(Quick)(right, {**known, "n_features": np.array([2, 2])})
+    assert not quick_check(Splits)(message(), KNOWN)  # `by`
 
 
 def test_exactly_the_symbols_of_a_message_are_required():

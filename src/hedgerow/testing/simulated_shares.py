@@ -43,8 +43,8 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape
+from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
-from hedgerow.transport.ranges import check
 
 # --- what is sent in the rounds of a level ---------------------------------------------------------------------------
 

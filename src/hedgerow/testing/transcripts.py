@@ -171,5 +171,5 @@ def own_parts(recording: Recording, data: PartyData, job: Job) -> list[Words]:
     owner.agree(to, recording.messages(Agreement, "received")[0], job.label_range or owner.label_range)
     owner.totals()
     owner.start(to, recording.messages(Start, "received")[0])
-    parts = [owner.take(to, step, plan_of(step)) for step in recording.messages(NextStep, "received")]
+    parts = [owner.take(step, plan_of(step)) for step in recording.messages(NextStep, "received")]
     return [part for part in parts if part is not None]

@@ -18,9 +18,9 @@ from hedgerow.protocols.rehearsal import in_memory, role
 from hedgerow.protocols.same_job import agreed
 from hedgerow.protocols.vertical.job import VerticalJob
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
+from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
 from hedgerow.transport.memory import MemoryNetwork, Outcome
-from hedgerow.transport.ranges import check
 
 NAMES = ("anna", "ben", "carla", "dora", "emil", "fred", "gina", "hugo")
 

@@ -23,7 +23,6 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from hedgerow.errors import InvalidType, ProtocolError
 from hedgerow.transport.fields import ArrayOf
 from hedgerow.transport.frames import Message
 
@@ -107,12 +106,11 @@ FINITE = Within(-sys.float_info.max, sys.float_info.max)
 """Any float64 but NaN and the infinities."""
 
 _SIZED = (bytes, str, tuple[str, ...])
-_FEW = 128  # numbers that are compared one by one sooner than numpy begins
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _cached(function: F) -> F:
+def cached(function: F) -> F:
     """functools.cache under the function's own type; mypy does not accept classes as arguments of the plain one."""
     return functools.cache(function)  # type: ignore[return-value]  # as just said
 
@@ -120,7 +118,7 @@ def _cached(function: F) -> F:
 # --- a message class's marks -----------------------------------------------------------------------------------------
 
 
-@_cached
+@cached
 def marks_of(kind: type[Message]) -> dict[str, tuple[Shape | None, Limits | None]]:
     """Shape and range of each field that has any; None for what it does not state."""
     found = {}
@@ -139,7 +137,7 @@ def unstated(kind: type[Message]) -> list[str]:
     missing = []
     hints, marks = typing.get_type_hints(kind, include_extras=True), marks_of(kind)
     for name in (field.name for field in fields(kind)):  # type: ignore[arg-type]  # as above
-        plain = _plain(hints[name])
+        plain = plain_type(hints[name])
         scalar = next((m.scalar for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, ArrayOf)), None)
         shape, limits = marks.get(name, (None, None))
         has_numbers = plain in (int, float) or scalar not in (None, np.bool_)
@@ -149,7 +147,7 @@ def unstated(kind: type[Message]) -> list[str]:
     return missing
 
 
-@_cached
+@cached
 def symbols_of(kind: type[Message]) -> frozenset[str]:
     """The symbols that `recv` takes for this kind of message."""
     needed: set[str] = set()
@@ -168,188 +166,11 @@ def symbols_of(kind: type[Message]) -> frozenset[str]:
         elif isinstance(limits, Index):
             ends = (limits.size,)
         needed |= {end for end in ends if isinstance(end, str)} - known
-        if _plain(hints[name]) is int:
+        if plain_type(hints[name]) is int:
             known.add(name)
     return frozenset(needed)
 
 
-def _plain(hint: Any) -> Any:
+def plain_type(hint: Any) -> Any:
     """The type under the marks."""
     return typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
-
-
-# --- checking --------------------------------------------------------------------------------------------------------
-
-
-def require(kind: type[Message], given: Symbols) -> None:
-    """InvalidType unless exactly the symbols of this kind of message are given: a mistake in a role, not of a peer."""
-    needed = symbols_of(kind)
-    if needed != given.keys():
-        raise InvalidType(f"recv of {kind.NAME} takes the symbols {sorted(needed)}, got {sorted(given)}")
-
-
-def check(sender: str, message: Message, given: Symbols) -> None:
-    """ProtocolError, with sender, message, field and value, for the first field that is not as its class says."""
-    if _plainly_fits(message, dict(given)):
-        return
-    known = dict(given)
-    for name, (shape, limits) in marks_of(type(message)).items():
-        value = getattr(message, name)
-        if shape is not None:
-            _check_shape(sender, message, name, value, shape, known)
-        if limits is not None and not isinstance(limits, Anything):
-            _check_limits(sender, message, name, value, limits, known)
-        if type(value) is int:
-            known[name] = value
-
-
-@_cached
-def _plain_marks(kind: type[Message]) -> tuple[tuple[Any, ...], ...] | None:
-    """Each field's name, sizes as (name or number, least, most), lowest and highest, and what to take off the latter.
-
-    None if there is more to it in any of them.
-    """
-    found = []
-    for name, (shape, limits) in marks_of(kind).items():
-        if isinstance(limits, Ends) or (isinstance(limits, Index) and limits.by is not None):
-            return None
-        sizes = tuple((s.name, s.at_least, s.at_most) if isinstance(s, Free) else (s, None, None) for s in shape or ())
-        low = high = None
-        if isinstance(limits, Within):
-            low, high = limits.low, limits.high
-        elif isinstance(limits, Index):
-            low, high = limits.lowest, limits.size
-        found.append((name, sizes, low, high, int(isinstance(limits, Index))))
-    return tuple(found)
-
-
-def _plainly_fits(message: Message, known: dict[str, Any]) -> bool:
-    """Whether all fields are as they should be, decided quickly; False where it takes a closer look."""
-    marks = _plain_marks(type(message))
-    if marks is None:
-        return False
-    for name, sizes, low, high, off in marks:
-        value = getattr(message, name)
-        is_array = type(value) is np.ndarray
-        if sizes and not _plain_sizes(value.shape if is_array else (len(value),), sizes, known):
-            return False
-        if low is not None:
-            smallest = largest = value
-            if is_array:
-                if not value.size:
-                    continue
-                smallest, largest = _extremes(value)
-            lowest = known[low] if low.__class__ is str else low
-            highest = known[high] if high.__class__ is str else high
-            if type(lowest) is np.ndarray or type(highest) is np.ndarray:
-                return False
-            if not (lowest <= smallest and largest <= highest - off):  # NaN is neither
-                return False
-        if type(value) is int:
-            known[name] = value
-    return True
-
-
-def _extremes(value: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-    """The smallest and the largest number, or NaN twice if one of them is NaN."""
-    if value.size > _FEW:
-        flat = value.reshape(-1)
-        return np.minimum.reduce(flat).item(), np.maximum.reduce(flat).item()
-    numbers = value.tolist() if value.ndim == 1 else value.reshape(-1).tolist()
-    total = sum(numbers) if value.dtype.kind == "f" else 0.0  # min and max would pass over a NaN
-    return (min(numbers), max(numbers)) if total == total else (total, total)  # noqa: PLR0124 - NaN is not itself
-
-
-def _plain_sizes(got: tuple[int, ...], sizes: tuple[Any, ...], known: dict[str, Any]) -> bool:
-    if len(got) != len(sizes):
-        return False
-    for (size, least, most), length in zip(sizes, got, strict=False):
-        if size.__class__ is int:
-            if size != length:
-                return False
-        elif least is None or size in known:
-            if known[size] != length:
-                return False
-        else:
-            known[size] = length
-            low = known[least] if least.__class__ is str else least
-            high = known[most] if most.__class__ is str else most
-            if not low <= length <= high:
-                return False
-    return True
-
-
-def _check_shape(sender: str, message: Message, name: str, value: Any, shape: Shape, known: dict[str, Any]) -> None:
-    got = value.shape if isinstance(value, np.ndarray) else (len(value),)
-    if len(got) != len(shape):
-        raise ProtocolError(f"{sender} sent {message.NAME} with {name} of {len(got)} dimensions, expected {len(shape)}")
-    for size, length in zip(shape, got, strict=True):
-        if isinstance(size, Free) and size.name not in known:
-            low, high = (known[end] if isinstance(end, str) else end for end in (size.at_least, size.at_most))
-            if not low <= length <= high:
-                raise ProtocolError(
-                    f"{sender} sent {message.NAME} with {name} of length {length}, expected {low} to {high}"
-                )
-            known[size.name] = length
-        elif length != _size(size, known):
-            expected = tuple("any" if isinstance(s, Free) and s.name not in known else _size(s, known) for s in shape)
-            raise ProtocolError(f"{sender} sent {message.NAME} with {name} of shape {got}, expected {expected}")
-
-
-def _size(size: Size, known: Symbols) -> int:
-    if isinstance(size, Free):
-        size = size.name
-    return int(known[size]) if isinstance(size, str) else size
-
-
-def _check_limits(
-    sender: str, message: Message, name: str, value: Any, limits: Within | Index | Ends, known: Symbols
-) -> None:
-    if isinstance(limits, Ends):
-        wrong, said = _not_ends(value, len(getattr(message, limits.of))), ""
-    else:
-        low, high = _ends(limits, message, known)
-        wrong = _outside(value, low, high)
-        if wrong is None:
-            return
-        known_ends = np.ndim(low) == 0 and np.ndim(high) == 0 and f"{low} and {high}" not in str(limits)
-        said = f", from {low} to {high}" if known_ends else ""
-    if wrong is not None:
-        raise ProtocolError(f"{sender} sent {message.NAME} with {name} = {wrong}, which is not {limits}{said}")
-
-
-def _not_ends(value: Any, length: int) -> Any:
-    """The first of them, unless they are where parts of this length end; then None."""
-    last = value[-1] if len(value) else 0
-    # Each compared with the one before, without subtracting: differences of extreme numbers overflow.
-    wrong = last != length or (len(value) and value[0] < 0) or bool(np.any(value[1:] < value[:-1]))
-    return np.asarray(value).tolist()[:8] if wrong else None
-
-
-def _ends(limits: Within | Index, message: Message, known: Symbols) -> tuple[Any, Any]:
-    if isinstance(limits, Within):
-        low, high = limits.low, limits.high
-        return known[low] if isinstance(low, str) else low, known[high] if isinstance(high, str) else high
-    size = known[limits.size] if isinstance(limits.size, str) else limits.size
-    if limits.by is not None:
-        size = np.asarray(size)[getattr(message, limits.by)]
-    return limits.lowest, size - 1
-
-
-def _outside(value: Any, low: Any, high: Any) -> Any:
-    """One value that is not between the two; None if all are."""
-    if not isinstance(value, np.ndarray):
-        return None if low <= value <= high else value
-    if isinstance(low, np.ndarray) or isinstance(high, np.ndarray):
-        inside = (low <= value) & (value <= high)
-        return None if inside.all() else value[~inside].flat[0].item()
-    # As Python's numbers: numpy would round a limit to the type of the array.
-    if value.size <= _FEW:
-        for number in value.reshape(-1).tolist():
-            if not low <= number <= high:
-                return number
-        return None
-    smallest, largest = value.min().item(), value.max().item()
-    if low <= smallest and largest <= high:
-        return None
-    return smallest if not low <= smallest else largest

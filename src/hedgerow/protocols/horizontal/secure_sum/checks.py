@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from operator import le
 from typing import Any, get_args
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.growth import DEEPEST, HISTOGRAM_BYTES
 from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, Loss
@@ -160,54 +160,79 @@ def start_ranges(loss: Loss, base_score: float | None, n_numeric: int, n_own: in
 # --- steps of training -----------------------------------------------------------------------------------------------
 
 
-_LOWEST = Plan(new_round=0, last=0, start=-1, tree=0, level=0, part=0)
-
-
 class Nodes:
     """The active nodes of the growing tree and the leaves it has so far, as the coordinator's steps make them."""
 
     def __init__(self, n_features: int, n_outputs: int, n_trees: int, n_cells: int, max_depth: int | None) -> None:
         self._n_features, self._n_outputs = n_features, n_outputs
         deepest = min(max_depth or DEEPEST, DEEPEST)
-        self._highest = Plan(LATEST_ROUND, 1, n_outputs - 1, n_trees - 1, deepest + 1, 2**16 - 1)
-        self.most_built = max(1, HISTOGRAM_BYTES // (8 * n_cells))
+        self._highest = np.array(Plan(LATEST_ROUND, 1, n_outputs - 1, n_trees - 1, deepest + 1, 2**16 - 1), np.int64)
+        self._most_built = max(1, HISTOGRAM_BYTES // (8 * n_cells))
         self.n_active = self.n_leaves = 0
 
-    def ranges(self) -> dict[str, Any]:
-        """Symbols of the next `NextStep`."""
+    def follow(self, sender: str, step: NextStep) -> None:
+        """Refuse a step that cannot follow on the last."""
+        n_active, n_leaves = _after(
+            self.n_active, self.n_leaves, self._n_features, self._n_outputs, self._highest, self._most_built,
+            step.plan, step.feature, len(step.leaf_values), step.build,
+        )  # fmt: skip
+        if n_active < 0:
+            raise refuse(sender, step, self._what_is_wrong(step)[-n_active])
+        self.n_active, self.n_leaves = n_active, n_leaves
+
+    def _what_is_wrong(self, step: NextStep) -> dict[int, str]:
+        plan, highest = step.plan.tolist(), self._highest.tolist()
         return {
-            "most_nodes": self.n_active,
-            "n_features": self._n_features,
-            "most_leaves": self.n_leaves + 2 * self.n_active,
-            "most_built": min(self.most_built, max(1, 2 * self.n_active)),
+            _BEYOND: f"with the plan {plan}, which is beyond {highest}",
+            _SPLITS: f"with splits of {len(step.feature)} nodes, there are {self.n_active}",
+            _FEATURE: f"with feature = {step.feature.tolist()[:8]}, there are {self._n_features} features",
+            _LEAVES: f"with {len(step.leaf_values)} leaf values, which is not how many leaves the tree has",
+            _BEGINS: f"that begins tree {Plan(*plan).tree} before the last one has ended",
+            _BUILD: f"that asks for sums of nodes {step.build.tolist()[:8]}, which are not among those there are",
+            _ENDS: "that ends training in the middle of a tree",
         }
 
-    def follow(self, sender: str, step: NextStep, plan: Plan) -> None:
-        """Take a step, or refuse one that cannot follow on the last."""
-        if not all(map(le, _LOWEST, plan)) or not all(map(le, plan, self._highest)):
-            raise refuse(sender, step, f"with the plan {tuple(plan)}, which is beyond {tuple(self._highest)}")
-        n_active, n_leaves = self.n_active, self.n_leaves
-        if len(step.feature):
-            if len(step.feature) != n_active:
-                raise refuse(sender, step, f"with splits of {len(step.feature)} nodes, there are {n_active}")
-            n_split = n_active - step.feature.tolist().count(-1)
-            n_leaves += n_active - n_split + 2 * n_split * plan.last
-            n_active = 0 if plan.last else 2 * n_split
-        if len(step.leaf_values):
-            if n_active or len(step.leaf_values) != n_leaves:
-                raise refuse(sender, step, f"with {len(step.leaf_values)} leaf values for {n_leaves} leaves")
-            n_leaves = 0
-        if plan.start >= 0:
-            again = bool(plan.new_round) and n_active == 1  # a root whose sum was lost
-            if n_leaves or (n_active and not again) or plan.start != plan.tree % self._n_outputs:
-                raise refuse(sender, step, f"that begins tree {plan.tree} before the last one has ended")
-            n_active = 1
-        nodes = step.build.tolist()
-        if nodes and (nodes[0] < 0 or nodes[-1] >= n_active or sorted(set(nodes)) != nodes):
-            raise refuse(sender, step, f"that asks for sums of nodes which are not among the {n_active} there are")
-        if not nodes and (n_active or n_leaves):
-            raise refuse(sender, step, "that ends training in the middle of a tree")
-        self.n_active, self.n_leaves = n_active, n_leaves
+
+_BEYOND, _SPLITS, _FEATURE, _LEAVES, _BEGINS, _BUILD, _ENDS = range(1, 8)
+
+
+@kernel
+def _after(
+    n_active: int, n_leaves: int, n_features: int, n_outputs: int, highest: Ints, most_built: int,
+    plan: Ints, feature: Ints, n_values: int, build: Ints,
+) -> tuple[int, int]:  # fmt: skip
+    """Active nodes and leaves after a step; or minus what is wrong with it. Compiled, since every level has a step."""
+    for i in range(6):
+        if plan[i] < (-1 if i == 2 else 0) or plan[i] > highest[i]:  # start is -1 for no tree
+            return -_BEYOND, 0
+    new_round, last, start, tree = plan[0], plan[1], plan[2], plan[3]
+    if len(feature):
+        if len(feature) != n_active:
+            return -_SPLITS, 0
+        n_split = 0
+        for node_feature in feature:
+            if node_feature < -1 or node_feature >= n_features:
+                return -_FEATURE, 0
+            n_split += node_feature >= 0
+        n_leaves += n_active - n_split + 2 * n_split * last
+        n_active = 0 if last else 2 * n_split
+    if n_values:
+        if n_active or n_values != n_leaves:
+            return -_LEAVES, 0
+        n_leaves = 0
+    if start >= 0:
+        again = new_round > 0 and n_active == 1  # a root whose sum was lost
+        if n_leaves or (n_active and not again) or start != tree % n_outputs:
+            return -_BEGINS, 0
+        n_active = 1
+    previous = -1
+    for node in build[: most_built + 1]:
+        if node <= previous or node >= n_active or len(build) > most_built:
+            return -_BUILD, 0
+        previous = node
+    if not len(build) and (n_active or n_leaves):
+        return -_ENDS, 0
+    return n_active, n_leaves
 
 
 # --- the private recipe ----------------------------------------------------------------------------------------------

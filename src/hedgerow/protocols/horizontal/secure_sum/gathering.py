@@ -111,9 +111,7 @@ class Gathering:
         try:
             if is_double:
                 self._relay_seeds()
-            total = self.sum(
-                MaskedHistogram, lambda owner: owner.take(self.me.name, step, plan), n_sums=n_sums, n_cells=n_cells
-            )
+            total = self.sum(MaskedHistogram, lambda owner: owner.take(step, plan), n_sums=n_sums, n_cells=n_cells)
         except SumLost:
             if is_double:
                 self._give_up_sum()
@@ -195,7 +193,7 @@ class Gathering:
         if plan.new_round:
             self.exchange_keys()
         if self._own is not None and not len(build):
-            self._own.take(self.me.name, message, plan)
+            self._own.take(message, plan)
         return message, plan
 
     # --- keys and dropouts -------------------------------------------------------------------------------------------

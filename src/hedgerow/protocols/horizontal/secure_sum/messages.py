@@ -33,7 +33,6 @@ _CLASSES = Shape(Free("n_class_bytes", at_most=MOST_CLASS_BYTES))
 _PROOF = Free("n_proof_bytes", 1, 2**14)
 _SCORES = Within(-LARGEST_SCORE, LARGEST_SCORE)
 _LABELS = Within(-LARGEST_LABEL, LARGEST_LABEL)
-_NODES = Free("n_nodes", at_most="most_nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +183,12 @@ class NextStep(Message, name="horizontal.next_step", version=1):
     """Coordinator to owners. In this order: new keys, descend, close the tree, begin one, sum some nodes."""
 
     discloses = Result("the splits and leaf values of the growing model")
-    plan: Annotated[Int64s, Shape(6), Within(-1, LATEST_ROUND)]  # the numbers of a `Plan`
-    # Feature that each active node splits on, -1 for a leaf; empty: stay.
-    feature: Annotated[Int64s, Shape(_NODES), Index("n_features", lowest=-1)]
+    # What is left open here, sizes and numbers, follows from the steps before: `checks.Nodes.follow`.
+    plan: Annotated[Int64s, Shape(6), Anything()]  # the numbers of a `Plan`
+    feature: Annotated[Int64s, Shape(Free("n_nodes")), Anything()]  # of each active node, -1 for a leaf; empty: stay
     goes_left: Annotated[UInt8s, Shape("n_nodes", 32), Anything()]  # one bit per code
-    leaf_values: Annotated[Float32s, Shape(Free("n_leaves", at_most="most_leaves")), FINITE]  # empty: the tree goes on
-    # Nodes to sum, in order, checked by `checks.Nodes.follow` against those that the splits leave; empty: that was all.
-    build: Annotated[Int64s, Shape(Free("n_built", at_most="most_built")), Anything()]
+    leaf_values: Annotated[Float32s, Shape(Free("n_leaves")), FINITE]  # empty: the tree goes on
+    build: Annotated[Int64s, Shape(Free("n_built")), Anything()]  # nodes to sum; empty: no more
 
 
 class Plan(NamedTuple):

@@ -93,21 +93,22 @@ def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, 
     to, last = job.coordinator, Position(TOTALS)
     own_masks = OwnMasks.for_round(me, job, secrets)
     while True:
-        step = me.recv(to, NextStep, **owner.nodes.ranges())
+        step = me.recv(to, NextStep)
         plan = Plan(*step.plan.tolist())
-        if plan.new_round:
-            if plan.new_round <= round_id:
-                raise ProtocolError(f"{me.name} was asked to go back from key round {round_id} to {plan.new_round}")
-            round_id, secrets = agree_on_secrets(me, job, plan.new_round)
-            masks = make_masks(me, secrets)
-            own_masks = OwnMasks.for_round(me, job, secrets)
         position = Position(TREES, plan.tree, plan.level, plan.part)
         if position <= last and not (plan.new_round and plan.level == 0 and position == last):
             # With new keys a sum could be asked for that was already given with the old ones; only a first sum of a
             # tree, which nobody can have finished, may be repeated among those who are left.
             raise ProtocolError(f"{me.name} was asked for the sums of {position} after those of {last}")
         last = position
-        sums = owner.take(to, step, plan)
+        owner.nodes.follow(to, step)
+        if plan.new_round:
+            if plan.new_round <= round_id:
+                raise ProtocolError(f"{me.name} was asked to go back from key round {round_id} to {plan.new_round}")
+            round_id, secrets = agree_on_secrets(me, job, plan.new_round)
+            masks = make_masks(me, secrets)
+            own_masks = OwnMasks.for_round(me, job, secrets)
+        sums = owner.take(step, plan)
         if sums is None:
             return
         if own_masks is None or not job.has_own_masks(is_first=plan.start >= 0):
@@ -242,9 +243,8 @@ class Owner:
         depth = min(job.boosting.max_depth or DEEPEST, DEEPEST)
         self.most_nodes = self.n_trees * (2 * min(1 << depth, start.n_rows) - 1)
 
-    def take(self, sender: str, step: NextStep, plan: Plan) -> Words | None:
+    def take(self, step: NextStep, plan: Plan) -> Words | None:
         """Do what the coordinator asks for; the sums of the nodes it wants, or None when training is over."""
-        self.nodes.follow(sender, step, plan)
         rows = self._rows
         # Received arrays are read-only, for which kernels would be compiled once more; copies of a few numbers are not.
         if len(step.feature):
