@@ -34,6 +34,10 @@ def checked_budgets(
         raise InvalidParameter(
             f"budget must be a dict: name of a party -> BudgetFile(path).dataset(name), got {type(budget).__name__}"
         )
+    if budget and getattr(job, "on_bad_rows", "map") == "raise":
+        raise InvalidParameter(
+            "budget is for trainings with a guarantee, and on_bad_rows='raise' gives it up; leave out one of the two"
+        )
     for party, dataset in budget.items():
         if party not in data:
             raise InvalidParameter(f"budget names {party!r}, which brings no data; those who do are {list(data)}")
