@@ -30,7 +30,7 @@ from hedgerow.party import DEADLINE
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.protocols import protocol as protocols
 from hedgerow.protocols.bad_rows import check_columns
-from hedgerow.protocols.budgets import checked_budgets
+from hedgerow.protocols.budgets import checked_budgets, refuse_raising
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
 from hedgerow.protocols.vertical.aligning.job import MOST_IDS
 from hedgerow.records import records_for
@@ -215,6 +215,7 @@ class Federation:
             own.setdefault("schema", self._schema)
         chosen = chosen.variant(own)
         estimator = self._estimator(params, chosen)
+        refuse_raising(budget, own)
         data = self._read(chosen, own, estimator)
         job = chosen.job(self._request(estimator, own, data))
         budgets = checked_budgets(budget, chosen, job, data)
@@ -280,6 +281,7 @@ class Federation:
         for name, brought in self._brought.items():
             is_mapped = protocol.maps_rows(options, has_labels=self.label_holder in (None, name))
             if self.partition == "columns":
+                is_mapped = is_mapped and options.get("on_bad_rows") != "raise"
                 read[name] = brought.as_columns(declared) if is_mapped else brought.strictly()
             elif is_mapped and declared.schema is not None:
                 read[name] = brought.as_rows(declared.schema)
