@@ -97,10 +97,10 @@ class Brought:
 
     def as_rows(self, schema: Schema) -> PartyData:
         """A whole table of the schema's columns, and labels; rows that do not fit are still there."""
-        table, unread = read_tolerantly(self._X, like=features_of(schema.columns), where=self.name)
+        table, misfits = read_tolerantly(self._X, like=features_of(schema.columns), where=self.name)
         labels = read_labels(self._y, schema.classes, where=self.name)
         classes = None if schema.classes is None else (*schema.classes, None)
-        return self._taken(PartyData(table, labels, classes, unread=unread))
+        return self._taken(PartyData(table, labels, classes, misfits=misfits))
 
     def fitted(self, schema: Schema) -> PartyData:
         """The rows that count, as the schema has them."""
@@ -119,15 +119,15 @@ class Brought:
         entries = [declared.of_column(self.name, name) for name in self.names]
         if not any(entries) and not declared.about_labels:
             return self.strictly()
-        table, unread = self._described(entries)
+        table, misfits = self._described(entries)
         if not self._has_labels:
-            return self._taken(PartyData(table, unread=unread))
+            return self._taken(PartyData(table, misfits=misfits))
         if not declared.about_labels:
             strict = self.strictly() if self._strict is None else self._strict
-            return self._taken(replace(strict, table=table, unread=unread))
+            return self._taken(replace(strict, table=table, misfits=misfits))
         labels = read_labels(self._y, declared.classes, where=self.name)
         classes = None if declared.classes is None else (*declared.classes, None)
-        return self._taken(PartyData(table, labels, classes, unread=unread))
+        return self._taken(PartyData(table, labels, classes, misfits=misfits))
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 
@@ -166,9 +166,9 @@ class Brought:
             return self._strict_table(), None
         pairs = list(zip(self.names, entries, strict=True))
         like = [_any_numbers(name) if entry is None else feature_of(entry, name) for name, entry in pairs]
-        table, unread = read_tolerantly(self._X, like=like, where=f"{self.name}: X")
+        table, misfits = read_tolerantly(self._X, like=like, where=f"{self.name}: X")
         if all(entries):
-            return table, unread
+            return table, misfits
         strict = self._strict_table()
         columns = zip(entries, table.columns, strict.columns, strict=True)
         return replace(strict, columns=tuple(old if entry is None else new for entry, new, old in columns)), None
@@ -187,9 +187,9 @@ def taken(brought: PartyData, rows: Ints) -> PartyData:
     table = brought.table
     columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
     labels = None if brought.labels is None else brought.labels[rows]
-    unread = None if brought.unread is None else brought.unread[rows]
+    misfits = None if brought.misfits is None else brought.misfits[rows]
     table = Table(columns, len(rows), table.names, table.has_names)
-    return replace(brought, table=table, labels=labels, unread=unread)
+    return replace(brought, table=table, labels=labels, misfits=misfits)
 
 
 def _any_numbers(name: str) -> FeatureBins:

@@ -325,7 +325,7 @@ def test_unread_rows_reach_a_process_of_their_own():
     data = brought(rows)
     with rows_file(data) as file:
         again = _read_data(os.dup(file.fileno()), describe(data))
-    assert again.unread.tolist() == [False] * 4 + [True]
+    assert again.misfits.tolist() == [False] * 4 + [True]
     assert again.classes == ("no", "yes", None)
     assert again.labels.tolist()[-1] == 2.0
 
@@ -378,8 +378,8 @@ def test_columns_of_which_nothing_is_declared_are_read_strictly():
     z, w = found.table.columns
     np.testing.assert_array_equal(z.values, [1.0, math.nan, 3.0])
     assert (w.levels, w.values.tolist()) == (("a", "b"), [0, 1, 0])
-    assert found.unread is None
-    assert Brought("shop", frame[["z"]], **how).as_columns(declared).unread.tolist() == [False, True, False]
+    assert found.misfits is None
+    assert Brought("shop", frame[["z"]], **how).as_columns(declared).misfits.tolist() == [False, True, False]
     mixed = Brought("shop", frame.assign(w=["a", 1, "a"]), **how)
     with pytest.raises(InvalidInput, match="column 'w' mixes text and numbers"):
         mixed.as_columns(declared)

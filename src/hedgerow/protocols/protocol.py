@@ -28,7 +28,7 @@ class PartyData:
     To score rows with a vertical model it brings `part`, its part of the model as a dict; to align rows, their `ids`.
 
     Where the protocol has public rules for rows that do not fit (`Protocol.maps_rows`), these are left to it. A label
-    that is no listed class, or missing, is then of the class None, and NaN where labels are numbers. `unread` [rows]
+    that is no listed class, or missing, is then of the class None, and NaN where labels are numbers. `misfits` [rows]
     says which rows had a cell that could not be read as what its column is, such as text for a number; the cell counts
     as missing. None where nobody has looked.
     """
@@ -39,7 +39,7 @@ class PartyData:
     n_threads: int = 1
     part: Mapping[str, Any] | None = None
     ids: npt.NDArray[np.generic] | None = None
-    unread: Bools | None = None
+    misfits: Bools | None = None
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class PrivateRows:
 
         More than two classes are refused unless the caller can do with them (`multiclass`). What becomes of rows that
         do not fit the schema is said in protocols/bad_rows.py. `unread` [rows]: which did not fit when the table was
-        first read (`PartyData.unread`).
+        first read (`PartyData.misfits`).
         """
         loss = loss_of(schema, multiclass=multiclass)
         given = fit_rows(X, y, schema, where=where, on_bad_rows=on_bad_rows)

@@ -103,11 +103,11 @@ class PrivateOwner:
         labels = data.labels
         if data.classes is not None:
             labels = np.array(data.classes, dtype=object)[data.labels.astype(np.intp)]
-        if job.on_bad_rows == "raise" and data.unread is not None and data.unread.any():
+        if job.on_bad_rows == "raise" and data.misfits is not None and data.misfits.any():
             raise InvalidInput(f"{me.name}: a row has a value that its column in the schema cannot hold")
         self._rows = PrivateRows.read(
             data.table, labels, schema, n_threads=data.n_threads, where=me.name, on_bad_rows=job.on_bad_rows,
-            unread=data.unread,
+            unread=data.misfits,
         )  # fmt: skip
         self._me, self._job = me, job
         self._cells = cells_of(schema, grid_of(schema))
