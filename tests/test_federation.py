@@ -321,17 +321,30 @@ MOMENTS = pd.Series(pd.Timestamp("2026-01-01"), index=range(len(ELM)))
     ("data", "why"),
     [
         (with_elm(y=LABELS[:-1]), "elm: y has 64"),
-        (with_elm(y=np.where(LABELS, np.nan, 0.0)), "elm: y contains NaN"),
-        (with_elm(y=np.linspace(0, 1, len(ELM))), "elm: y holds numbers with fractions"),
-        (with_elm(y=np.array([1, "one"] * 32 + [1], object)), "elm: y mixes int and str"),
         (with_elm(X=ELM.assign(age=MOMENTS)), "elm: X: column 'age' has dtype datetime64"),
-        (with_elm(X=ELM.iloc[:0], y=LABELS[:0]), "elm: X: found array with 0 sample"),
     ],
 )
 def test_data_that_cannot_be_used_name_their_owner(data, why):
     """At once, when the federation is made, with the column where there is one."""
     with pytest.raises(InvalidInput, match=why):
         Federation.horizontal(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (with_elm(y=np.where(LABELS, np.nan, 0.0)), "elm: y contains NaN"),
+        (with_elm(y=np.linspace(0, 1, len(ELM))), "elm: y holds numbers with fractions"),
+        (with_elm(y=np.array([1, "one"] * 32 + [1], object)), "elm: y mixes int and str"),
+        (with_elm(X=ELM.assign(age=[*range(64), "?"])), "elm: X: column 'age' mixes text and numbers"),
+        (with_elm(X=ELM.iloc[:0], y=LABELS[:0]), "elm: X: found array with 0 sample"),
+    ],
+)
+def test_rows_that_cannot_be_trained_on_name_their_owner(data, why):
+    """By `fit`, since a private protocol with a schema can do with them (tests/claims)."""
+    fed = Federation.horizontal(data)
+    with pytest.raises(InvalidInput, match=why):
+        fed.fit(PROTOCOL, **FAST)
 
 
 @pytest.mark.parametrize(

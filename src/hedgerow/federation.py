@@ -17,22 +17,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hedgerow.alignment import Alignment, align, split_ids
 from hedgerow.boosted_trees import engine_params
+from hedgerow.brought import Brought, Declared
 from hedgerow.crypto.identifiers import Duplicates, IdRule
-from hedgerow.engine.table import Table, read_table
+from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
-from hedgerow.labels import encode_classes, read_classes, read_targets
 from hedgerow.parameters import ALIASES, UnknownParameter, check_values, seed_from
 from hedgerow.party import DEADLINE
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.protocols import protocol as protocols
-from hedgerow.protocols.bad_rows import fit_rows
-from hedgerow.protocols.budgets import checked_budgets
+from hedgerow.protocols.bad_rows import check_columns
+from hedgerow.protocols.budgets import checked_budgets, refuse_raising
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
 from hedgerow.protocols.vertical.aligning.job import MOST_IDS
 from hedgerow.records import records_for
@@ -43,6 +41,7 @@ from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
 from hedgerow.vertical_model import VerticalModel
 
+Estimator = BoostedTreesClassifier | BoostedTreesRegressor
 NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
 
 
@@ -50,20 +49,20 @@ class Federation:
     """Parties and their data. Make one with `Federation.horizontal` or `Federation.vertical`, then `fit`."""
 
     def __init__(
-        self, partition: str, data: Mapping[str, PartyData], task: str, *, label_holder: str | None = None
+        self, partition: str, brought: Mapping[str, Brought], task: str, *, label_holder: str | None = None
     ) -> None:
         self.partition = partition
         self.task = task
         self.label_holder = label_holder
         self.alignment: Alignment | None = None
-        self._data = dict(data)
+        self._brought = dict(brought)
         self._linkage: dict[str, Any] | None = None  # how rows are to be aligned, until they are
-        self._schema: Schema | None = None  # that tables were read by
+        self._schema: Schema | None = None  # that tables are read by
 
     @property
     def parties(self) -> tuple[str, ...]:
         """The parties that bring data."""
-        return tuple(self._data)
+        return tuple(self._brought)
 
     @classmethod
     def horizontal(
@@ -78,7 +77,8 @@ class Federation:
 
         `categorical_features` as for the estimators: by dtype, or by name, index or mask. With a public `schema` tables
         are read as it says, and no row can make that fail: what does not fit is mapped to what it allows, and a row
-        with an unlisted class is left out (`protocols/bad_rows.py`). `fit` with dp goes by the same schema.
+        with an unlisted class is left out (`protocols/bad_rows.py`). `fit` with dp goes by the same schema, or by the
+        one that it is given itself. Without either, `fit` raises if a row cannot be trained on.
         """
         _check_task(task)
         if not isinstance(data, Mapping) or not data:
@@ -88,10 +88,9 @@ class Federation:
         for name, pair in data.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
-            if schema is None:
-                read[name] = _read(name, *pair, task, categorical_features)
-            else:
-                read[name] = _read_tolerantly(name, *pair, schema)
+            if schema is not None:
+                check_columns(pair[0], schema, where=name)
+            read[name] = Brought(name, *pair, task=task, categorical_features=categorical_features)
         federation = cls("rows", read, task)
         federation._schema = schema
         return federation
@@ -136,11 +135,9 @@ class Federation:
                 ids[name], X = split_ids(X, id, name)  # noqa: PLW2901 - from here on the table is without ids
             if _n_columns(X) == 0:
                 raise InvalidInput(f"{name}: brings no column; a party that takes part needs at least one")
-            kinds = categorical.get(name, "from_dtype")
-            if name == holder:
-                read[name] = _read(name, X, y, task, kinds)
-            else:
-                read[name] = PartyData(read_table(X, categorical_features=kinds, where=f"{name}: X"))
+            kinds, has_labels = categorical.get(name, "from_dtype"), name == holder
+            own = y if has_labels else None
+            read[name] = Brought(name, X, own, task=task, categorical_features=kinds, has_labels=has_labels)
         federation = cls("columns", read, task, label_holder=holder)
         if id is not None:
             how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "most_ids": most_ids}
@@ -148,7 +145,7 @@ class Federation:
             return federation
         if id_rule is not None:
             raise InvalidParameter("id_rule says how ids are compared, but no id was given")
-        sizes = {name: party.table.n_rows for name, party in read.items()}
+        sizes = {name: party.n_rows for name, party in read.items()}
         odd = next((name for name, n_rows in sizes.items() if n_rows != sizes[holder]), None)
         if odd is not None:
             raise InvalidInput(
@@ -179,7 +176,8 @@ class Federation:
             verbose=verbose,
             on_progress=on_progress,
         )
-        self._data = {name: _taken(brought, found.rows[name]) for name, brought in self._data.items()}
+        for name, brought in self._brought.items():
+            brought.rows = found.rows[name]
         self.alignment, self._linkage = found, None
         return found
 
@@ -217,17 +215,22 @@ class Federation:
             own.setdefault("schema", self._schema)
         chosen = chosen.variant(own)
         estimator = self._estimator(params, chosen)
-        job = chosen.job(self._request(estimator, own))
-        budgets = checked_budgets(budget, chosen, job, self._data)
+        refuse_raising(budget, own)
+        data = self._read(chosen, own, estimator)
+        job = chosen.job(self._request(estimator, own, data))
+        budgets = checked_budgets(budget, chosen, job, data)
+        if own.get("on_bad_rows") == "raise":
+            self._refuse_bad_rows(own)
         records = records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
+            data = self._read(chosen, own, estimator)
         watch = watcher(verbose, on_progress)
         results, ledgers, meters, seconds = run_together(
-            chosen, job, self._data_for(estimator), **how, on_progress=watch, records=records, budgets=budgets
+            chosen, job, _with_threads(data, estimator), **how, on_progress=watch, records=records, budgets=budgets
         )
-        model = self._model(results, estimator, chosen, job)
+        model = self._model(results, estimator, chosen, job, next(iter(data.values())).table)
         transcripts = {} if records is None else records.transcripts
         now = datetime.now(UTC).isoformat(timespec="seconds")
         run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
@@ -240,11 +243,12 @@ class Federation:
         estimator: BoostedTreesClassifier | BoostedTreesRegressor,
         protocol: Protocol,
         job: Any,
+        table: Table,
     ) -> BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel:
         first = results[protocol.parties(job)[0]]
         meta = first.meta
         meta |= {"protocol": protocol.name, "estimator": type(estimator).__name__}
-        meta |= {"has_feature_names": next(iter(self._data.values())).table.has_names}
+        meta |= {"has_feature_names": table.has_names}
         stamp = protocol.statement(job, meta).facts.get("stamp")
         if stamp:
             meta["stamp"] = stamp
@@ -270,8 +274,30 @@ class Federation:
                 raise InvalidParameter(f"{name} is not available in a federation, got {value!r}{hint}")
         return estimator
 
-    def _request(self, estimator: BoostedTreesClassifier | BoostedTreesRegressor, options: dict[str, Any]) -> Request:
-        tables = [party.table for party in self._data.values()]
+    def _read(self, protocol: Protocol, options: Mapping[str, Any], estimator: Estimator) -> dict[str, PartyData]:
+        """What everybody brings, read as the protocol needs it. Where that protects rows, none of them raises."""
+        declared = Declared.of(self.task, options, getattr(estimator, "label_range", None))
+        read = {}
+        for name, brought in self._brought.items():
+            is_mapped = protocol.maps_rows(options, has_labels=self.label_holder in (None, name))
+            if self.partition == "columns":
+                is_mapped = is_mapped and options.get("on_bad_rows") != "raise"
+                read[name] = brought.as_columns(declared) if is_mapped else brought.strictly()
+            elif is_mapped and declared.schema is not None:
+                read[name] = brought.as_rows(declared.schema)
+            else:
+                read[name] = brought.strictly() if self._schema is None else brought.fitted(self._schema)
+        return read
+
+    def _refuse_bad_rows(self, options: Mapping[str, Any]) -> None:
+        """InvalidInput for a row that does not fit: for rows that are public."""
+        schema = options.get("schema")
+        if self.partition == "rows" and isinstance(schema, Schema):
+            for brought in self._brought.values():
+                brought.refuse_bad_rows(schema)
+
+    def _request(self, estimator: Estimator, options: dict[str, Any], data: Mapping[str, PartyData]) -> Request:
+        tables = [party.table for party in data.values()]
         names = tables[0].columns if self.partition == "rows" else [c for table in tables for c in table.columns]
         columns = [(column.name, column.levels is not None) for column in names]
         loss: dict[str, Any] = {}
@@ -287,14 +313,17 @@ class Federation:
             self.parties, uuid.uuid4().hex, self.task, boosting, int(estimator.max_bins), options, self.label_holder
         )
 
-    def _data_for(self, estimator: BoostedTreesClassifier | BoostedTreesRegressor) -> dict[str, PartyData]:
-        """Each party's data; one thread each unless the user asks for more, since all share this machine."""
-        n_threads = 1 if estimator.n_jobs is None else resolve_n_jobs(estimator.n_jobs)
-        return {name: replace(brought, n_threads=n_threads) for name, brought in self._data.items()}
-
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name}: {d.table.n_rows:,} x {len(d.table.columns)}" for name, d in self._data.items())
+        rows = ", ".join(
+            f"{name}: {brought.n_rows:,} x {len(brought.names)}" for name, brought in self._brought.items()
+        )
         return f"Federation({self.partition} split, {rows})"
+
+
+def _with_threads(data: Mapping[str, PartyData], estimator: Estimator) -> dict[str, PartyData]:
+    """Each party's data; one thread each unless the user asks for more, since all share this machine."""
+    n_threads = 1 if estimator.n_jobs is None else resolve_n_jobs(estimator.n_jobs)
+    return {name: replace(brought, n_threads=n_threads) for name, brought in data.items()}
 
 
 def _check_task(task: str) -> None:
@@ -302,35 +331,7 @@ def _check_task(task: str) -> None:
         raise InvalidParameter(f"task must be 'classification' or 'regression', got {task!r}")
 
 
-def _read(name: str, X: Any, y: Any, task: str, categorical_features: Any = "from_dtype") -> PartyData:
-    table = read_table(X, categorical_features=categorical_features, where=f"{name}: X")
-    if task == "regression":
-        return PartyData(table, read_targets(y, table.n_rows, f"{name}: y"))
-    found, codes = encode_classes(read_classes(y, table.n_rows, f"{name}: y"), f"{name}: y")
-    return PartyData(table, codes, tuple(_plain_class(label) for label in found.tolist()))
-
-
-def _read_tolerantly(name: str, X: Any, y: Any, schema: Schema) -> PartyData:
-    """The rows that count, as the schema has them."""
-    fitted = fit_rows(X, y, schema, where=name)
-    read = PartyData(fitted.table, fitted.labels, schema.classes)
-    return _taken(read, np.flatnonzero(fitted.counts))
-
-
-def _plain_class(label: Any) -> Any:
-    """1.0 and 1 are the same class, so that one owner's floats do not differ from another's integers."""
-    return int(label) if isinstance(label, float | np.floating) and float(label).is_integer() else label
-
-
 def _n_columns(X: Any) -> int | None:
     """How many columns a table has, if it can be told without reading it."""
     shape = getattr(X, "shape", None)
     return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None
-
-
-def _taken(brought: PartyData, rows: np.ndarray) -> PartyData:
-    """Some rows of what a party brings, in this order."""
-    table = brought.table
-    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
-    labels = None if brought.labels is None else brought.labels[rows]
-    return replace(brought, table=Table(columns, len(rows), table.names, table.has_names), labels=labels)

@@ -74,7 +74,7 @@ def check_columns(X: Any, schema: Schema, where: str = "X") -> None:
     """Refuse a table for its columns' names or types, without a look at a row; lists of rows have neither."""
     empty = without_rows(X)
     if empty is not None:
-        read_tolerantly(empty, like=_features(schema.columns), where=where)
+        read_tolerantly(empty, like=features_of(schema.columns), where=where)
 
 
 def fit_rows(X: Any, y: Any, schema: Schema, *, where: str = "X", on_bad_rows: OnBadRows = "map") -> FittedRows:
@@ -101,7 +101,7 @@ def fit_table(
 ) -> tuple[Table, Bools]:
     """The table with gaps only where `columns` allow them, and which rows had something that did not fit."""
     check_on_bad_rows(on_bad_rows)
-    like = _features(columns)
+    like = features_of(columns)
     if on_bad_rows == "raise":
         table = read_table(X, like=like, where=where)
         misfits = np.zeros(table.n_rows, np.bool_)
@@ -147,17 +147,31 @@ def fit_labels(y: Any, schema: Schema, *, where: str = "y", on_bad_rows: OnBadRo
     return FittedLabels(clipped, counts, (numbers < low) | (numbers > high) | ~counts)
 
 
-# --- pieces --------------------------------------------------------------------------------------------------------
-
-
-def _features(columns: Sequence[Column]) -> tuple[FeatureBins, ...]:
+def features_of(columns: Sequence[Column]) -> tuple[FeatureBins, ...]:
     """Names and levels, for the reading; how numbers are binned does not matter to it."""
-    return tuple(
-        FeatureBins(column.name, edges=np.empty(0))
-        if isinstance(column, NumericColumn)
-        else FeatureBins(column.name, levels=column.levels)
-        for column in columns
-    )
+    return tuple(feature_of(column, column.name) for column in columns)
+
+
+def feature_of(column: Column, name: str) -> FeatureBins:
+    """One column, under the name that it has in the table."""
+    if isinstance(column, NumericColumn):
+        return FeatureBins(name, edges=np.empty(0))
+    return FeatureBins(name, levels=column.levels)
+
+
+def read_labels(y: Any, classes: Sequence[Any] | None, *, where: str = "y") -> Floats:
+    """Labels as numbers, whatever they are, for whoever fits them later.
+
+    The place in `classes`, and one place beyond for what is none of them; or numbers as they are, NaN for what is none.
+    """
+    values = _one_per_row(y, where)
+    if classes is None:
+        return _numbers(values, where)[0]
+    found, _ = places_of(coded_numbers(values, f"{where}: the label"), places(classes))
+    return np.where(found >= 0, found, len(classes)).astype(np.float64)
+
+
+# --- pieces --------------------------------------------------------------------------------------------------------
 
 
 def _have_gaps(table: Table) -> Sequence[bool]:
@@ -200,8 +214,12 @@ def _one_per_row(y: Any, where: str) -> np.ndarray:
     given = y.dictionary_decode() if hasattr(y, "dictionary_decode") else y  # arrow would give codes otherwise
     try:
         values = np.asarray(given)
-    except ValueError:
-        raise InvalidInput(f"{where}: labels must be one value per row") from None
+    except (ValueError, OverflowError):  # one label is a list, or a number too large for the others' type
+        if not isinstance(given, list | tuple):
+            raise InvalidInput(f"{where}: labels must be one value per row") from None
+        values = np.empty(len(given), object)
+        for row, label in enumerate(given):
+            values[row] = label
     if values.ndim != 1:
         raise InvalidInput(f"{where}: labels must be one per row, got {values.ndim} dimensions")
     return values

@@ -24,6 +24,14 @@ Budgets = Mapping[str, Dataset]
 """Name of a party -> its own budget."""
 
 
+def refuse_raising(budget: Any, options: Mapping[str, Any]) -> None:
+    """A training that raises because of rows has no guarantee: refused with a budget before a row is looked at."""
+    if budget and options.get("on_bad_rows") == "raise":
+        raise InvalidParameter(
+            "budget is for trainings with a guarantee, and on_bad_rows='raise' gives it up; leave out one of the two"
+        )
+
+
 def checked_budgets(
     budget: Mapping[str, Dataset] | None, protocol: Protocol, job: Any, data: Mapping[str, PartyData]
 ) -> Budgets:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.engine.boosting import BoostingParams
-from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Level, Table
 from hedgerow.errors import InvalidParameter
@@ -26,14 +26,20 @@ class PartyData:
     """What a party brings: columns, and labels as numbers where it has labels (of its own classes, if classes).
 
     To score rows with a vertical model it brings `part`, its part of the model as a dict; to align rows, their `ids`.
+
+    Where the protocol has public rules for rows that do not fit (`Protocol.maps_rows`), these are left to it. A label
+    that is no listed class, or missing, is then of the class None, and NaN where labels are numbers. `misfits` [rows]
+    says which rows had a cell that could not be read as what its column is, such as text for a number; the cell counts
+    as missing. None where nobody has looked.
     """
 
     table: Table
     labels: Floats | None = None
-    classes: tuple[Level, ...] | None = None
+    classes: tuple[Level | None, ...] | None = None
     n_threads: int = 1
     part: Mapping[str, Any] | None = None
     ids: npt.NDArray[np.generic] | None = None
+    misfits: Bools | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,15 @@ class Protocol(ABC):
         """The protocol that these options of this one stand for; takes out what has been decided by that."""
         del options  # most have no variants
         return self
+
+    def maps_rows(self, options: Mapping[str, Any], *, has_labels: bool) -> bool:
+        """Whether the role of a party, with labels or without, has public rules for rows that do not fit.
+
+        That is, fit what is declared in these options. Then whoever reads the party's table must not raise because of a
+        row either, but leaves it to the role.
+        """
+        del options, has_labels
+        return False
 
     @abstractmethod
     def job(self, request: Request) -> Any:

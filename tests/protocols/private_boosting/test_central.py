@@ -13,7 +13,7 @@ from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.privacy.events import DiscreteGaussian, Gaussian, NonPrivate
+from hedgerow.privacy.events import Gaussian, NonPrivate
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import MISFITS_FACT
@@ -96,24 +96,36 @@ def test_impossible_settings_are_refused(wishes, sentence):
 
 
 @EVERY_LOSS
-def test_a_reserve_is_left_to_the_caller(tables, loss):
-    """The recipe spends its share and no more; the caller may spend the rest, and not more than that."""
+def test_a_reserve_is_for_the_number_of_misfits(tables, loss):
+    """Asked for before all else, at exactly that share; an answer with less noise than that ends the training."""
     schema, make = tables[loss]
-    rows = PrivateRows.read(*make(200), schema, multiclass=True)
-    recipe = Recipe(schema, epsilon=1.0, delta=1e-6, multiclass=True, reserve=0.1)
+    asked = []
 
-    def release(request):
-        return discrete_gaussian(
-            rows.answer(request), sensitivity=request.sensitivity, sigma=request.sigma, random=np.random.default_rng(1)
-        )
+    def training(scale):
+        rows = PrivateRows.read(*make(200), schema, multiclass=True)
+        rows.n_misfits = 10**6
+        recipe = Recipe(schema, epsilon=1.0, delta=1e-6, multiclass=True, reserve=0.1)
 
-    recipe.run(release)
-    whole = mu_for(1.0, 1e-6) ** 2
-    assert recipe.accountant.total == pytest.approx(0.9 * whole, rel=1e-6)
-    with pytest.raises(ProtocolError, match="would go beyond"):
-        recipe.budget.spend(DiscreteGaussian(1e6, 1e6 / math.sqrt(0.101 * whole), 1))
-    recipe.budget.spend(DiscreteGaussian(1e6, recipe.reserve_sigma(1e6), 1))
-    recipe.budget.check()
+        def release(request):
+            asked.append(request)
+            return discrete_gaussian(
+                rows.answer(request), sensitivity=request.sensitivity, sigma=scale * request.sigma,
+                random=np.random.default_rng(1),
+            )  # fmt: skip
+
+        recipe.run(release)
+        return recipe
+
+    recipe, whole = training(1.0), mu_for(1.0, 1e-6) ** 2
+    first = asked[0]
+    assert (first.number, first.kind, {request.kind for request in asked[1:]} & {"misfits"}) == (0, "misfits", set())
+    assert (first.sensitivity / first.sigma) ** 2 == pytest.approx(0.1 * whole, rel=1e-6)
+    assert recipe.accountant.total == pytest.approx(whole, rel=1e-6)
+    assert recipe.n_misfits == pytest.approx(10**6, abs=6 * first.sigma / 2**12)
+    asked.clear()
+    with pytest.raises(ProtocolError, match="request 0 was answered with"):
+        training(0.99)
+    assert len(asked) == 1
     with pytest.raises(InvalidParameter, match="reserve must be at least 0 and below 1, got 1"):
         Recipe(schema, epsilon=1.0, delta=1e-6, multiclass=True, reserve=1.0)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hedgerow.engine.dtypes import Bytes, Ints
+from hedgerow.engine.dtypes import Bytes
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.calibrate import mu_for
@@ -31,8 +31,8 @@ from hedgerow.protocols.central_dp.fit import CentralFit
 from hedgerow.protocols.measured import audit_of
 from hedgerow.protocols.private_boosting.growing import GrowingRows, NodeRequest
 from hedgerow.protocols.private_boosting.policies import POLICIES, Policy, PolicySettings
-from hedgerow.protocols.private_boosting.recipe import PASSES, SHARES, Recipe
-from hedgerow.protocols.private_boosting.requests import COUNT_UNIT, SumRequest
+from hedgerow.protocols.private_boosting.recipe import MISFITS_SHARE, PASSES, SHARES, Recipe
+from hedgerow.protocols.private_boosting.requests import SumRequest
 from hedgerow.protocols.private_boosting.training import Training
 from hedgerow.schema import Schema
 
@@ -60,7 +60,7 @@ class GaussianSettings:
     max_depth: int | None = None
     learning_rate: float | None = None
     l2: float | None = None
-    clipped_count_share: float = 0.002
+    clipped_count_share: float = MISFITS_SHARE
     """Share of the budget for the number of rows that did not fit the schema; 0 for not telling it."""
 
     def __post_init__(self) -> None:
@@ -118,17 +118,16 @@ def fit_gaussian(
     rows = GrowingRows.read(
         X, y, schema, n_threads=n_threads, multiclass=settings.policy == "smooth_then_trees", on_bad_rows=on_bad_rows
     )
-    n_misfits = _tell_misfits(rows, training, random) if settings.clipped_count_share else None
 
     def release(request: SumRequest) -> Released[Any]:
         released = _release(rows, training, request, random)
-        if on_request is not None:
+        if on_request is not None and request.kind != "misfits":
             on_request(request.number, training.n_requests)
         return released
 
     model = training.run(release)
     event = training.budget.accountant.event
-    return CentralFit(model, event, _statement(settings, training, event, n_misfits, on_bad_rows))
+    return CentralFit(model, event, _statement(settings, training, event, on_bad_rows))
 
 
 def training_of(schema: Schema, settings: GaussianSettings) -> Training:
@@ -162,7 +161,7 @@ def _release(rows: GrowingRows, training: Training, request: SumRequest, random:
             magnitude=request.largest_gain,
         )
         return Released(chosen.group % n_candidates, event)
-    rate = training.rate if isinstance(training, Policy) else 1.0
+    rate = training.rate if isinstance(training, Policy) and request.kind != "misfits" else 1.0
     if isinstance(request, NodeRequest):
         exact = rows.node_answer(request)
     else:
@@ -179,25 +178,15 @@ def sample_of(n_rows: int, rate: float, random: RandomBytes) -> Bytes:
     return (words < int(rate * 2.0**32)).astype(np.uint8)
 
 
-def _tell_misfits(rows: GrowingRows, training: Training, random: RandomBytes) -> int:
-    """The number of rows that did not fit the schema, with noise; paid for from the reserve."""
-    exact: Ints = np.array([rows.n_misfits * COUNT_UNIT])
-    sensitivity = COUNT_UNIT * (1.0 + 2.0**-48)
-    sigma = training.reserve_sigma(sensitivity)
-    values, event = discrete_gaussian(exact, sensitivity=sensitivity, sigma=sigma, random=random)
-    training.budget.spend(event)
-    return max(round(int(values[0]) / COUNT_UNIT), 0)
-
-
 # --- words ---------------------------------------------------------------------------------------------------------
 
 
 def _statement(
-    settings: GaussianSettings, training: Training, event: Event, n_misfits: int | None, on_bad_rows: OnBadRows
+    settings: GaussianSettings, training: Training, event: Event, on_bad_rows: OnBadRows
 ) -> PrivacyStatement:
     facts: dict[str, Any] = {"policy": settings.policy}
-    if n_misfits is not None:
-        facts[MISFITS_FACT] = n_misfits
+    if training.n_misfits is not None:
+        facts[MISFITS_FACT] = training.n_misfits
     reasons = [NO_NOISE] if math.isinf(settings.epsilon) else []
     reasons += [RAISED] if on_bad_rows == "raise" else []
     accountant = training.budget.accountant

@@ -53,6 +53,9 @@ SHARES = {
 }
 """Of the squared mu: histograms, sum of squares, stage 1, stage 2, stage 3."""
 
+MISFITS_SHARE = 0.002
+"""Of the squared mu, before all of these: the number of rows that did not fit the schema."""
+
 MEAN_CLIP = {"logistic": 1.0, "squared": 2.0, "softmax": math.sqrt(2.0)}
 """Length of a row's gradient in stage 3. For classes there is none longer, so nothing is clipped; a number may be two
 standard deviations of the label away."""
@@ -130,8 +133,8 @@ class Recipe(Training):
 
         Of `owners`, `honest` (by default all) keep their noise to themselves. Each draws noise as if only those
         counted, so that the sum carries owners / honest times the variance that the guarantee needs.
-        `multiclass`: whether more than two classes are welcome. `reserve`: the share of the squared mu that is left to
-        the caller, who spends it through `budget`.
+        `multiclass`: whether more than two classes are welcome. `reserve`: the share of the squared mu for the number
+        of rows that did not fit the schema; 0 for not asking.
         """
         super().__init__(schema, seed=seed, reserve=reserve, multiclass=multiclass)
         self.budget = Budget(epsilon, delta)

@@ -5,6 +5,7 @@ the sensitivity stated with a request is exactly true. Class counts are in units
 owners draw must be wide in whole-number units (privacy/smoothing.py). With 2^40 rows a sum still fits 62 bits.
 
     kind         the answer, pairs interleaved                                how far one record moves it (L2, squared)
+    misfits      number of rows that did not fit the schema                   2^24
     histograms   per column and cell: positives, negatives                    columns * 2^24
                  regression: sum of z, half the count; z is the label         columns * (2^30 + 2^30)
                  scaled to -.5 to .5
@@ -40,7 +41,7 @@ from hedgerow.engine.dtypes import Bytes, Floats, Int32s
 from hedgerow.privacy.calibrate import share_of_sigma
 from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 
-Kind = Literal["histograms", "squares", "bin_sums", "leaf_sums"]
+Kind = Literal["misfits", "histograms", "squares", "bin_sums", "leaf_sums"]
 NodeKind = Literal["node_sums", "node_leaves", "node_gains"]
 """Asked for by policies that grow trees level by level (growing.py)."""
 SharedKind = Literal["counts", "positives", "mean"]
@@ -111,6 +112,8 @@ class SumRequest:
 
 def record_sensitivity_squared(kind: Kind | NodeKind | SharedKind, loss: LossName, n_columns: int, clip: int) -> int:
     """How far one record can move the exact answer, L2 and squared, in whole-number units."""
+    if kind == "misfits":
+        return COUNT_UNIT**2
     if kind == "histograms":
         # In every column the record is in one cell: one count, or (z, half a count) with |z| <= 1/2.
         return n_columns * (2 * (UNIT // 2) ** 2 if loss == "squared" else COUNT_UNIT**2)

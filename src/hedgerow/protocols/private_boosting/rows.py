@@ -111,11 +111,13 @@ class PrivateRows:
         where: str = "X",
         multiclass: bool = False,
         on_bad_rows: OnBadRows = "map",
+        unread: Bools | None = None,
     ) -> Self:
         """Read a table and its labels as the schema describes them; `where` names the table in error messages.
 
         More than two classes are refused unless the caller can do with them (`multiclass`). What becomes of rows that
-        do not fit the schema is said in protocols/bad_rows.py.
+        do not fit the schema is said in protocols/bad_rows.py. `unread` [rows]: which did not fit when the table was
+        first read (`PartyData.misfits`).
         """
         loss = loss_of(schema, multiclass=multiclass)
         given = fit_rows(X, y, schema, where=where, on_bad_rows=on_bad_rows)
@@ -127,7 +129,10 @@ class PrivateRows:
             low, high = schema.label_bounds
             labels = (labels - low) / (high - low) - 0.5
         rows = cls(codes, labels, cells_of(schema, grid), loss, n_threads, len(schema.classes or (0, 1)))
-        rows.n_misfits = int(np.count_nonzero(given.misfits | outside_bounds(given.table, schema, n_threads)))
+        misfits = given.misfits | outside_bounds(given.table, schema, n_threads)
+        if unread is not None and len(unread):  # a table without rows has become one that does not count
+            misfits |= unread
+        rows.n_misfits = int(np.count_nonzero(misfits))
         return rows
 
     def answer(self, request: SumRequest, *, again: bool = False, chosen: Bytes | None = None) -> Ints:
@@ -139,7 +144,7 @@ class PrivateRows:
         """
         if again and request.number != self._last_number:
             raise ProtocolError(f"request {request.number} cannot be repeated: the last was {self._last_number}")
-        if chosen is not None and (self.loss == "softmax" or request.kind in ("histograms", "squares")):
+        if chosen is not None and (self.loss == "softmax" or request.kind in ("misfits", "histograms", "squares")):
             raise ProtocolError(f"request {request.number}: a sample of rows is for gradient sums of one output")
         if not again:
             self._check(request)
@@ -148,6 +153,8 @@ class PrivateRows:
         return self._sums(request, chosen)
 
     def _sums(self, request: SumRequest, chosen: Bytes | None) -> Ints:
+        if request.kind == "misfits":
+            return np.array([self.n_misfits * COUNT_UNIT])
         if request.kind == "histograms":
             return self._histograms()
         if request.kind == "squares":
@@ -291,7 +298,7 @@ class PrivateRows:
         n_bins = bin_counts(request, self._cells) if request.update == "start" else self._n_bins
         if request.kind == "histograms":
             wanted = self._per_cell * sum(self._cells)
-        elif request.kind == "squares":
+        elif request.kind in ("misfits", "squares"):
             wanted = 1
         elif not n_bins:
             raise ProtocolError(f"request {request.number} asks for {request.kind} before the start of training")

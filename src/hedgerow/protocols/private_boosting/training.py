@@ -2,6 +2,7 @@
 
 A training is a generator of requests (`requests`), so that whoever holds the rows may be a function call or a network
 away. Subclasses decide what to ask; this class sets the noise and refuses answers that carry less.
+What `reserve` keeps back pays for one number that no model needs: how many rows did not fit the schema.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 from hedgerow.privacy.mechanisms import Released
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.private_boosting.requests import (
+    COUNT_UNIT,
     HESSIAN_WEIGHT,
     UNIT,
     Kind,
@@ -48,6 +50,8 @@ class Training(ABC):
         self.reserve = reserve
         self.honest = 1
         self.n_requests: int | None = None  # how many there will be, once that is known
+        self.n_misfits: int | None = None
+        """Rows that did not fit the schema: a noisy estimate, paid for from the reserve; None if there is none."""
         self._excess = 1.0
         self._grid = grid_of(schema)
         self._cells = cells_of(schema, self._grid)
@@ -62,6 +66,8 @@ class Training(ABC):
 
     def run(self, release: Callable[[Any], Released[Any]]) -> Ensemble:
         """Ask until the model is done. Each answer comes with its event, and the events must stay within the budget."""
+        if self.reserve:
+            self._count_misfits(release)
         asking = self.requests()
         request = next(asking)
         while True:
@@ -74,20 +80,26 @@ class Training(ABC):
                 model: Ensemble = done.value
                 return model
 
+    def _count_misfits(self, release: Callable[[Any], Released[Any]]) -> None:
+        """Ask how many rows did not fit the schema: request 0, before all others, with the reserve for its noise."""
+        squared = record_sensitivity_squared("misfits", self.loss, len(self._cells), 0)
+        sigma = self.reserve_sigma(COUNT_UNIT * (1.0 + 2.0**-48))
+        request = SumRequest(0, "misfits", 1, squared, sigma)
+        self.budget.accountant.check(request.event(self.honest))  # before anything is released
+        values, event = release(request)
+        if not _has_its_noise(request, event):
+            raise _too_little(request, event)
+        self.budget.spend(event)
+        self.n_misfits = max(round(int(values[0]) / COUNT_UNIT), 0)
+
     def _account(self, request: SumRequest, event: Event) -> None:
         """Take note of what an answer was worth; one with less noise than was asked for ends the training."""
         if not self._is_enough(request, event):
-            raise ProtocolError(f"request {request.number} was answered with {event!r}, which is not what it asked for")
+            raise _too_little(request, event)
         self.budget.spend(event)
 
     def _is_enough(self, request: SumRequest, event: Event) -> bool:
-        if isinstance(event, DiscreteGaussian) and request.sigma > 0.0:
-            return (
-                event.sensitivity >= request.sensitivity
-                and event.parties * event.sigma**2 * (1.0 + 2.0**-40) >= request.sigma**2
-                and event.coordinates >= request.n_sums
-            )
-        return isinstance(event, NonPrivate) and request.sigma == 0.0
+        return _has_its_noise(request, event)
 
     def _request(
         self, kind: Kind, n_sums: int, share: float, rounds: int, clip: float = 0.0, **fields: Any
@@ -118,3 +130,18 @@ class Training(ABC):
     def reserve_sigma(self, sensitivity: float) -> float:
         """The noise of a release that uses up the reserve."""
         return sigma_for_mu(sensitivity, self.reserve * self.budget.mu_squared)
+
+
+def _has_its_noise(request: SumRequest, event: Event) -> bool:
+    """Whether an answer over all rows carries the noise that was asked for."""
+    if isinstance(event, DiscreteGaussian) and request.sigma > 0.0:
+        return (
+            event.sensitivity >= request.sensitivity
+            and event.parties * event.sigma**2 * (1.0 + 2.0**-40) >= request.sigma**2
+            and event.coordinates >= request.n_sums
+        )
+    return isinstance(event, NonPrivate) and request.sigma == 0.0
+
+
+def _too_little(request: SumRequest, event: Event) -> ProtocolError:
+    return ProtocolError(f"request {request.number} was answered with {event!r}, which is not what it asked for")

@@ -13,6 +13,7 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
+from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
 from hedgerow.schema import Schema
 
 NAME = "horizontal.secure_sum"
@@ -36,6 +37,10 @@ NOT_WITH_DP = {
     "missing_unseen": "missing_unseen",
 }
 """Parameters of trees that the private recipe does not ask for -> their names outside."""
+NO_BAD_ROWS = (
+    f"{NAME}: on_bad_rows is for dp=(epsilon, delta), where a schema says what fits; without dp what cannot be trained "
+    "on is an error; leave on_bad_rows out"
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class Job:
     double_masking: bool | None = None
     share_cover: bool = False
     exact_label_range: bool = False
+    on_bad_rows: OnBadRows = "map"
+    """With dp: what becomes of rows that do not fit the schema. "raise" gives the guarantee up."""
 
     def __post_init__(self) -> None:
         self._check_owners()
@@ -143,6 +150,9 @@ class Job:
                     f"{NAME}: with dp the covers of all nodes come from noisy sums and are in every model; leave out "
                     "share_cover"
                 )
+        check_on_bad_rows(self.on_bad_rows)
+        if self.dp is None and self.on_bad_rows != "map":
+            raise InvalidParameter(NO_BAD_ROWS)
         for name in ("quantile_epsilon", "quantile_delta"):
             if self.quantiles != "private" and getattr(self, name) is not None:
                 raise InvalidParameter(f"{NAME}: {name} goes with quantiles='private' only, got {getattr(self, name)}")

@@ -161,7 +161,7 @@ class SumWanted(Message, name="horizontal.sum_wanted", version=2):
 class NoisySum(Message, name="horizontal.noisy_sum", version=1):
     """Owner to coordinator: its part of the sum that was asked for, with its share of the noise."""
 
-    discloses = SecureSum("class counts, gradient and hessian sums, with noise")
+    discloses = SecureSum("how many rows did not fit the schema, class counts, gradient and hessian sums, with noise")
     values: Annotated[UInt64s, Shape("n_values"), Anything()]
     sensitivity: Annotated[float, Within("sensitivity", "sensitivity")]
     sigma: Annotated[float, Within("sigma", "sigma")]  # of this owner's share of the noise

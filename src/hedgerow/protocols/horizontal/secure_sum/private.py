@@ -3,6 +3,7 @@
     coordinator -> owner   SumWanted   update your scores so, then sum this; with so much noise
     owner -> coordinator   NoisySum    own sums + own discrete Gaussian noise, under masks
 
+The first sum is the number of rows that did not fit the schema (`protocols/bad_rows.py`); the others make the model.
 Nothing is told in the clear: columns, levels and classes come from the public schema, which each owner holds its table
 against by itself. An owner checks the sensitivity that a request claims, draws its noise from its own generator, and
 writes the event into its ledger with the message that carries it. Noise is split so that that of `assumed_honest`
@@ -41,7 +42,7 @@ from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_mod
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
-from hedgerow.protocols.private_boosting.recipe import Recipe
+from hedgerow.protocols.private_boosting.recipe import MISFITS_SHARE, Recipe
 from hedgerow.protocols.private_boosting.requests import SumRequest
 from hedgerow.protocols.private_boosting.rows import PrivateRows, loss_of
 from hedgerow.protocols.protocol import PartyData
@@ -102,7 +103,12 @@ class PrivateOwner:
         labels = data.labels
         if data.classes is not None:
             labels = np.array(data.classes, dtype=object)[data.labels.astype(np.intp)]
-        self._rows = PrivateRows.read(data.table, labels, schema, n_threads=data.n_threads, where=me.name)
+        if job.on_bad_rows == "raise" and data.misfits is not None and data.misfits.any():
+            raise InvalidInput(f"{me.name}: a row has a value that its column in the schema cannot hold")
+        self._rows = PrivateRows.read(
+            data.table, labels, schema, n_threads=data.n_threads, where=me.name, on_bad_rows=job.on_bad_rows,
+            unread=data.misfits,
+        )  # fmt: skip
         self._me, self._job = me, job
         self._cells = cells_of(schema, grid_of(schema))
         # The owner keeps its own account: what the coordinator asks for beyond the job's budget is not answered.
@@ -136,7 +142,10 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     gathering.exchange_keys()
     gathering.setup_rounds = gathering.rounds
     honest = job.assumed_honest
-    recipe = Recipe(schema, epsilon=epsilon, delta=delta, seed=job.boosting.seed, owners=len(job.owners), honest=honest)
+    recipe = Recipe(
+        schema, epsilon=epsilon, delta=delta, seed=job.boosting.seed, owners=len(job.owners), honest=honest,
+        reserve=MISFITS_SHARE,
+    )  # fmt: skip
 
     def release(request: SumRequest) -> Released[Ints]:
         wanted = write_request(request)
@@ -158,8 +167,9 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
         "accountant": recipe.accountant.NAME,
         "mechanism": "discrete Gaussian, split between owners, inside a masked sum",
         "honest_owners_assumed": honest,
-        "releases": recipe.n_requests,
+        "releases": 1 + (recipe.n_requests or 0),  # that of misfits, and those that the recipe has planned
     }
+    model.meta["n_misfits_estimate"] = recipe.n_misfits
     model.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
     gathering.tell(_no_more())
     edges = [feature.edges for feature in model.mapper.features if feature.edges is not None]

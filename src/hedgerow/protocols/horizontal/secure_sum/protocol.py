@@ -13,9 +13,10 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.privacy.events import Gaussian
+from hedgerow.privacy.events import Gaussian, NonPrivate
+from hedgerow.protocols.bad_rows import RAISED
 from hedgerow.protocols.horizontal.secure_sum.coordinator import coordinator
-from hedgerow.protocols.horizontal.secure_sum.job import NAME, Job
+from hedgerow.protocols.horizontal.secure_sum.job import NAME, NO_BAD_ROWS, Job
 from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.horizontal.secure_sum.statement import statement
@@ -36,12 +37,15 @@ class SecureSum(Protocol):
         {
             "coordinator", "quantiles", "edges", "schema", "quantile_epsilon", "quantile_delta", "classes", "dp",
             "honest_owners", "accept_no_masking", "min_owners", "double_masking", "share_cover", "exact_label_range",
+            "on_bad_rows",
         }
     )  # fmt: skip
 
     def job(self, request: Request) -> Job:
         """The job, with everything checked that can be checked without data."""
         options = dict(request.options)
+        if "on_bad_rows" in options and options.get("dp") is None:
+            raise InvalidParameter(NO_BAD_ROWS)
         wanted = options.pop("coordinator", None)
         if wanted is not None and wanted not in request.parties:
             raise InvalidParameter(
@@ -82,10 +86,17 @@ class SecureSum(Protocol):
             raise InvalidInput(f"{me.name}: an owner needs rows and labels")
         return data_owner(me, data, job) if job.dp is None else private_owner(me, data, job)
 
+    def maps_rows(self, options: Mapping[str, Any], *, has_labels: bool) -> bool:
+        """With dp, where the schema says what fits."""
+        del has_labels
+        return options.get("dp") is not None
+
     def planned(self, job: Job, party: str, data: PartyData) -> Planned | None:
         """With dp all that is released together has Gaussian noise for it; without, sums are exact."""
         if job.dp is None:
             return super().planned(job, party, data)
+        if job.on_bad_rows == "raise":
+            return Planned(NonPrivate(RAISED))
         epsilon, delta = job.dp
         return Planned(Gaussian(mu_for(epsilon, delta), 1.0), delta)
 

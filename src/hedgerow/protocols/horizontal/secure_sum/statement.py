@@ -11,7 +11,9 @@ from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.curves import gaussian_delta
 from hedgerow.privacy.events import Gaussian
 from hedgerow.privacy.wording import amount, chance_beyond, what_is_proved
+from hedgerow.protocols.bad_rows import MISFITS_FACT, RAISED
 from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, Job
+from hedgerow.protocols.private_boosting.recipe import MISFITS_SHARE
 from hedgerow.statement import Registry, Statement
 
 UNIT = "adding or removing one row of one owner"
@@ -42,7 +44,7 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "masked": masked,
         "own_masks": _own_masks(job),
         "adversary": "honest but curious; the coordinator alone, or one owner alone",
-        "model_is_private": _is_private(meta),
+        "model_is_private": _is_private(job, meta),
         "privacy": meta.get("privacy"),
         "one_owner_fewer": _one_fewer(job, meta),
         "edges": job.quantiles if job.dp is None else "public grid",
@@ -52,12 +54,14 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": stamp,
     }
+    if job.dp is not None:
+        facts |= {"on_bad_rows": job.on_bad_rows, MISFITS_FACT: meta.get("n_misfits_estimate")}
     return Statement(
         NAME,
         guarantee=tuple(_guarantee(job, meta, lost, masked=masked)),
         assumed_of_parties=tuple(_assumed_of_parties(job, meta)),
         assumed_of_data=tuple(_assumed_of_data(job)),
-        not_covered=tuple(_not_covered(meta)),
+        not_covered=tuple(_not_covered(job, meta)),
         facts=facts,
         registry=_registry(job, meta),
         stamp=stamp,
@@ -67,17 +71,17 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
 
 def _stamp(job: Job, meta: Mapping[str, Any], *, masked: bool) -> str | None:
     if job.dp is not None:
-        return None if _is_private(meta) else "NOT PRIVATE"
+        return None if _is_private(job, meta) else "NOT PRIVATE"
     return None if masked else "NO MASKING"
 
 
-def _is_private(meta: Mapping[str, Any]) -> bool:
+def _is_private(job: Job, meta: Mapping[str, Any]) -> bool:
     spent = meta.get("privacy")
-    return spent is not None and math.isfinite(spent["epsilon"])
+    return spent is not None and math.isfinite(spent["epsilon"]) and job.on_bad_rows == "map"
 
 
 def _registry(job: Job, meta: Mapping[str, Any]) -> Registry | None:
-    if not _is_private(meta):
+    if not _is_private(job, meta):
         return None
     spent = meta["privacy"]
     loss = {"epsilon": spent["epsilon"], "delta": spent["delta"], "owners_who_keep_noise_secret": job.assumed_honest}
@@ -88,11 +92,18 @@ def _registry(job: Job, meta: Mapping[str, Any]) -> Registry | None:
 
 
 def _guarantee(job: Job, meta: Mapping[str, Any], lost: Mapping[str, int], *, masked: bool) -> Iterator[str]:
-    if _is_private(meta):
+    if _is_private(job, meta):
         yield from _about_privacy(job, meta["privacy"], "The model, and every sum that the coordinator saw")
+    elif job.on_bad_rows == "raise":
+        yield f"Nothing is guaranteed: {RAISED}. This is for rows that are public."
     else:
         yield "The model is not differentially private: it may remember single rows, and every party has it."
     yield from _about_sums(job, len(job.owners) - len(lost), masked=masked)
+    if meta.get("n_misfits_estimate") is not None:
+        yield (
+            "One of these sums is the number of all owners' rows that did not fit the schema, for "
+            f"{MISFITS_SHARE:.1%} of the budget. With noise it is {meta['n_misfits_estimate']}."
+        )
     yield from _about_edges(job, meta)
     yield _about_cover(job)
     if job.exact_label_range:
@@ -134,7 +145,7 @@ def _epsilon_with_fewer(epsilon: float, delta: float, honest: int) -> float:
 
 
 def _one_fewer(job: Job, meta: Mapping[str, Any]) -> float | None:
-    if not _is_private(meta):
+    if not _is_private(job, meta):
         return None
     remains = _epsilon_with_fewer(meta["privacy"]["epsilon"], meta["privacy"]["delta"], job.assumed_honest)
     return None if math.isinf(remains) else remains
@@ -199,7 +210,7 @@ def _about_cover(job: Job) -> str:
 
 def _assumed_of_parties(job: Job, meta: Mapping[str, Any]) -> Iterator[str]:
     yield "All parties followed the protocol. They may be curious: keep and study whatever they see."
-    if _is_private(meta) or job.quantiles == "private":
+    if _is_private(job, meta) or job.quantiles == "private":
         yield "Noise came from the secret randomness of each owner's own computer."
     if job.dp is None:
         yield (
@@ -213,18 +224,18 @@ def _assumed_of_data(job: Job) -> Iterator[str]:
     if job.dp is not None or job.quantiles == "private":
         yield "Bounds, levels and classes in the schema are public, and were not made from the rows."
         yield "No person has more than one row, at all owners together."
-    if job.dp is not None:
+    if job.dp is not None and job.on_bad_rows == "map":
         yield (
-            "Rows that do not fit the schema were trained on as what it allows, or left out if their class is not "
-            "listed. No message and no error depends on which they are."
+            "Rows that do not fit the schema were trained on as what it allows, or left out if their label is missing "
+            "or no listed class. No message and no error depends on which they are."
         )
     if job.task == "regression" and not job.exact_label_range:
         yield "The declared range of the labels is public, and was not made from the rows."
 
 
-def _not_covered(meta: Mapping[str, Any]) -> Iterator[str]:
+def _not_covered(job: Job, meta: Mapping[str, Any]) -> Iterator[str]:
     yield "A party that lies, or changes its program."
-    if _is_private(meta):
+    if _is_private(job, meta):
         yield "A person with several rows, or with rows at two owners: for them epsilon and delta are larger."
         yield "Repeated trainings on the same rows, also failed ones: their epsilons add up."
     else:

@@ -47,6 +47,11 @@ class BucketRandomisedResponse(Protocol):
         """One party's role."""
         return label_holder(me, job, data) if me.name == job.label_holder else feature_holder(me, job, data)
 
+    def maps_rows(self, options: Mapping[str, Any], *, has_labels: bool) -> bool:
+        """Feature holders, whose columns are protected."""
+        del options
+        return not has_labels
+
     def planned(self, job: Job, party: str, data: PartyData) -> Planned | None:
         """Buckets of all columns of a feature holder, and their edges where these are private; labels have no noise."""
         if party == job.label_holder:

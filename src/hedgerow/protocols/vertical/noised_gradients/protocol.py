@@ -34,6 +34,11 @@ class NoisedGradients(JointProtocol):
         """A feature holder's role."""
         return feature_holder(me, job, data)
 
+    def maps_rows(self, options: Mapping[str, Any], *, has_labels: bool) -> bool:
+        """The label holder, whose labels are protected."""
+        del options
+        return has_labels
+
     def planned(self, job: NoisedGradientsJob, party: str, data: PartyData) -> Planned | None:
         """Labels have Gaussian noise for the whole run, unless it is counted by messages; columns have none."""
         if party != job.label_holder:

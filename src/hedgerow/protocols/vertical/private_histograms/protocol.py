@@ -46,6 +46,11 @@ class PrivateHistograms(SharesProtocol):
         "hedgerow.protocols.vertical.private_histograms.smooth.messages",
     )
 
+    def maps_rows(self, options: Mapping[str, Any], *, has_labels: bool) -> bool:
+        """All parties."""
+        del options, has_labels
+        return True
+
     def job(self, request: Request) -> PrivateHistogramsJob:
         """The job, with everything checked that can be checked without data."""
         job: PrivateHistogramsJob = super().job(request)
