@@ -35,6 +35,7 @@ from hedgerow.protocols.bad_rows import fit_rows
 from hedgerow.protocols.budgets import checked_budgets
 from hedgerow.protocols.protocol import PartyData, Protocol, Request
 from hedgerow.protocols.vertical.aligning.job import MOST_IDS
+from hedgerow.protocols.vertical.fitting import read_party, with_schema
 from hedgerow.records import records_for
 from hedgerow.running import OnProgress, check_how, run_together, watcher
 from hedgerow.runs import Run
@@ -109,6 +110,7 @@ class Federation:
         duplicates: Duplicates = "refuse",
         minimum: int = 2,
         most_ids: int = MOST_IDS,
+        schema: Schema | None = None,
     ) -> Federation:
         """Holders of columns of the same people: name -> X; `labels` = (name of their holder, y).
 
@@ -116,7 +118,8 @@ class Federation:
         that all tables have, parties find their common rows first, without showing each other the ids (`align`);
         `id_rule`, `duplicates`, `minimum` and `most_ids` as for `hedgerow.alignment.align`. That column is not trained
         on.
-        `categorical_features`: by party, as for the estimators.
+        `categorical_features`: by party, as for the estimators. With a public `schema` tables and labels are read as it
+        says, and no row can make that fail; `fit` with a private protocol goes by the same schema.
         """
         _check_task(task)
         if not isinstance(data, Mapping) or not data:
@@ -137,11 +140,14 @@ class Federation:
             if _n_columns(X) == 0:
                 raise InvalidInput(f"{name}: brings no column; a party that takes part needs at least one")
             kinds = categorical.get(name, "from_dtype")
-            if name == holder:
+            if schema is not None:
+                read[name] = read_party(name, X, schema, y if name == holder else None, task=task)
+            elif name == holder:
                 read[name] = _read(name, X, y, task, kinds)
             else:
                 read[name] = PartyData(read_table(X, categorical_features=kinds, where=f"{name}: X"))
         federation = cls("columns", read, task, label_holder=holder)
+        federation._schema = schema
         if id is not None:
             how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "most_ids": most_ids}
             federation._linkage = {"ids": ids, **how, "column": str(id)}
@@ -213,7 +219,9 @@ class Federation:
         if protocol not in protocols.names():
             raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
         own = {name: params.pop(name) for name in list(params) if name in chosen.options}
-        if self._schema is not None and own.get("dp") is not None:
+        if self._schema is not None and self.partition == "columns":
+            own = with_schema(chosen, own, self._schema)
+        elif self._schema is not None and own.get("dp") is not None:
             own.setdefault("schema", self._schema)
         chosen = chosen.variant(own)
         estimator = self._estimator(params, chosen)
@@ -333,4 +341,7 @@ def _taken(brought: PartyData, rows: np.ndarray) -> PartyData:
     table = brought.table
     columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
     labels = None if brought.labels is None else brought.labels[rows]
-    return replace(brought, table=Table(columns, len(rows), table.names, table.has_names), labels=labels)
+    misfits = None if brought.misfits is None else brought.misfits[rows]
+    return replace(
+        brought, table=Table(columns, len(rows), table.names, table.has_names), labels=labels, misfits=misfits
+    )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.engine.boosting import BoostingParams
-from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Level, Table
 from hedgerow.errors import InvalidParameter
@@ -25,7 +25,8 @@ from hedgerow.statement import Statement
 class PartyData:
     """What a party brings: columns, and labels as numbers where it has labels (of its own classes, if classes).
 
-    To score rows with a vertical model it brings `part`, its part of the model as a dict; to align rows, their `ids`.
+    A label that is missing is NaN; only trainings that say what becomes of it (`protocols.bad_rows`) take it. To score
+    rows with a vertical model it brings `part`, its part of the model as a dict; to align rows, their `ids`.
     """
 
     table: Table
@@ -34,6 +35,7 @@ class PartyData:
     n_threads: int = 1
     part: Mapping[str, Any] | None = None
     ids: npt.NDArray[np.generic] | None = None
+    misfits: Bools | None = None  # rows in which something could not be read as the schema has it; never for others
 
 
 @dataclass(frozen=True)
