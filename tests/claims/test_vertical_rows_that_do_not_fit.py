@@ -299,6 +299,21 @@ def test_what_raises(way):
     )
 
 
+def test_misfits_are_known_to_the_process_of_their_party():
+    """Text in a column that may have gaps is a gap when it is read; that it was a misfit is not forgotten."""
+    bank, shop, y = tables()
+    gaps = Schema.from_public(
+        bounds={"x": (-3, 3), "z": (-3, 3), "w": (-3, 3)}, may_be_missing=["z"], classes=["no", "yes"]
+    )
+    odd, gap = with_cell(shop, "z", "n/a"), with_cell(shop, "z", None)
+    assert parts(exactly("vertical.bucket_rr", bank, odd, y, gaps, transport="grpc")) == parts(
+        exactly("vertical.bucket_rr", bank, gap, y, gaps)
+    )
+    exactly("vertical.bucket_rr", bank, gap, y, gaps, on_bad_rows="raise")
+    with pytest.raises(InvalidInput, match="shop: a value or a label could not be read as the schema has it"):
+        exactly("vertical.bucket_rr", bank, odd, y, gaps, on_bad_rows="raise", transport="grpc")
+
+
 # --- what is public ---------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,10 @@ What becomes of a row depends on the row and on the schema, and on no other row.
 still differ by at most one row afterwards, and every bound on what one row can do to a sum holds for what was given,
 not only for what fits. No error says anything about a row either; how many rows did not fit may be released with noise.
 
+Where columns are divided, a row can be left out only by a label holder that trains alone. Elsewhere a label that is
+unknown becomes the first class or the middle of the range, and each party is told its own number of misfits, nobody
+else (`protocols.vertical.fitting`).
+
 `on_bad_rows="raise"` is for rows that are public: the first kind of misfit that is found is an error.
 """
 

@@ -168,12 +168,12 @@ class Job(VerticalJob):
 
         Gaps stay where there is a bucket for them, and go to a default where there is none.
         """
+        if self.edges_mode == QUANTILE:
+            return None
         described, given = self.described(party, column), self.edges_of(party, column)
         if described is None:
             return NumericColumn(column, -1.0, 1.0, may_be_missing=True) if given is not None else None
-        if self.edges_mode in (PRIVATE, QUANTILE):
-            return replace(described, may_be_missing=True)
-        return described
+        return replace(described, may_be_missing=True) if self.edges_mode == PRIVATE else described
 
     @property
     def listed_classes(self) -> tuple[Level, ...] | None:
