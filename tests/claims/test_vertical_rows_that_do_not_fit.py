@@ -314,6 +314,18 @@ def test_misfits_are_known_to_the_process_of_their_party():
         exactly("vertical.bucket_rr", bank, odd, y, gaps, on_bad_rows="raise", transport="grpc")
 
 
+def test_a_column_of_numbers_costs_its_edges_also_if_one_is_text():
+    """A budget is charged by what the schema says about a column, not by what its cells look like."""
+    bank, shop, y = tables()
+    text = shop.assign(z=with_cell(shop, "z", "n/a")["z"].map(str))
+    options = {"schema": NUMBERS, "edges": "private", "epsilon": 1.0, **SMALL}
+    runs = [Federation.vertical({"bank": bank, "shop": each}, labels=("bank", y)) for each in (shop, text)]
+    job, found = runs[0].fit("vertical.bucket_rr", **options).job, protocols.find("vertical.bucket_rr")
+    plain, odd = (found.planned(job, "shop", fed._data["shop"]) for fed in runs)
+    assert runs[1]._data["shop"].table.columns[0].levels is not None
+    assert plain == odd
+
+
 # --- what is public ---------------------------------------------------------------------------------------------------
 
 

@@ -68,7 +68,8 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         NAME, tuple(filter(None, guarantee)), (*stating.ASSUMED, *noise), _about_data(job), NOT_COVERED, facts,
         registry, stamp,
     )  # fmt: skip
-    return stating.about_misfits(stated, job.on_bad_rows, stating.MAPPED, _about_labels(job), stating.OWN_NUMBER)
+    mapped = () if job.edges_mode == QUANTILE else (stating.MAPPED,)  # where nothing is public about a column
+    return stating.about_misfits(stated, job.on_bad_rows, *mapped, _about_labels(job), stating.OWN_NUMBER)
 
 
 def _json(value: float) -> float | str:
