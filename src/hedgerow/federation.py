@@ -341,7 +341,5 @@ def _taken(brought: PartyData, rows: np.ndarray) -> PartyData:
     table = brought.table
     columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
     labels = None if brought.labels is None else brought.labels[rows]
-    misfits = None if brought.misfits is None else brought.misfits[rows]
-    return replace(
-        brought, table=Table(columns, len(rows), table.names, table.has_names), labels=labels, misfits=misfits
-    )
+    unread = None if brought.unread is None else brought.unread[rows]
+    return replace(brought, table=Table(columns, len(rows), table.names, table.has_names), labels=labels, unread=unread)

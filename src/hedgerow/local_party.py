@@ -64,7 +64,7 @@ def describe(data: PartyData) -> dict[str, Any]:
 def rows_file(data: PartyData) -> IO[bytes]:
     """The numbers, in a file that has no name: it is gone when the last process that has it open is."""
     columns = {f"column_{k}": column.values for k, column in enumerate(data.table.columns)}
-    more = {"labels": data.labels, "ids": data.ids, "misfits": data.misfits}
+    more = {"labels": data.labels, "ids": data.ids, "unread": data.unread}
     more = {name: values for name, values in more.items() if values is not None}
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it, once a process has it
     np.savez(file, allow_pickle=False, **columns, **more)  # type: ignore[arg-type]  # the stubs take keywords for options
@@ -78,10 +78,10 @@ def _read_data(rows: int, described: Mapping[str, Any]) -> PartyData:
             Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels))
             for k, (name, levels) in enumerate(zip(described["names"], described["levels"], strict=True))
         )
-        labels, ids, misfits = (arrays.get(name) for name in ("labels", "ids", "misfits"))
+        labels, ids, unread = (arrays.get(name) for name in ("labels", "ids", "unread"))
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
-    return PartyData(table, labels, classes, described["n_threads"], described["part"], ids, misfits)
+    return PartyData(table, labels, classes, described["n_threads"], described["part"], ids, unread)
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

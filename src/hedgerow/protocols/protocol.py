@@ -35,7 +35,7 @@ class PartyData:
     n_threads: int = 1
     part: Mapping[str, Any] | None = None
     ids: npt.NDArray[np.generic] | None = None
-    misfits: Bools | None = None  # rows in which something could not be read as the schema has it; never for others
+    unread: Bools | None = None  # rows in which something could not be read as the schema has it; never for others
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,14 @@ def read_party(party: str, X: Any, schema: Schema, y: Any = None, *, task: str =
         entries.append(replace(entry, name=name, may_be_missing=True))
     table, misfits = fit_table(X, entries, where=party)
     if y is None:
-        return PartyData(table, misfits=misfits)
+        return PartyData(table, unread=misfits)
     if (schema.classes is None) != (task == "regression"):
         raise InvalidParameter(f"the schema must state {'label_bounds' if task == 'regression' else 'classes'}")
     labels = fit_labels(y, schema, where=party)
     if len(labels.values) != table.n_rows:  # how many there are of each is not for logs
         raise InvalidInput(f"{party}: rows and labels are not equally many")
     values = np.where(labels.counts, labels.values, np.nan)
-    return PartyData(table, values, schema.classes, misfits=misfits | labels.misfits)
+    return PartyData(table, values, schema.classes, unread=misfits | labels.misfits)
 
 
 def fitted(
@@ -64,10 +64,10 @@ def fitted(
     Feature holders have none, and there all rows count.
     """
     table, misfits = fit_described(data.table, described, where=me.name, on_bad_rows=on_bad_rows)
-    if data.misfits is not None:
-        if on_bad_rows == "raise" and data.misfits.any():
+    if data.unread is not None:
+        if on_bad_rows == "raise" and data.unread.any():
             raise InvalidInput(f"{me.name}: a value or a label could not be read as the schema has it")
-        misfits = misfits | data.misfits
+        misfits = misfits | data.unread
     counts = np.ones(table.n_rows, np.bool_)
     if me.name == job.label_holder:
         labels = fit_own_labels(me.name, job, data, classes, on_bad_rows)
