@@ -541,6 +541,7 @@ LEVELLED = Schema.from_public(
     bounds={"basket": (0, 1), "visits": (0, 1)}, levels={"new": MANY[1], "region": ["a"]}, may_be_missing=True
 )
 CONSTANT = PartyData(table_of({"weight": np.ones(300)}))
+RAISE = {"on_bad_rows": "raise"}
 NARROW = {"task": "regression", "loss": "squared", "label_range": (0.0, 0.1)}
 MORE = Schema.from_public(
     bounds={**{c.name: (c.low, c.high) for c in SCHEMA.columns[:4]}, "new": (0, 1)},
@@ -565,7 +566,7 @@ def test_gaps_that_are_not_stated_go_to_a_public_bucket():
     ("data", "changes", "words"),
     [
         (with_column("shop", "new", np.full(300, np.nan)), {"edges": "quantile"}, "shop: column 'new' is empty"),
-        (with_column(BANK, "new", np.full(300, np.nan)), {}, "bank: column 'new' is empty"),
+        (with_column(BANK, "new", np.full(300, np.nan)), RAISE, "bank: column 'new' is empty"),
         (with_column("shop", "new", np.ones(300)), {}, "column 'new' of shop has no entry in the schema"),
         (with_column("shop", "new", np.ones(300)), {"edges": {"few": [1.0]}}, "no entry in edges or the schema"),
         (with_column("shop", "new", MANY), {"edges": "quantile"}, "'new' of shop has 17 levels, more than buckets=16"),
@@ -574,17 +575,17 @@ def test_gaps_that_are_not_stated_go_to_a_public_bucket():
             {"schema": LEVELLED},
             "'new' of shop has 17 levels and missing values, more than buckets=16; raise buckets",
         ),
-        (with_column("shop", "new", MANY), {"schema": MORE}, "'new' has bounds in the schema"),
-        (with_column("shop", "region", np.ones(300)), {}, "'region' are text in one of"),
+        (with_column("shop", "new", MANY), {"schema": MORE, **RAISE}, "shop: column 'new' is numeric in the model"),
+        (with_column("shop", "region", np.ones(300)), RAISE, "shop: column 'region'"),
         (make_data(), {"edges": {"region": [1.0]}}, "'region' of shop, which has levels"),
         (make_data(), {"edges": {"shop.weight": [1.0]}}, "name 'shop.weight', but shop has no such column"),
         ({**make_data(), "post": CONSTANT}, {"edges": "quantile"}, "post: every column"),
         ({**make_data(), "post": PartyData(Table((), 300, (), has_names=True))}, {}, "post: brings no column"),
         ({**make_data(), "post": PartyData(table_of({"weight": np.ones(299)}))}, {}, "post: has 299 rows"),
         ({**make_data(), BANK: replace(make_data()[BANK], labels=None)}, {}, "bank: is to hold the labels"),
-        ({**make_data(), BANK: replace(make_data()[BANK], labels=np.ones(299))}, {}, "bank: there must be one finite"),
+        ({**make_data(), BANK: replace(make_data()[BANK], labels=np.ones(299))}, {}, "bank: 299 labels for 300 rows"),
         ({**make_data(), BANK: replace(make_data()[BANK], classes=(1,))}, {}, "bank: labels must be of at least two"),
-        (make_data(task="regression"), NARROW, "bank: labels lie outside"),
+        (make_data(task="regression"), {**NARROW, **RAISE}, "bank: some labels lie outside"),
         ({k: v for k, v in make_data().items() if k != "post"}, {}, "post: brings no table"),
     ],
     ids=range(18),

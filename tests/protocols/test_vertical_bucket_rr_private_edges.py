@@ -450,8 +450,9 @@ def test_levels_come_from_the_schema_only():
     with pytest.raises(InvalidParameter, match="3 levels and missing values, more than buckets=3"):
         bucketing_of("shop", data["shop"].table, make_job(buckets=3), random=seeded())
     bounds = Schema.from_public(bounds={"region": (0, 1)})
-    with pytest.raises(InvalidInput, match="'region' has bounds in the schema"):
-        bucketing_of("shop", data["shop"].table, make_job(schema=bounds), random=seeded())
+    assert not play(PROTOCOL, make_job(schema=bounds), data).errors  # text among numbers is mapped
+    errors = play(PROTOCOL, make_job(schema=bounds, on_bad_rows="raise"), data).errors
+    assert "shop: column 'region' is numeric in the model, but holds text here" in str(errors["shop"])
     with pytest.raises(InvalidParameter, match="random must be given"):
         bucketing_of("shop", data["shop"].table, make_job())
 

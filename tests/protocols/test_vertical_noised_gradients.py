@@ -629,7 +629,6 @@ def test_bad_data_is_refused():
             broken(data, "anna", labels=three.labels, classes=three.classes),
             "anna: .* is for two classes, but .* have 3",
         ),
-        (broken(data, "anna", labels=not_a_number), "anna: label of row 5 is not a finite number"),
         (broken(data, "anna", labels=labels[:-1]), "anna: 699 labels for 700 rows"),
         (broken(data, "anna", classes=None), "anna: the labels are not those of a classification"),
         (broken(data, "ben", table=empty), "ben: column 'gone' is empty"),
@@ -642,5 +641,7 @@ def test_bad_data_is_refused():
     numbers = make_pooled(np.random.default_rng(0), N_ROWS, task="regression")
     outside = broken(data, "anna", labels=numbers.labels, classes=None)
     with pytest.raises(InvalidInput, match="outside the declared label_range"):
-        play(make_job(data, task="regression", label_range=(0.0, 0.1)), outside)
+        play(make_job(data, task="regression", label_range=(0.0, 0.1), on_bad_rows="raise"), outside)
+    with pytest.raises(InvalidInput, match="anna: a label is missing"):
+        play(make_job(data, on_bad_rows="raise"), broken(data, "anna", labels=not_a_number))
     assert pooled.n_rows == N_ROWS

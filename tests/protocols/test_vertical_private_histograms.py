@@ -637,8 +637,8 @@ def test_columns_that_cannot_be(monkeypatch):
     gaps = make_data(2, 30, 4, missing=0.3)
     played(PROTOCOL, make_job(data, n_iterations=1), gaps)  # no error depends on a row
     named = PartyData(table_of([Column("x2", np.zeros(30, np.int32), ("a", "b"))]))
-    with pytest.raises(InvalidInput, match="ben: column 'x2' has levels"):
-        played(PROTOCOL, make_job(data), {**data, "ben": named})
+    with pytest.raises(InvalidInput, match="ben: column 'x2' is numeric in the model, but holds text here"):
+        played(PROTOCOL, make_job(data, on_bad_rows="raise"), {**data, "ben": named})
     three = replace(data["anna"], classes=(0, 1, 2))
     with pytest.raises(InvalidInput, match="private_histograms is for two classes"):
         played(PROTOCOL, make_job(data, schema=replace(known, classes=None)), {**data, "anna": three})

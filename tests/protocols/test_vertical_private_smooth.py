@@ -21,6 +21,7 @@ from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import Released
+from hedgerow.protocols.bad_rows import fit_described
 from hedgerow.protocols.vertical.parts import divide, part_from_dict
 from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
@@ -29,7 +30,12 @@ from hedgerow.protocols.vertical.private_histograms.smooth import groups as grou
 from hedgerow.protocols.vertical.private_histograms.smooth import holder as holder_module
 from hedgerow.protocols.vertical.private_histograms.smooth import schedule as schedule_module
 from hedgerow.protocols.vertical.private_histograms.smooth import series
-from hedgerow.protocols.vertical.private_histograms.smooth.columns import OwnColumns, layout_of, merged_bins
+from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
+    OwnColumns,
+    layout_of,
+    merged_bins,
+    own_columns,
+)
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import groups_of, leaf_numbers
 from hedgerow.protocols.vertical.private_histograms.smooth.holder import Answering, Asking
@@ -397,18 +403,25 @@ def test_wrong_requests_are_refused(number, changes):
     assert isinstance(outcomes["ben"].error, ProtocolError)
 
 
+def fitted_columns(party, job, brought):
+    """A party's columns in cells, as its role makes them."""
+    described = own_columns(party, job, brought).described
+    table, _ = fit_described(brought.table, described, where=party)
+    return OwnColumns(party, job, replace(brought, table=table))
+
+
 def test_undeclared_gaps_are_mapped_and_undeclared_columns_refused():
     """No error depends on a row: a gap without a cell of its own goes to a public one. Columns must be described."""
     data = with_levels(make_data(2, 50, 3, missing=0.2))
     schema = schema_of(data)
     whole = replace(schema, columns=tuple(replace(column, may_be_missing=False) for column in schema.columns))
     only_level = replace(data["ben"], table=table_of(data["ben"].table.columns[-1:]))
-    mapped = OwnColumns("anna", make_job(data, schema=whole), data["anna"])
+    mapped = fitted_columns("anna", make_job(data, schema=whole), data["anna"])
     gaps = np.isnan(data["anna"].table.columns[0].values)
     assert gaps.any()
     middle = int(np.searchsorted(mapped.grid[0].edges, 0.0, side="right"))
     assert set(mapped.cells[0][gaps].tolist()) == {middle}
-    levels = OwnColumns("ben", make_job(data, schema=whole), only_level)
+    levels = fitted_columns("ben", make_job(data, schema=whole), only_level)
     assert set(levels.cells[0][only_level.table.columns[0].values < 0].tolist()) == {0}
     fewer = replace(schema, columns=schema.columns[1:])
     with pytest.raises(InvalidParameter, match=r"column 'x0' of anna has no entry.*'anna\.x0'"):

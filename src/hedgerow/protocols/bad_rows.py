@@ -9,6 +9,10 @@ What becomes of a row depends on the row and on the schema, and on no other row.
 still differ by at most one row afterwards, and every bound on what one row can do to a sum holds for what was given,
 not only for what fits. No error says anything about a row either; how many rows did not fit may be released with noise.
 
+Where columns are divided, a row can be left out only by a label holder that trains alone. Elsewhere a label that is
+unknown becomes the first class or the middle of the range, and each party is told its own number of misfits, nobody
+else (`protocols.vertical.fitting`).
+
 `on_bad_rows="raise"` is for rows that are public: the first kind of misfit that is found is an error.
 """
 
@@ -70,6 +74,13 @@ def check_on_bad_rows(value: Any) -> None:
         raise InvalidParameter(f"on_bad_rows must be 'map' or 'raise', got {value!r}")
 
 
+def stamp_of(stamp: str | None, on_bad_rows: str) -> str | None:
+    """The stamp of a federated run: what it would be, unless rows that did not fit were errors."""
+    if on_bad_rows == "map" or (stamp is not None and stamp.startswith(("NOT PRIVATE", "NO NOISE"))):
+        return stamp
+    return f"NOT PRIVATE: {RAISED}"
+
+
 def check_columns(X: Any, schema: Schema, where: str = "X") -> None:
     """Refuse a table for its columns' names or types, without a look at a row; lists of rows have neither."""
     empty = without_rows(X)
@@ -123,6 +134,22 @@ def fit_table(
         values = column.values.astype(np.float64) if column.levels is None else column.values
         filled.append(replace(column, values=np.where(gaps, np.asarray(_default(described), values.dtype), values)))
     return replace(table, columns=tuple(filled)), misfits
+
+
+def fit_described(
+    table: Table, described: Sequence[Column | None], *, where: str, on_bad_rows: OnBadRows = "map"
+) -> tuple[Table, Bools]:
+    """The same for a table that was read already: columns that have no entry in `described` stay as they are."""
+    check_on_bad_rows(on_bad_rows)
+    pairs = zip(table.columns, described, strict=True)
+    entries = {column.name: replace(entry, name=column.name) for column, entry in pairs if entry is not None}
+    if not entries:
+        return table, np.zeros(table.n_rows, np.bool_)
+    known = tuple(column for column in table.columns if column.name in entries)
+    part = Table(known, table.n_rows, tuple(entries), table.has_names)
+    fitted, misfits = fit_table(part, list(entries.values()), where=where, on_bad_rows=on_bad_rows)
+    found = {column.name: column for column in fitted.columns}
+    return replace(table, columns=tuple(found.get(column.name, column) for column in table.columns)), misfits
 
 
 def fit_labels(y: Any, schema: Schema, *, where: str = "y", on_bad_rows: OnBadRows = "map") -> FittedLabels:

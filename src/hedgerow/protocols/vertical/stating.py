@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hedgerow.privacy import wording
+from hedgerow.protocols.bad_rows import RAISED
+from hedgerow.statement import Statement
 
 ASSUMED = (
     "Every party follows the protocol. It may be curious: it may compute whatever it likes from what it sees.",
@@ -26,6 +29,41 @@ SEVERAL_ROWS = "several rows of one person: the guarantee is for one row, and we
 
 PRACTICALLY_NONE = math.log(99.0)
 """From this epsilon on somebody who guesses between two values may be right in 99 of 100 cases."""
+
+
+CLASSES_FOUND = "Which classes there are was read off the labels and is taken to be public: more than two end the run."
+"""Of the data, where no list of classes was given."""
+
+MAPPED = (
+    "A value that does not fit what is public about its column is no error: it was mapped to a public default, by a "
+    "rule that looks at this row alone."
+)
+OWN_NUMBER = (
+    "How many rows did not fit is in the log of the party that has them, and in no message and no part of the model."
+)
+FIRST_CLASS = "A label that is missing or not listed counted as the first class: on shares nobody can leave out a row."
+
+
+def about_misfits(statement: Statement, on_bad_rows: str, *sentences: str) -> Statement:
+    """The same statement with sentences on what became of rows that do not fit.
+
+    With on_bad_rows="raise" nothing is claimed: that the run came to its end tells something about all rows, exactly.
+    """
+    facts = {**statement.facts, "on_bad_rows": on_bad_rows}
+    if statement.stamp is None or RAISED not in statement.stamp:
+        told = sentences if on_bad_rows == "map" else ()
+        return replace(statement, guarantee=(*statement.guarantee, *told), facts=facts)
+    facts |= {name: nothing for name, nothing in _CLAIMS.items() if name in facts}
+    registry = statement.registry and replace(statement.registry, flavour="none", loss={}, accounting="none")
+    return replace(statement, guarantee=(f"{statement.stamp}.", NOTHING), facts=facts, registry=registry)
+
+
+NOTHING = "Nothing is guaranteed. Noise is where it would be otherwise, and what it is worth is not stated."
+_CLAIMS = {
+    "model_is_private": False, "privacy": None, "labels_towards_feature_holders": None,
+    "records_towards_label_holder": None, "epsilon_replace_one": None, "is_bound": False, "per_element": None,
+}  # fmt: skip
+"""Facts that claim something, and what they are where nothing is claimed."""
 
 
 def dealer_keeps_out(dealer: str) -> str:

@@ -170,13 +170,8 @@ def _public_bins(party: str, column: Column, job: Job) -> tuple[FeatureBins, boo
             raise InvalidParameter(f"{NAME}: edges are given for column {name!r} of {party}, which has levels")
         return FeatureBins(name, edges=np.array(given, np.float64)), gaps
     if isinstance(described, NumericColumn):
-        if column.levels is not None:
-            raise InvalidInput(f"{party}: column {name!r} has bounds in the schema, but its values have levels")
         return FeatureBins(name, edges=_even_edges(described, min(job.buckets - gaps, MOST_VALUES))), gaps
     levels = () if described is None else described.levels
-    mine = column.levels or (0.0,)
-    if bool(levels) and isinstance(levels[0], str) != isinstance(mine[0], str):
-        raise InvalidInput(f"{party}: the levels of column {name!r} are text in one of schema and table only")
     feature = FeatureBins(name, levels=levels)
     _check_level_count(party, feature, gaps, job.buckets)
     return feature, gaps

@@ -25,12 +25,15 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import (
 from hedgerow.protocols.vertical.bucket_rr.cache import Book, History, about_transfer, fingerprints
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
+from hedgerow.protocols.vertical.fitting import fitted
 from hedgerow.protocols.vertical.parts import OwnerPart, Questions
 
 
 def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
     """The whole role of a feature holder."""
-    data = check_table(me.name, brought, needs_values=job.edges_mode == QUANTILE)
+    brought = check_table(me.name, brought, needs_values=job.edges_mode == QUANTILE)
+    expected = [job.expected(me.name, column.name) for column in brought.table.columns]
+    data, _ = fitted(me, job, brought, expected, classes=None, on_bad_rows=job.on_bad_rows)
     # Private edges that are drawn here and not used, because a kept transfer has its own, tell nobody anything.
     bucketing = bucketing_of(me.name, data.table, job, data.n_threads, me.rng)
     codes = codes_of(me.name, data.table, bucketing, data.n_threads)
@@ -44,7 +47,7 @@ def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
         history = History(1, 0, *costs(job, len(codes), _n_with_levels(bucketing)), is_bound)
         _send(me, job, bucketing, codes, history, data.n_threads)
     else:
-        bucketing, history = _send_unless_kept(me, job, data, bucketing, codes, book)
+        bucketing, history = _send_unless_kept(me, job, brought, bucketing, codes, book)
     return _part(me, job, bucketing, history)
 
 
@@ -64,7 +67,10 @@ def _n_with_levels(bucketing: Bucketing) -> int:
 def _send_unless_kept(
     me: Party, job: Job, data: PartyData, bucketing: Bucketing, codes: Bytes, book: Book
 ) -> tuple[Bucketing, History]:
-    """With a book: what the label holder has kept is not sent, and what is sent is charged before."""
+    """With a book: what the label holder has kept is not sent, and what is sent is charged before.
+
+    The book knows rows as they were brought, whatever a schema makes of them.
+    """
     now = fingerprints(me.name, data.table, job)
     book.transfers()  # what is wrong with the book or the transfer stops the run before anybody sends anything
     kept = me.recv(job.label_holder, HaveTransfer).transfer_id if job.transfer == "once" else ""

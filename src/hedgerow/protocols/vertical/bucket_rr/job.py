@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,9 +13,10 @@ import numpy as np
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
+from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
 from hedgerow.protocols.vertical.bucket_rr.debias import check_debiased
 from hedgerow.protocols.vertical.job import VerticalJob
-from hedgerow.schema import Column, Schema
+from hedgerow.schema import Column, Level, NumericColumn, Schema
 from hedgerow.transport.mtls import check_party_name
 
 NAME = "vertical.bucket_rr"
@@ -43,6 +44,7 @@ class Job(VerticalJob):
     cache: str | None = None
     transfer: str = "once"
     edges_epsilon: float | None = None  # of the edges of one column; for edges="private" only
+    on_bad_rows: OnBadRows = "map"  # or "raise", for public rows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +61,7 @@ class Job(VerticalJob):
                     f"{NAME}: with epsilon below {LEAST_DEBIASED:g} true buckets are no likelier than others, so there "
                     f"is nothing to debias, got {self.epsilon!r}"
                 )
+        check_on_bad_rows(self.on_bad_rows)
         if self.transfer not in TRANSFERS:
             raise InvalidParameter(f"{NAME}: transfer must be one of {', '.join(TRANSFERS)}, got {self.transfer!r}")
         if self.cache is not None:
@@ -159,6 +162,23 @@ class Job(VerticalJob):
             return None
         known = {entry.name: entry for entry in self.schema.columns}
         return known.get(f"{party}.{column}", known.get(column))
+
+    def expected(self, party: str, column: str) -> Column | None:
+        """What a party's column is read as; None if nothing but its type is public about it.
+
+        Gaps stay where there is a bucket for them, and go to a default where there is none.
+        """
+        if self.edges_mode == QUANTILE:
+            return None
+        described, given = self.described(party, column), self.edges_of(party, column)
+        if described is None:
+            return NumericColumn(column, -1.0, 1.0, may_be_missing=True) if given is not None else None
+        return replace(described, may_be_missing=True) if self.edges_mode == PRIVATE else described
+
+    @property
+    def listed_classes(self) -> tuple[Level, ...] | None:
+        """The classes of the public schema, if it has any."""
+        return None if self.schema is None else self.schema.classes
 
     def public_names(self) -> list[str]:
         """All names that schema and edges have entries for."""

@@ -9,8 +9,9 @@ import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.boosting import BoostingParams, EvalsLog, train
-from hedgerow.engine.dtypes import Bytes, Floats, Ints
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
@@ -35,15 +36,19 @@ from hedgerow.protocols.vertical.bucket_rr.messages import (
     OwnSplits,
     SameAsBefore,
 )
+from hedgerow.protocols.vertical.fitting import fitted
 from hedgerow.protocols.vertical.parts import LabelHolderPart, Questions, divide
 
 
 def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderPart:
     """The whole role of the label holder."""
-    data = check_table(me.name, brought)
+    data = check_table(me.name, brought, needs_values=job.on_bad_rows == "raise")
     if data.labels is None:
         raise InvalidInput(f"{me.name}: is to hold the labels, but brings none")
-    params = _params(job, data, data.labels)
+    expected = [job.expected(me.name, column.name) for column in data.table.columns]
+    data, counts = fitted(me, job, data, expected, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
+    rows, labels = _that_count(data, counts)
+    params = _params(job, data, labels)
     shelf = None if job.cache is None else Shelf(me.name, job.cache, job, data.table.n_rows)
     kept: dict[str, Kept | None] = {}
     if shelf is not None and job.transfer == "once":
@@ -51,11 +56,14 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
     for party, transfer in kept.items():
         me.send(party, HaveTransfer("" if transfer is None else transfer.transfer_id))
     n_columns = begin_as_label_holder(me, job, data)
-    own = BinMapper.fit(data.table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
+    table = data.table if rows is None else _rows_of(data.table, rows)
+    own = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
     own_codes = own.transform(data.table, data.n_threads)
     foreign = _receive_all(me, job, n_columns, data.table.n_rows, kept, shelf)
     pool = _Pool.of(job, own, own_codes, foreign, data.n_threads)
-    ensemble = _train(me, job, params, pool, data.labels)
+    if rows is not None:
+        pool = replace(pool, codes=np.ascontiguousarray(pool.codes[:, rows]))
+    ensemble = _train(me, job, params, pool, labels)
     ensemble.classes = data.classes if job.task == "classification" else None
     transfers = {
         party: about_transfer(job, f.n_columns, int(f.kinds.has_levels.sum()), f.history)
@@ -68,6 +76,21 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
     return part
 
 
+def _that_count(data: PartyData, counts: Bools) -> tuple[Ints | None, Floats]:
+    """Which rows have a label, None for all, and their labels. If none has, one row of any label stands for them."""
+    labels = np.zeros(0) if data.labels is None else data.labels
+    if counts.all():
+        return None, labels
+    if not counts.any():
+        return np.zeros(1, np.int64), np.nan_to_num(labels[:1])
+    return np.flatnonzero(counts), labels[counts]
+
+
+def _rows_of(table: Table, rows: Ints) -> Table:
+    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
+    return replace(table, columns=columns, n_rows=len(rows))
+
+
 def _params(job: Job, data: PartyData, labels: Floats) -> BoostingParams:
     n_classes = None
     if job.task == "classification":
@@ -75,16 +98,8 @@ def _params(job: Job, data: PartyData, labels: Floats) -> BoostingParams:
         if n_classes < 2:
             raise InvalidInput(f"{job.label_holder}: labels must be of at least two classes, got {n_classes}")
     # What the engine would refuse is refused before anybody has paid for a transfer.
-    if labels.shape != (data.table.n_rows,) or not np.isfinite(labels).all():
-        raise InvalidInput(f"{job.label_holder}: there must be one finite label for each of {data.table.n_rows} rows")
     low, high = float(labels.min()), float(labels.max())
     params = job.for_labels(n_classes, (low, high))
-    least, most = params.label_range or (low, high)
-    if n_classes is None and (low < least or high > most or (params.loss == "poisson" and low < 0)):
-        raise InvalidInput(
-            f"{job.label_holder}: labels lie outside the declared label_range {params.label_range}, or below 0 for the "
-            "poisson loss"
-        )
     return replace(params, n_threads=data.n_threads)
 
 

@@ -19,7 +19,7 @@ from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, QUANTILE, J
 from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.bucket_rr.statement import statement
 from hedgerow.protocols.vertical.parts import Part, part_from_dict
-from hedgerow.schema import Schema
+from hedgerow.schema import CategoricalColumn, Schema
 from hedgerow.statement import Statement
 
 
@@ -28,7 +28,9 @@ class BucketRandomisedResponse(Protocol):
 
     name = NAME
     partition = "columns"
-    options = frozenset({"epsilon", "buckets", "edges", "schema", "debias", "cache", "transfer", "edges_epsilon"})
+    options = frozenset(
+        {"epsilon", "buckets", "edges", "schema", "debias", "cache", "transfer", "edges_epsilon", "on_bad_rows"}
+    )
     shares = ("hedgerow.protocols.vertical.agreement",)
 
     def job(self, request: Request) -> Job:
@@ -48,21 +50,28 @@ class BucketRandomisedResponse(Protocol):
         return label_holder(me, job, data) if me.name == job.label_holder else feature_holder(me, job, data)
 
     def maps_rows(self, options: Mapping[str, Any], *, has_labels: bool) -> bool:
-        """Feature holders, whose columns are protected."""
-        del options
-        return not has_labels
+        """Feature holders, whose columns are protected, and the label holder, which leaves rows without a label out."""
+        del options, has_labels
+        return True
 
     def planned(self, job: Job, party: str, data: PartyData) -> Planned | None:
         """Buckets of all columns of a feature holder, and their edges where these are private; labels have no noise."""
         if party == job.label_holder:
             return Planned(NonPrivate(f"{NAME} does not protect labels"))
+        if job.on_bad_rows == "raise":
+            return super().planned(job, party, data)
         columns = data.table.columns
         buckets = planned_events(job, np.full(len(columns), job.buckets))
-        return Planned(together(job, buckets, [column.levels is not None for column in columns]))
+        expected = [job.expected(party, column.name) for column in columns]
+        has_levels = [
+            column.levels is not None if entry is None else isinstance(entry, CategoricalColumn)
+            for column, entry in zip(columns, expected, strict=True)
+        ]
+        return Planned(together(job, buckets, has_levels))
 
     def charges_itself(self, job: Job, party: str) -> bool:
         """With a cache: what the label holder has kept is not sent again, and costs nothing."""
-        return job.cache is not None and party != job.label_holder
+        return job.cache is not None and party != job.label_holder and job.on_bad_rows == "map"
 
     def rehearse(self, job: Job) -> None:
         """The same job with two trees, on a few made-up rows of two parties; nothing is kept."""

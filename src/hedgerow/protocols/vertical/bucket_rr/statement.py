@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hedgerow.privacy import wording
+from hedgerow.protocols.bad_rows import stamp_of
 from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.bucket_rr.buckets import costs
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, NO_NOISE, PRIVATE, QUANTILE, Job
@@ -26,7 +27,7 @@ _NEIGHBOURS = ("with one value as with another", "which of two values an element
 def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
     transfers: Mapping[str, Any] = meta.get("transfers", {})
-    stamp = None if job.is_noisy else "NO NOISE"
+    stamp = stamp_of(None if job.is_noisy else "NO NOISE", job.on_bad_rows)
     is_bound = job.is_noisy and job.edges_mode != QUANTILE
     element = costs(job, 1)[0]
     guarantee = [
@@ -63,10 +64,12 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "pure" if is_bound else "none", loss if is_bound else {}, "one value of one column", "local",
         "basic composition of pure epsilons" if is_bound else "none",
     )  # fmt: skip
-    return Statement(
+    stated = Statement(
         NAME, tuple(filter(None, guarantee)), (*stating.ASSUMED, *noise), _about_data(job), NOT_COVERED, facts,
         registry, stamp,
     )  # fmt: skip
+    mapped = () if job.edges_mode == QUANTILE else (stating.MAPPED,)  # where nothing is public about a column
+    return stating.about_misfits(stated, job.on_bad_rows, *mapped, _about_labels(job), stating.OWN_NUMBER)
 
 
 def _json(value: float) -> float | str:
@@ -190,6 +193,11 @@ def _about_debiasing(job: Job) -> str:
     if job.debias:
         return "The trees allow for the noise in the buckets (debias), which costs nothing."
     return "The trees take randomised buckets for true ones (debias=False, as in the paper)."
+
+
+def _about_labels(job: Job) -> str:
+    known = "" if job.listed_classes is None else " or not listed"
+    return f"A row of {job.label_holder} whose label is missing{known} did not count when it trained."
 
 
 def _about_data(job: Job) -> tuple[str, ...]:

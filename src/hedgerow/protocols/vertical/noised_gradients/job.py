@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
+from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
 from hedgerow.protocols.vertical.job import VerticalJob
 
 XGBOOST, FIRST_ORDER = "xgboost", "first_order"
@@ -29,6 +30,7 @@ class NoisedGradientsJob(VerticalJob):
     score: str = XGBOOST
     per: str = RUN
     classes: tuple[Level, ...] | None = None  # public; a label that is not listed counts as the first
+    on_bad_rows: OnBadRows = "map"  # of labels; or "raise", for public ones
     noise_aware: bool | None = None  # None: wherever there is noise and per is not "message"
 
     def __post_init__(self) -> None:
@@ -41,6 +43,7 @@ class NoisedGradientsJob(VerticalJob):
         ):
             if value not in allowed:
                 raise InvalidParameter(f"{name}: {option} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+        check_on_bad_rows(self.on_bad_rows)
         if self.classes is not None:
             listed = tuple(self.classes) if isinstance(self.classes, list | tuple) else ()
             if len(set(listed)) != 2 or len(listed) != 2 or self.task == "regression":

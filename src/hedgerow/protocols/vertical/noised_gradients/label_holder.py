@@ -9,13 +9,15 @@ import numpy as np
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.losses import Loss
 from hedgerow.engine.splitting import LevelSplits
-from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.errors import ProtocolError
 from hedgerow.party import Party
 from hedgerow.privacy.events import Event, Repeated
+from hedgerow.protocols.bad_rows import stamp_of
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.fitting import fitted
 from hedgerow.protocols.vertical.joint_forest import JointForest
-from hedgerow.protocols.vertical.labels import finite_labels, with_listed_classes
+from hedgerow.protocols.vertical.labels import finite_labels
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import (
     BestGains,
@@ -33,7 +35,9 @@ from hedgerow.protocols.vertical.parts import LabelHolderPart
 
 def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
-    data = with_listed_classes(job.classes, check_table(me.name, data))
+    data = check_table(me.name, data)
+    as_they_are = [None] * len(data.table.columns)  # columns are not protected
+    data, _ = fitted(me, job, data, as_they_are, classes=job.classes, on_bad_rows=job.on_bad_rows)
     labels, loss = _labels(me.name, job, data)
     columns = Columns(me.name, job, data)
     begin_as_label_holder(me, job, data)
@@ -54,20 +58,14 @@ def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> 
 
 def stamp(job: NoisedGradientsJob) -> str | None:
     """What must be written on everything that comes out of the run."""
-    if not job.has_noise:
-        return "NOT PRIVATE"
-    return "PER MESSAGE" if job.per == MESSAGE else None
+    usual = "PER MESSAGE" if job.per == MESSAGE else None
+    return stamp_of(usual if job.has_noise else "NOT PRIVATE", job.on_bad_rows)
 
 
 def _labels(party: str, job: NoisedGradientsJob, data: PartyData) -> tuple[Floats, Loss]:
     """Labels within their range, and the loss."""
     labels = finite_labels(party, job, data)
-    given = job.boosting.label_range
     observed = (float(labels.min()), float(labels.max()))
-    if data.classes is None and given is not None:
-        if not job.has_noise and (observed[0] < given[0] or observed[1] > given[1]):
-            raise InvalidInput(f"{party}: some labels lie outside the declared label_range {given}")
-        labels = np.clip(labels, *given)
     params = job.for_labels(None if data.classes is None else 2, observed)
     return labels, params.loss_for(labels)
 

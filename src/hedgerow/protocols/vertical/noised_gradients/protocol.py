@@ -24,7 +24,7 @@ class NoisedGradients(JointProtocol):
 
     name = NoisedGradientsJob.NAME
     JOB = NoisedGradientsJob
-    options = frozenset({"epsilon", "delta", "score", "per", "classes", "noise_aware"})
+    options = frozenset({"epsilon", "delta", "score", "per", "classes", "noise_aware", "on_bad_rows"})
 
     def hold_labels(self, me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:
         """The label holder's role."""
@@ -43,7 +43,7 @@ class NoisedGradients(JointProtocol):
         """Labels have Gaussian noise for the whole run, unless it is counted by messages; columns have none."""
         if party != job.label_holder:
             return Planned(NonPrivate(f"{self.name} does not protect columns"))
-        if not job.has_noise or job.per == MESSAGE:
+        if not job.has_noise or job.per == MESSAGE or job.on_bad_rows == "raise":
             return super().planned(job, party, data)
         epsilon, delta = job.budget
         return Planned(Gaussian(mu_for(epsilon, delta), 1.0, ADJACENCY), delta)

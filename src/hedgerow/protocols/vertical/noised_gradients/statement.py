@@ -24,6 +24,10 @@ NOT_COVERED = (
     stating.SEVERAL_ROWS,
     *stating.NOT_COVERED,
 )
+MAPPED = (
+    "A label that is missing or not listed is no error: it counted as the first class, or in a regression as the "
+    "middle of the label range."
+)
 _NEIGHBOURS = ("with one label as with another", "which of two labels a row has")
 
 
@@ -43,7 +47,7 @@ def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": stamp(job),
     }
-    return Statement(
+    stated = Statement(
         job.NAME,
         (*_about_labels(job, privacy), *FEATURES, f"{trained} Splits and leaves follow from {scores}."),
         (*stating.ASSUMED, f"{job.label_holder} draws the noise, and keeps it to itself."),
@@ -53,6 +57,7 @@ def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         _registry(job, privacy),
         stamp(job),
     )
+    return stating.about_misfits(stated, job.on_bad_rows, MAPPED, stating.OWN_NUMBER)
 
 
 def _assumed_of_data(job: NoisedGradientsJob) -> tuple[str, ...]:
@@ -60,9 +65,8 @@ def _assumed_of_data(job: NoisedGradientsJob) -> tuple[str, ...]:
     if job.task == "regression":
         return (alone, "The label range is public and was not made from these labels. Labels outside are clipped.")
     if job.classes is not None:
-        return (alone, "The list of classes is public. A label that is not listed counts as the first of them.")
-    found = "Which classes there are was read off the labels and is taken to be public: more than two end the run."
-    return (alone, f"{found} classes=[...] lists them instead.")
+        return (alone, "The list of classes is public and was not made from these labels.")
+    return (alone, f"{stating.CLASSES_FOUND} classes=[...] lists them instead.")
 
 
 def _holds(job: NoisedGradientsJob) -> bool:

@@ -11,7 +11,6 @@ zeros and ones, has a bin for each, and is not counted.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.bad_rows import fit_table
 from hedgerow.protocols.memory import check_memory, memory_available
 from hedgerow.protocols.private_boosting.grid import grid_edges
 from hedgerow.protocols.private_boosting.tables import merged
@@ -57,14 +55,10 @@ class Cells(NamedTuple):
 
 
 def public_cells(party: str, job: PrivateHistogramsJob, data: PartyData) -> Cells:
-    """A party's columns in public cells, by public rules for what does not fit the schema (`protocols.bad_rows`)."""
+    """The columns of a party, which fit the schema, in public cells."""
     trees = job.boosting
     described = [job.described(party, column.name) for column in data.table.columns]
-    for column in data.table.columns:
-        if column.levels is not None:
-            raise InvalidInput(f"{party}: column {column.name!r} has levels; make a column of 0 and 1 for each level")
-    own = [replace(entry, name=column.name) for entry, column in zip(described, data.table.columns, strict=True)]
-    table, _ = fit_table(data.table, own, where=party)
+    table = data.table
     check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
     _check_tree_memory(party, table.n_rows, job.depth)
     names = tuple(column.name for column in table.columns)

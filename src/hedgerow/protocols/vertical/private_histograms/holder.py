@@ -19,7 +19,7 @@ from hedgerow.party import Party
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.labels import with_listed_classes
+from hedgerow.protocols.vertical.fitting import fitted
 from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
 from hedgerow.protocols.vertical.on_shares.labels import checked_labels
@@ -55,7 +55,7 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     Plan,
 )
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise
-from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
+from hedgerow.protocols.vertical.private_histograms.statement import stamp
 from hedgerow.protocols.vertical.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
 
 _START, _WINNER, _HISTOGRAM, _LEAF = "noisy start", "noisy winner", "noisy histogram", "noisy leaf"
@@ -64,7 +64,9 @@ _RESULTS = {_START: StartShare, _WINNER: WinnerShare, _HISTOGRAM: HistogramShare
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> SharedLeavesPart:
     """A party with data, from its table to its part of the model."""
-    data = with_listed_classes(job.listed_classes, check_table(me.name, data, needs_values=False))
+    data = check_table(me.name, data, needs_values=False)
+    described = [job.described(me.name, column.name) for column in data.table.columns]
+    data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     cells = public_cells(me.name, job, data)
     if labels is None:
@@ -353,7 +355,7 @@ class Growing:
         ]
         meta = {
             "privacy": self._accounts.privacy(),
-            "stamp": None if plan.spending.is_noisy else NOT_PRIVATE,
+            "stamp": stamp(job),
             "reveal": job.reveal,
             "gradient_bits": plan.gradient_bits,
             "rounds": {"setup": 3, "training": self._mesh.rounds},

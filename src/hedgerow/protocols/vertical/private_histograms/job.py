@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
+from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
 from hedgerow.protocols.vertical.on_shares.job import SharesJob
 from hedgerow.schema import NumericColumn, Schema
 
@@ -42,6 +43,7 @@ class PrivateHistogramsJob(SharesJob):
     reveal: str = WINNER  # of trees that are grown
     schema: Schema | None = None
     split_share: float = 0.5
+    on_bad_rows: OnBadRows = "map"  # or "raise", for public rows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,6 +65,7 @@ class PrivateHistogramsJob(SharesJob):
             raise InvalidParameter(f"{name}: reveal must be {WINNER!r} or {HISTOGRAM!r}, got {self.reveal!r}")
         if not _is_number(self.split_share) or not 0.0 < self.split_share < 1.0:
             raise InvalidParameter(f"{name}: split_share must be between 0 and 1, got {self.split_share!r}")
+        check_on_bad_rows(self.on_bad_rows)
         if self.schema is None:
             raise InvalidParameter(
                 f"{name} needs a schema with public bounds of all columns, "

@@ -37,7 +37,7 @@ class PrivateHistograms(SharesProtocol):
 
     name = PrivateHistogramsJob.NAME
     JOB = PrivateHistogramsJob
-    options = frozenset({"dealer", "epsilon", "delta", "policy", "reveal", "schema", "split_share"})
+    options = frozenset({"dealer", "epsilon", "delta", "policy", "reveal", "schema", "split_share", "on_bad_rows"})
     defaults = MappingProxyType(DEFAULTS)
     shares = (
         "hedgerow.protocols.vertical.agreement",
@@ -74,7 +74,7 @@ class PrivateHistograms(SharesProtocol):
 
     def planned(self, job: PrivateHistogramsJob, party: str, data: PartyData) -> Planned | None:
         """All that is opened, as the accountant sees it that the noise was made for."""
-        if not job.is_noisy:
+        if not job.is_noisy or job.on_bad_rows == "raise":
             return super().planned(job, party, data)
         if job.policy == SMOOTH:
             return Planned(Gaussian(mu_for(job.noise, job.delta), 1.0), job.delta)

@@ -11,6 +11,7 @@ from hedgerow.privacy.accountants import Accountant, GaussianDP, ZeroConcentrate
 from hedgerow.privacy.calibrate import mu_for, rho_for
 from hedgerow.privacy.curves import gaussian_delta, zcdp_delta
 from hedgerow.privacy.events import Gaussian
+from hedgerow.protocols.bad_rows import stamp_of
 from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.private_histograms.job import GROWN, SMOOTH, WINNER, PrivateHistogramsJob
 from hedgerow.statement import Registry, Statement
@@ -26,6 +27,11 @@ NOT_COVERED = (
     *stating.NOT_COVERED,
 )
 _ROUNDED = 1.0 + 1e-8  # what `mu_for` and `rho_for` have kept back for samplers, and more
+
+
+def stamp(job: PrivateHistogramsJob) -> str | None:
+    """What must be written on everything that comes out of the run."""
+    return stamp_of(None if job.is_noisy else NOT_PRIVATE, job.on_bad_rows)
 
 
 def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
@@ -61,16 +67,20 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
         "epsilon_replace_one": replaced,
         "adjacency": "one row counts for nothing; the number of rows is known",
         "rounds": meta.get("rounds"),
-        "stamp": None if privacy else NOT_PRIVATE,
+        "stamp": stamp(job),
     }
     assumed = [*stating.ASSUMED, stating.dealer_keeps_out(job.dealer)]
     if privacy:
         assumed.append(f"{job.dealer} draws the noise and knows it, so it must not get the model.")
-    of_data = ("Bounds and levels in the schema are public: they were not made from these rows.",)
-    return Statement(
-        job.NAME, guarantee, tuple(assumed), of_data, NOT_COVERED, facts, _registry(privacy, replaced),
-        None if privacy else NOT_PRIVATE,
-    )  # fmt: skip
+    of_data: tuple[str, ...] = (
+        "Bounds, levels and classes in the schema are public: they were not made from these rows.",
+    )
+    if job.listed_classes is None:
+        of_data += (f"{stating.CLASSES_FOUND} A schema with classes=[...] lists them instead.",)
+    stated = Statement(
+        job.NAME, guarantee, tuple(assumed), of_data, NOT_COVERED, facts, _registry(privacy, replaced), stamp(job)
+    )
+    return stating.about_misfits(stated, job.on_bad_rows, stating.MAPPED, stating.FIRST_CLASS, stating.OWN_NUMBER)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.party import Party
-from hedgerow.protocols.bad_rows import fit_table
 from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.on_shares.columns import bins_minus
@@ -25,27 +24,39 @@ from hedgerow.protocols.vertical.private_histograms.smooth.messages import Smoot
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 
 
+class Described(NamedTuple):
+    """A party's columns in the schema."""
+
+    places: list[int]
+    described: list[Column]  # under the names that the party has for them
+
+
+def own_columns(party: str, job: PrivateHistogramsJob, data: PartyData) -> Described:
+    """What the schema says about the columns of a party, under "party.column" or "column"."""
+    known = _known(job)
+    names = [entry.name for entry in known]
+    own = Described([], [])
+    for column in data.table.columns:
+        name = next((name for name in (f"{party}.{column.name}", column.name) if name in names), None)
+        if name is None:
+            raise InvalidParameter(
+                f"{job.NAME}: column {column.name!r} of {party} has no entry in the schema, neither as "
+                f"{column.name!r} nor as '{party}.{column.name}'"
+            )
+        own.places.append(names.index(name))
+        own.described.append(_renamed(known[own.places[-1]], column.name))
+    return own
+
+
 class OwnColumns:
-    """Its own columns in cells; levels are welcome, for they need no order here."""
+    """Its own columns, which fit the schema, in cells; levels are welcome, for they need no order here."""
 
     def __init__(self, party: str, job: PrivateHistogramsJob, data: PartyData) -> None:
-        described = _known(job)
-        names = [entry.name for entry in described]
-        self.places: list[int] = []
-        own: list[Column] = []
-        for column in data.table.columns:
-            name = next((name for name in (f"{party}.{column.name}", column.name) if name in names), None)
-            if name is None:
-                raise InvalidParameter(
-                    f"{job.NAME}: column {column.name!r} of {party} has no entry in the schema, neither as "
-                    f"{column.name!r} nor as '{party}.{column.name}'"
-                )
-            self.places.append(names.index(name))
-            own.append(_renamed(described[self.places[-1]], column.name))
-        schema = Schema(tuple(own), classes=(0, 1))
+        own = own_columns(party, job, data)
+        self.places = own.places
+        schema = Schema(tuple(own.described), classes=(0, 1))
         mapper = grid_of(schema)
-        table, _ = fit_table(data.table, own, where=party)  # whatever does not fit the schema is mapped
-        self.cells: Bytes = mapper.transform(table, data.n_threads)
+        self.cells: Bytes = mapper.transform(data.table, data.n_threads)
         self.grid = mapper.features
         self.n_cells = cells_of(schema, mapper)
         self.codes, self.n_bins = self.cells, list(self.n_cells)

@@ -23,7 +23,7 @@ from hedgerow.protocols.private_boosting.tables import Bins
 from hedgerow.protocols.private_boosting.trees import merged_feature
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.labels import with_listed_classes
+from hedgerow.protocols.vertical.fitting import fitted
 from hedgerow.protocols.vertical.on_shares.labels import checked_labels
 from hedgerow.protocols.vertical.on_shares.mesh import Mesh
 from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
@@ -36,6 +36,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     agreed_layout,
     exchanged_bins,
     merged_bins,
+    own_columns,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import COLUMNS, NOISE, SINES, SUMS, VALUES
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums, shown, ways_of
@@ -59,7 +60,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.series import (
     parcels,
     turned,
 )
-from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
+from hedgerow.protocols.vertical.private_histograms.statement import stamp
 
 POLICY = "smooth_then_trees"
 _RESULTS = {
@@ -72,7 +73,9 @@ _RESULTS = {
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
     """A party with data, from its table to its part of the model."""
-    data = with_listed_classes(job.listed_classes, check_table(me.name, data, needs_values=False))
+    data = check_table(me.name, data, needs_values=False)
+    described = own_columns(me.name, job, data).described
+    data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OwnColumns(me.name, job, data)
     if labels is None:
@@ -369,7 +372,7 @@ class Answering:
         privacy = self._accounts.privacy()
         return {
             "privacy": privacy,
-            "stamp": None if privacy else NOT_PRIVATE,
+            "stamp": stamp(self._job),
             "policy": POLICY,
             "gradient_bits": self._precision.bits,
             "rounds": {"setup": 4, "training": self._mesh.rounds + self._groups.rounds},
