@@ -232,7 +232,9 @@ def test_sides_of_rows_that_do_not_exist_are_refused(make, kind, tmp_path):
     arranged = make(tmp_path)
 
     def one_more(message):
-        return replace(message, sides=message.sides | np.eye(1, len(message.sides), len(message.sides) - 1, np.uint8)[0])
+        return replace(
+            message, sides=message.sides | np.eye(1, len(message.sides), len(message.sides) - 1, np.uint8)[0]
+        )
 
     said = spoiled(arranged, f"{arranged.job.NAME}.{kind}", one_more)
     assert said.endswith(f"{kind} with sides of 1 rows that are not in the nodes in question")
@@ -254,7 +256,7 @@ def test_the_label_holder_changes_no_sides_that_others_decide(bit, is_fine):
     if is_fine:
         assert new_sides("bank", message, 3, in_question, known=own).tolist() == [0, 1, 0]
     else:
-        with pytest.raises(ProtocolError, match="bank sent .* with sides of 1 rows"):
+        with pytest.raises(ProtocolError, match=r"bank sent .* with sides of 1 rows"):
             new_sides("bank", message, 3, in_question, known=own)
 
 

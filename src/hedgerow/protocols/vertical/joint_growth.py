@@ -264,11 +264,11 @@ def count_sides(
     wanted: Bools,  # in  [nodes]
 ) -> int:
     """Rows of wanted nodes whose side is 1."""
-    n_right = np.int64(0)
+    n_right = 0
     for node in range(wanted.shape[0]):
         if not wanted[node]:
             continue
         rows = row_ids[starts[node] : stops[node]]
         for k in range(rows.shape[0]):
-            n_right += np.int64(sides[np.uint64(rows[k])])
+            n_right += sides[np.uint64(rows[k])]
     return n_right
