@@ -269,7 +269,8 @@ class PeerChannel:
                 _log.info("%s: the connection with %s broke (%s)", self.terms.me, self.peer, details)
             self._stream = None
             self.talking = self._writing = False
-            self.failed_dials += 1
+            if code != "resource_exhausted":  # too many calls there, which is no matter of certificates
+                self.failed_dials += 1
             self.trouble = details
             self._unacked.extend(self._unsent)
             self._unsent, self._unacked = self._unacked, deque()
