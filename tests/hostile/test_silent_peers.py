@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+from concurrent import futures
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hedgerow.crypto.psi import BlindingKey
-from hedgerow.errors import DeadlineExceeded
+from hedgerow.errors import DeadlineExceeded, PeerLost
 from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.same_job import agreed
@@ -21,6 +22,7 @@ from hedgerow.protocols.vertical.aligning.packed_ids import packed
 from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.testing.vertical import make_columns, table_of
+from hedgerow.transport import peer_channel
 
 BLOCK, N_IDS, DEADLINE = 256, 30, 0.5
 TURN = DEADLINE + 2 * 2 * BLOCK / 2000  # what the page of the protocol says: about one second here
@@ -104,3 +106,39 @@ def _due_at_the_bank(job):
     yield IdsDescription, {"most_ids": job.most_ids}
     yield BlindedIds, {"owner_letters": 4, "n_points": N_IDS}
     yield AtWork, {}
+
+
+@pytest.mark.timeout(60)
+def test_a_peer_that_takes_nothing_is_given_up(monkeypatch):
+    """It is connected and answers pings, but reads nothing; whoever sends to it does not wait for ever (here: 1 s)."""
+    monkeypatch.setattr(peer_channel, "_STALL_SECONDS", 1.0)
+    endpoints = connect_star("bank", ["shop"], max_unacked_bytes=10_000)
+    with contextlib.ExitStack() as stack:
+        for endpoint in endpoints.values():
+            stack.callback(endpoint.close)
+
+        def send_much():
+            for _ in range(100):
+                endpoints["shop"].send("bank", bytes(1000))
+
+        with pytest.raises(PeerLost, match="bank is there, but took nothing that shop sent for 1 s"):
+            send_much()
+
+
+def test_a_slow_peer_is_not_given_up(monkeypatch):
+    """As long as it takes something now and then, all may last longer than that."""
+    monkeypatch.setattr(peer_channel, "_STALL_SECONDS", 2.0)
+    endpoints = connect_star("bank", ["shop"], max_unacked_bytes=3000)
+    with contextlib.ExitStack() as stack, futures.ThreadPoolExecutor(1) as reading:
+        for endpoint in endpoints.values():
+            stack.callback(endpoint.close)
+
+        def read_slowly():
+            for _ in range(30):
+                time.sleep(0.1)
+                endpoints["bank"].recv("shop", 20)
+
+        done = reading.submit(read_slowly)
+        for _ in range(30):
+            endpoints["shop"].send("bank", bytes(1000))
+        done.result(30)
