@@ -165,8 +165,8 @@ def align(
     for. `comparer`: the party that compares, by default the first.
 
     `link` emulates a slow network, `deadline` is how many seconds a party waits for a message (beside the time that
-    others need to compute), `verbose=1` says how far it is, `on_progress(done, total)` tells a program. `n_jobs`:
-    threads of each party, by default all cores in memory, where parties take turns, and 1 over gRPC.
+    others need for the few blocks before it), `verbose=1` says how far it is, `on_progress(done, total)` tells a
+    program. `n_jobs`: threads of each party, by default all cores in memory, where parties take turns, and 1 over gRPC.
     """
     check_how(transport, deadline)
     if not isinstance(ids, Mapping) or len(ids) < 2:

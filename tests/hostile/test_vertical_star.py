@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +20,15 @@ from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketJob
 from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
 from hedgerow.protocols.vertical.explaining.job import ExplainingJob
 from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS
-from hedgerow.protocols.vertical.joint_forest import JointForest, receive_roles
+from hedgerow.protocols.vertical.joint_forest import JointForest, new_sides, receive_roles
 from hedgerow.protocols.vertical.masked_gradients.job import MaskedGradientsJob
+from hedgerow.protocols.vertical.masked_gradients.messages import WhichWay as MaskedWhichWay
+from hedgerow.protocols.vertical.masked_gradients.messages import Winners as MaskedWinners
+from hedgerow.protocols.vertical.masked_gradients.vectors import LevelRows
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
-from hedgerow.protocols.vertical.noised_gradients.messages import Winners
+from hedgerow.protocols.vertical.noised_gradients.messages import Partition as NoisedPartition
+from hedgerow.protocols.vertical.noised_gradients.messages import WhichWay as NoisedWhichWay
+from hedgerow.protocols.vertical.noised_gradients.messages import Winners as NoisedWinners
 from hedgerow.protocols.vertical.scoring.job import ScoringJob
 from hedgerow.schema import Schema
 from hedgerow.testing import vertical
@@ -200,6 +206,60 @@ def test_gradients_whose_sums_do_not_fit_are_refused(tmp_path):
     assert said == "anna sent units whose sums can exceed 2147483647"
 
 
+@pytest.mark.parametrize("make", [noised_gradients, masked_gradients])
+def test_sides_of_nodes_that_were_not_won_are_refused(make, tmp_path):
+    """A feature holder has no say in where rows of other nodes go."""
+    n_nodes = 1
+
+    def everywhere(message):
+        """Where it won some of the nodes, the winner sends the rows of all of them right."""
+        nonlocal n_nodes
+        if isinstance(message, NoisedWinners | MaskedWinners):
+            n_nodes = len(message.roles)
+        if isinstance(message, NoisedWhichWay | MaskedWhichWay) and len(message.handles) < n_nodes:
+            return replace(message, sides=np.packbits(np.ones(N_ROWS, np.uint8)))
+        return message
+
+    arranged = make(tmp_path)
+    with pytest.raises(ProtocolError, match=r"which_way with sides of \d+ rows that are not in the nodes in question"):
+        vertical.play(arranged.protocol, arranged.job, arranged.data, spoil=everywhere)
+
+
+@pytest.mark.parametrize("kind", ["which_way", "partition"])
+@pytest.mark.parametrize("make", [noised_gradients, masked_gradients])
+def test_sides_of_rows_that_do_not_exist_are_refused(make, kind, tmp_path):
+    """The last byte has room for more rows than there are."""
+    arranged = make(tmp_path)
+
+    def one_more(message):
+        return replace(
+            message, sides=message.sides | np.eye(1, len(message.sides), len(message.sides) - 1, np.uint8)[0]
+        )
+
+    said = spoiled(arranged, f"{arranged.job.NAME}.{kind}", one_more)
+    assert said.endswith(f"{kind} with sides of 1 rows that are not in the nodes in question")
+
+
+@pytest.mark.parametrize(("bit", "is_fine"), [(0, False), (1, True), (2, False), (3, False)])
+def test_the_label_holder_changes_no_sides_that_others_decide(bit, is_fine):
+    """A feature holder whose node row 0 is in, with row 1 in somebody else's and row 2 in a leaf, is told other sides.
+
+    Row 3 does not exist.
+    """
+    level = LevelRows(3)
+    level.starts = np.array([0, 1, 2, 3])
+    own = np.array([1, 0, 0], np.uint8)
+    told = np.array([1, 0, 0, 0], np.uint8)
+    told[bit] ^= 1
+    message = NoisedPartition(np.packbits(told))
+    in_question = partial(level.count_sides, nodes=np.array([False, True, False]))
+    if is_fine:
+        assert new_sides("bank", message, 3, in_question, known=own).tolist() == [0, 1, 0]
+    else:
+        with pytest.raises(ProtocolError, match=r"bank sent .* with sides of 1 rows"):
+            new_sides("bank", message, 3, in_question, known=own)
+
+
 @pytest.mark.parametrize(
     ("roles", "room"),
     [([YOURS, LEAF, LEAF], 3), ([LEAF, LEAF, OTHERS], 3), ([OTHERS, YOURS, LEAF], 1)],
@@ -216,7 +276,7 @@ def test_nodes_that_cannot_split_are_not_split(roles, room):
             return kind(np.array(roles, np.uint8))
 
     with pytest.raises(ProtocolError, match="bank splits"):
-        receive_roles(Told(), "bank", Winners, splits, room=room, counts=np.array([5, 5, 0]))
+        receive_roles(Told(), "bank", NoisedWinners, splits, room=room, counts=np.array([5, 5, 0]))
 
 
 def test_nobody_gains_by_splitting_a_node_without_rows():

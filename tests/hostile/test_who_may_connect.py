@@ -20,13 +20,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hedgerow.errors import DeadlineExceeded, PeerLost, PeerRefused
-from hedgerow.transport import envelope, grpc_versions, streams
+from hedgerow.testing.parties import connect_star
+from hedgerow.transport import doorkeeper, envelope, grpc_versions, streams
 from hedgerow.transport import grpc as endpoints
 from hedgerow.transport.agreed import NOTHING
 from hedgerow.transport.envelope import HELLO_KEY, Hello
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.grpc_calls import load_grpc
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, now
+from hedgerow.transport.places import MOST_NOT_LET_IN, Places, host_of
 from hedgerow.transport.streams import METHOD
 from hedgerow.transport.texts import MOST_CHARACTERS, plain
 
@@ -238,10 +240,14 @@ class Switch:
                 near, _ = self._listening.accept()
                 self._carrying.append(near)
                 self.n_later += not self._ports
-                far = socket.create_connection(("127.0.0.1", self._ports.pop() if self._ports else self._later))
+                far = self._reach(self._ports.pop() if self._ports else self._later)
                 self._carrying.append(far)
                 for a, b in ((near, far), (far, near)):
                     threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def _reach(port):
+        return socket.create_connection(("127.0.0.1", port))
 
     @staticmethod
     def _carry(source, target):
@@ -305,13 +311,13 @@ def test_a_call_without_a_right_hello_is_ended_at_once_and_unread(hub, monkeypat
     _greet(hub)
 
 
-def test_many_calls_at_once_keep_nobody_out(hub, calls):
+def test_many_calls_at_once_keep_nobody_out(hub):
     """Calls of strangers are ended as they come, so that few are open at any time; the bank gets in among them."""
     clients = [Stranger(hub.port) for _ in range(5)]
     most, started = 0, []
     for _ in range(30):
         started += [client.start(hello=None) for client in clients]
-        most = max(most, _open_calls(hub, calls))
+        most = max(most, hub._server.places.taken)
     _greet(hub)
     for call in started:
         with pytest.raises(grpc.RpcError):
@@ -324,10 +330,101 @@ def test_many_calls_at_once_keep_nobody_out(hub, calls):
     assert len(refused) == 10  # the rest is neither kept nor logged
 
 
-def _open_calls(hub, calls):
-    if calls == "fast":
-        return hub._server._n_calls
-    return sum(thread.name == "hedgerow-call" for thread in threading.enumerate())
+class Elsewhere(Switch):
+    """A wire to a port from another address than all others."""
+
+    def __init__(self, port):
+        super().__init__(port, port)
+
+    @staticmethod
+    def _reach(port):
+        return socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0))
+
+
+@pytest.fixture
+def lingering(monkeypatch):
+    """Calls that are turned away stay, as those do whose maker does not take the answer."""
+    monkeypatch.setattr(doorkeeper.Doorkeeper, "_turn_away", lambda *_: None)
+
+
+def _start_calls(port, n_clients, n_calls):
+    clients = [Stranger(port) for _ in range(n_clients)]
+    return clients, [client.start(hello=_hello(run_id="another")) for client in clients for _ in range(n_calls)]
+
+
+@pytest.mark.usefixtures("lingering")
+def test_one_address_does_not_take_all_places(hub):
+    """Of thirty calls that stay, four are looked at, and the rest is ended unseen; the bank comes from elsewhere."""
+    wire = Elsewhere(hub.port)
+    with contextlib.closing(wire):
+        clients, calls = _start_calls(wire.port, n_clients=10, n_calls=3)
+        until = time.monotonic() + 20
+        while sum(call.done() for call in calls) < 26 and time.monotonic() < until:
+            time.sleep(0.02)
+        ended = [call for call in calls if call.done()]
+        assert len(ended) == 26
+        assert {(call.code().name, call.details()) for call in ended} == {("RESOURCE_EXHAUSTED", streams.TOO_MANY)}
+        assert hub._server.places.taken == 4
+        _greet(hub)
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.usefixtures("lingering")
+def test_an_address_is_heard_again_when_its_calls_are_over(hub):
+    """Four calls that stay keep the bank out, if it shares their address, and not longer than they stay."""
+    clients, calls = _start_calls(hub.port, n_clients=2, n_calls=2)
+    until = time.monotonic() + 20
+    while hub._server.places.taken < 4 and time.monotonic() < until:
+        time.sleep(0.02)
+    with contextlib.closing(_open(BANK, HUB, dial={HUB: f"127.0.0.1:{hub.port}"})) as bank:
+        with pytest.raises(DeadlineExceeded, match=streams.TOO_MANY):
+            bank.wait_connected(1.5)  # long enough for many attempts
+        assert not any(call.done() for call in calls)
+        for client in clients:
+            client.close()
+        bank.wait_connected(20)
+
+
+def test_parties_that_are_let_in_may_share_an_address():
+    """A proxy in front of the hub is one address for all."""
+    names = [f"bank{k}" for k in range(3 * MOST_NOT_LET_IN)]
+    endpoints = connect_star("hub", names)
+    with contextlib.ExitStack() as stack:
+        for endpoint in endpoints.values():
+            stack.callback(endpoint.close)
+        for name in names:
+            endpoints[name].send("hub", name.encode())
+            assert endpoints["hub"].recv(name, 20) == name.encode()
+        assert endpoints["hub"]._server.places.taken == len(names)
+
+
+def test_places_of_an_address_are_counted_and_forgotten():
+    """Calls that were let in do not count for an address, nor those that are over; nothing is kept of it then."""
+    places = Places(MOST_NOT_LET_IN + 3)
+    let_in = [places.take("a") for _ in range(2)]
+    for place in let_in:
+        place.let_in()
+    others = [places.take("a") for _ in range(MOST_NOT_LET_IN)]
+    assert None not in others
+    assert places.take("a") is None
+    assert places.take("b") is not None  # the last place
+    assert places.take("c") is None
+    others.pop().leave()
+    others.append(places.take("a"))
+    assert None not in others
+    for place in (*let_in, *others):
+        place.leave()
+    assert places.taken == 1
+    assert places._not_let_in == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"), [("ipv4:10.0.0.7:50412", "ipv4:10.0.0.7"), ("ipv6:%5B::1%5D:50412", "ipv6:%5B::1%5D")]
+)
+def test_the_port_of_a_caller_does_not_count(peer, host):
+    """Each connection has another one."""
+    assert host_of(peer) == host
 
 
 @pytest.mark.parametrize("says", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"], ids=["nothing", "a little", "HTTP"])

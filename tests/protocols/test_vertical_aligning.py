@@ -306,7 +306,7 @@ def test_ledgers_show_what_each_learned(n_parties):
         learned = {line.message for line in party.ledger.lines("learned")}
         common = {"vertical.blinded_ids", "vertical.common_places"}
         of_comparer = {"vertical.ids_description", "vertical.fully_blinded"}
-        of_others = {"vertical.ids_agreed", "vertical.verdict"}
+        of_others = {"vertical.ids_agreed", "vertical.aligning_blocks_read", "vertical.verdict"}
         assert learned == common | (of_comparer if name == comparer else of_others)
         ring = sorted(names)
         place = ring.index(name)
@@ -344,7 +344,7 @@ def test_messages_state_their_way():
     """Every message says who sends it to whom, and what it discloses."""
     kinds = messages_of(protocols.find("vertical.aligning"))
     assert {kind.__name__ for kind in kinds} == {
-        "IdsDescription", "IdsAgreed", "BlindedIds", "FullyBlinded", "Verdict", "CommonPlaces",
+        "IdsDescription", "IdsAgreed", "BlindedIds", "AtWork", "FullyBlinded", "BlocksRead", "Verdict", "CommonPlaces",
     }  # fmt: skip
     assert {way_of(kind)[:2] for kind in kinds} == {
         ("party", "comparer"), ("comparer", "party"), ("party", "next party"), ("party", "party before"),
@@ -487,23 +487,50 @@ def test_what_does_not_fit_is_refused(kind, change, words):
     assert any(isinstance(error, ProtocolError | InvalidInput) and words in str(error) for error in own)
 
 
-def test_waiting_time_grows_with_the_work(monkeypatch):
-    """While others may be multiplying, a party waits as long as a slow machine needs, beside its deadline."""
+def waits_of(monkeypatch, ids, **options):
+    """For each kind of message, how long parties were ready to wait for it."""
     waits = collections.defaultdict(set)
     from hedgerow.party import Party  # the class whose door is watched
 
     recv = Party.recv
 
     def watched(self, sender, kind, *, timeout=None, **symbols):
-        waits[kind.__name__].add(timeout)
+        waits[kind.__name__].add(round(timeout))
         return recv(self, sender, kind, timeout=timeout, **symbols)
 
     monkeypatch.setattr(Party, "recv", watched)
-    monkeypatch.setattr(roles, "POINTS_PER_SECOND", 0.1)
-    ids = {name: [f"id-{i}" for i in range(10)] for name in NAMES[:3]}
-    talk(ids)
-    for kind in ("BlindedIds", "FullyBlinded", "Verdict", "CommonPlaces"):
-        assert all(timeout == pytest.approx(300 + 3 * 30 / 0.1, abs=1) for timeout in waits[kind])
+    talk(ids, **options)
+    return waits
+
+
+def test_waiting_time_grows_with_the_work_before_a_message(monkeypatch):
+    """Beside its deadline, a party waits as long as a slow machine needs for two blocks of each party, and so on."""
+    monkeypatch.setattr(roles, "POINTS_PER_SECOND", 2)
+    monkeypatch.setattr(roles, "MOVED_PER_SECOND", 1)
+    monkeypatch.setattr(roles, "SORTED_PER_SECOND", 0.1)
+    monkeypatch.setattr(roles, "PLACES", 2)
+    ids = {name: [f"id-{i}" for i in range(n)] for name, n in zip(NAMES, (10, 600, 10), strict=False)}
+    turn = 300 + 2 * 3 * 256 / 2
+    assert waits_of(monkeypatch, ids) == {
+        "IdsDescription": {300},
+        "IdsAgreed": {750},
+        "BlindedIds": {turn, turn + 600},
+        "AtWork": {turn},
+        "FullyBlinded": {turn, turn + 600},
+        "BlocksRead": {2 * (turn + 600)},
+        "Verdict": {300 + 620 / 0.1},
+        "CommonPlaces": {300 + 3 * 2 / 0.1},
+    }
+
+
+def test_in_every_turn_everybody_sends_something():
+    """A party whose set has ended says that it is at work for as long as a larger one travels; so does the comparer."""
+    ids = {name: [f"id-{i}" for i in range(n)] for name, n in zip(NAMES, (10, 700, 300), strict=False)}
+    done = talk(ids)
+    turns = [*done.sent(messages.BlindedIds), *done.sent(messages.AtWork)]
+    assert collections.Counter(sender for sender, _, _ in turns) == dict.fromkeys(ids, 2 * 3)
+    assert len(done.sent(messages.BlindedIds)) == 2 * (1 + 3 + 2)
+    assert len(done.sent(messages.BlocksRead)) == 2 * 3
 
 
 # The job and the protocol

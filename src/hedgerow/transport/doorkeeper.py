@@ -34,13 +34,13 @@ class Doorkeeper:
         self._expected = expected
         self.refused: list[str] = []
 
-    def receive(self, stream: Stream) -> None:
-        """Hand the stream to the channel of its party, or end it."""
+    def receive(self, stream: Stream) -> bool:
+        """Hand the stream to the channel of its party, or end it; whether it was let in."""
         try:
             channel = self._who(stream)
         except PeerRefused as error:
             self._turn_away(stream, "permission_denied", str(error), f"{self._terms.me} does not expect this party")
-            return
+            return False
         refusal: tuple[str, str] | None
         try:
             refusal = channel.accept(stream, self._hello(stream, channel))
@@ -52,10 +52,11 @@ class Doorkeeper:
             refusal = ("permission_denied", str(error))
         if refusal is None:
             stream.read()
-            return
+            return True
         self._turn_away(stream, *refusal, refusal[1])
         if not channel.talking:
             channel.trouble = f"it came, but was turned away: {refusal[1]}"
+        return False
 
     def _who(self, stream: Stream) -> PeerChannel:
         if stream.peer_certificate is None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from hedgerow.errors import TransportError
 from hedgerow.transport.envelope import HELLO_KEY
+from hedgerow.transport.places import Places, host_of
 from hedgerow.transport.streams import (
     METHOD,
     STOP_SECONDS,
@@ -326,8 +327,7 @@ class _CoreListener(Listener):
         super().__init__(f"listen-{address}")
         self._cygrpc = cygrpc
         self._receive = receive
-        self._most_calls = most_calls
-        self._n_calls = 0  # that are not over; changed by the leader only
+        self.places = Places(most_calls)
         self._down = False
         self._queue = cygrpc.CompletionQueue()
         self._server = cygrpc.Server(options, False)
@@ -371,17 +371,18 @@ class _CoreListener(Listener):
         if self.stopped or not event.success:
             return
         self._request_call()
-        self._n_calls += 1
-        stream = _CoreServerStream(event, self._call_over, self._cygrpc)
-        if self._n_calls > self._most_calls:
+        place = self.places.take(host_of(event.call.peer().decode()))
+        stream = _CoreServerStream(event, _nothing if place is None else place.leave, self._cygrpc)
+        if place is None:
             stream.end("resource_exhausted", TOO_MANY)
         elif event.call_details.method != METHOD.encode():
             stream.end("unimplemented", WRONG_METHOD)
-        else:
-            self._receive(stream)
+        elif self._receive(stream):
+            place.let_in()
 
-    def _call_over(self) -> None:
-        self._n_calls -= 1
+
+def _nothing() -> None:
+    pass
 
 
 def _ignore(event: Any) -> None:

@@ -20,10 +20,12 @@ from typing import Any
 
 from hedgerow.errors import TransportError
 from hedgerow.transport.envelope import HELLO_KEY
+from hedgerow.transport.places import Place, Places, host_of
 from hedgerow.transport.pump import Pump
 from hedgerow.transport.streams import (
     METHOD,
     STOP_SECONDS,
+    TOO_MANY,
     WRONG_METHOD,
     Dialler,
     Listener,
@@ -36,6 +38,7 @@ from hedgerow.transport.streams import (
 )
 
 _SLICE_SECONDS = 1.0  # how long one look at the queue may last
+_CALLS_WITHOUT_A_PLACE = 100
 
 
 def dial(address: str, options: Options) -> Dialler:
@@ -178,8 +181,11 @@ class _QueueServerStream(_QueueStream):
 
     LISTENS = True
 
-    def __init__(self, pump: _QueuePump, incoming: Iterator[bytes], context: Any, codes: Any) -> None:
+    def __init__(
+        self, pump: _QueuePump, incoming: Iterator[bytes], context: Any, codes: Any, on_closed: Callable[[], None]
+    ) -> None:
         super().__init__(Nobody(), pump)
+        self._on_closed = on_closed
         self._context = context
         self._codes = codes
         self._status: tuple[str, str] | None = None
@@ -217,6 +223,10 @@ class _QueueServerStream(_QueueStream):
     def _call_ended(self) -> None:
         self._is_over.set()
         super()._call_ended()
+
+    def _last_event(self, code: str, details: str) -> None:
+        self._on_closed()
+        super()._last_event(code, details)
 
 
 class _QueueDialler(_QueuePump, Dialler):
@@ -263,9 +273,10 @@ class _QueueListener(_QueuePump, Listener):
         self._codes = grpc.StatusCode
         self._handler = grpc.stream_stream_rpc_method_handler(self._talk)
         self._wrong_handler = grpc.stream_stream_rpc_method_handler(self._refuse)
-        self._server = grpc.server(
-            _ThreadPerCall(), handlers=(self,), options=options, maximum_concurrent_rpcs=most_calls
-        )
+        self.places = Places(most_calls)
+        # grpcio's own limit is higher, so that calls without a place, which are over at once, take nobody else's.
+        most = _CALLS_WITHOUT_A_PLACE + most_calls
+        self._server = grpc.server(_ThreadPerCall(), handlers=(self,), options=options, maximum_concurrent_rpcs=most)
         try:
             self.port = int(self._server.add_secure_port(address, credentials))
         except RuntimeError:  # what it raises when it cannot; older versions give 0
@@ -279,17 +290,24 @@ class _QueueListener(_QueuePump, Listener):
         return self._handler if details.method == METHOD else self._wrong_handler
 
     def _talk(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        stream = _QueueServerStream(self, incoming, context, self._codes)
-        self.post(partial(self._begin, stream))
+        place = self.places.take(host_of(context.peer()))
+        if place is None:
+            return self._ended(context, "RESOURCE_EXHAUSTED", TOO_MANY)
+        stream = _QueueServerStream(self, incoming, context, self._codes, place.leave)
+        self.post(partial(self._begin, stream, place))
         return stream.answers()
 
-    def _begin(self, stream: _QueueServerStream) -> None:
+    def _begin(self, stream: _QueueServerStream, place: Place) -> None:
         # By the leader, not by grpcio's thread: nobody leads before the endpoint knows whom it expects.
-        self._receive(stream)
+        if self._receive(stream):
+            place.let_in()
 
     def _refuse(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:  # noqa: ARG002 - what grpcio gives
-        context.set_code(self._codes.UNIMPLEMENTED)
-        context.set_details(WRONG_METHOD)
+        return self._ended(context, "UNIMPLEMENTED", WRONG_METHOD)
+
+    def _ended(self, context: Any, code: str, details: str) -> Iterator[bytes]:
+        context.set_code(self._codes[code])
+        context.set_details(details)
         return iter(())
 
     def _shut_down(self) -> None:

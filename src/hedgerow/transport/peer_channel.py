@@ -37,6 +37,7 @@ _LATE_ACK_SECONDS = 0.05  # frames that nothing went back for are acknowledged a
 _DIAL_SECONDS = 0.05  # between two attempts
 _LARGE_FRAME = 16 << 10  # may not fit the socket's buffer: see that it leaves before turning to other work
 _PATIENCE_SECONDS = 0.002
+_STALL_SECONDS = 3600.0  # a peer may be at work and read nothing, but not for ever
 
 # How a listening party ends the call of one that it turns away for these reasons.
 ANOTHER_VERSION, ANOTHER_JOB = "failed_precondition", "not_found"
@@ -83,6 +84,7 @@ class PeerChannel:
         self._unsent: deque[tuple[int, int, bytes]] = deque()  # kind, number, frame
         self._unacked: deque[tuple[int, int, bytes]] = deque()
         self._held_bytes = 0
+        self._taken_at = 0.0  # when the peer last acknowledged something new
         self._peer_incarnation: int | None = None
         self._down_since = time.monotonic()
         self._next_dial = 0.0
@@ -90,7 +92,8 @@ class PeerChannel:
     # What an endpoint does
 
     def send(self, frame: bytes, kind: int = envelope.DATA) -> None:
-        """Number a frame and send it; waits while too much is not acknowledged."""
+        """Number a frame and send it; waits while too much is not acknowledged. PeerLost if nothing is for an hour."""
+        began = time.monotonic()
         while True:
             with self._lock:
                 if self.error is not None:
@@ -102,9 +105,19 @@ class PeerChannel:
                     self._flush()
                     under_way = self._writing and (bool(self._unsent) or len(frame) > _LARGE_FRAME)
                     break
-            self.pump.wait(lambda: self.error is not None or self._has_room(_cost(frame)), float("inf"))
+            until = max(began, self._taken_at) + _STALL_SECONDS
+            self.pump.wait(lambda: self.error is not None or self._has_room(_cost(frame)), until)
+            if time.monotonic() >= max(began, self._taken_at) + _STALL_SECONDS:
+                began = time.monotonic()
+                if self.talking:  # else it is away, and the grace period decides
+                    self._give_up()
         if under_way and not self.pump.wait(lambda: not self._writing, time.monotonic() + _PATIENCE_SECONDS):
             self.pump.take_over()
+
+    def _give_up(self) -> None:
+        why = f"{self.peer} is there, but took nothing that {self.terms.me} sent for {_STALL_SECONDS:g} s"
+        _log.warning("%s: %s", self.terms.me, why)
+        self.fail(lambda: PeerLost(why))
 
     def recv(self, timeout: float) -> bytes:
         """The next frame."""
@@ -269,7 +282,8 @@ class PeerChannel:
                 _log.info("%s: the connection with %s broke (%s)", self.terms.me, self.peer, details)
             self._stream = None
             self.talking = self._writing = False
-            self.failed_dials += 1
+            if code != "resource_exhausted":  # too many calls there, which is no matter of certificates
+                self.failed_dials += 1
             self.trouble = details
             self._unacked.extend(self._unsent)
             self._unsent, self._unacked = self._unacked, deque()
@@ -385,6 +399,7 @@ class PeerChannel:
         unacked = self._unacked
         while unacked and unacked[0][1] <= received:
             self._held_bytes -= _cost(unacked.popleft()[2])
+            self._taken_at = time.monotonic()
         if received > self._last_number:
             raise FrameError(f"{self.peer} acknowledges number {received}, which was never sent")
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol
 
 from hedgerow.transport.envelope import HELLO_KEY
+from hedgerow.transport.places import Places
 from hedgerow.transport.pump import Pump
 
 METHOD = "/hedgerow.Transport/Talk"
@@ -124,14 +125,15 @@ class Dialler(Pump):
         """Start a call with this HELLO in its header; its owner hears of its end if it cannot be made."""
 
 
-Receive = Callable[[Stream], None]
-"""What a listener does with a call that came in: take it and let it read, or end it, at once."""
+Receive = Callable[[Stream], bool]
+"""What a listener does with a call that came in: take it and let it read, or end it, at once. Whether it was taken."""
 
 
 class Listener(Pump):
     """A listening port, and the calls that come in on it."""
 
     port: int
+    places: Places
 
 
 def hello_in(metadata: Iterable[tuple[Any, Any]]) -> bytes:

@@ -8,13 +8,15 @@ Two protocols have it in common, each with messages of its own that have the sam
     label holder -> those who need it       which rows go right in all nodes: `Partition`
 
 `JointForest` is the label holder's side. A feature holder tells its gains with `told_gains`, takes its roles with
-`receive_roles`, and keeps what it was asked in `Asked`. What the fields may hold: `joint_fields`.
+`receive_roles`, and keeps what it was asked in `Asked`. Both take sides with `new_sides`, which refuses those of rows
+that the sender has no say in. What the fields may hold: `joint_fields`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +34,28 @@ from hedgerow.protocols.vertical.job import VerticalJob
 from hedgerow.protocols.vertical.joint_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, choose_winners, theirs
 from hedgerow.protocols.vertical.parts import LabelHolderPart, Questions, composite_features
+
+# --- both sides ------------------------------------------------------------------------------------------------------
+
+
+def new_sides(
+    sender: str, message: Any, n_rows: int, count_in_question: Callable[[Bytes], int], known: Bytes | None = None
+) -> Bytes:
+    """By row: the sides that a peer tells of nodes in question; `count_in_question` counts the bits of their rows.
+
+    Elsewhere a side must be 0, or the one that is `known` here; ProtocolError if it is not.
+    """
+    told: Bytes = np.unpackbits(message.sides)
+    sides = told[:n_rows]
+    if known is not None:
+        sides ^= known
+    n_elsewhere = int(np.count_nonzero(told)) - count_in_question(sides)
+    if n_elsewhere:
+        raise ProtocolError(
+            f"{sender} sent {message.NAME} with sides of {n_elsewhere} rows that are not in the nodes in question"
+        )
+    return sides
+
 
 # --- the label holder ------------------------------------------------------------------------------------------------
 
@@ -118,7 +142,7 @@ class JointForest(ABC):
                 party, self.WHICH_WAY, n_won=len(nodes), most_handles=most, n_bytes=bytes_for(rows.n_rows)
             )
             handles[nodes] = answer.handles
-            np.bitwise_or(rows.sides, np.unpackbits(answer.sides, count=rows.n_rows), out=rows.sides)
+            rows.sides[:] |= new_sides(party, answer, rows.n_rows, partial(rows.count_sides, nodes=winner == place))
         foreign = (winner >= 0) & (winner != self._place)
         self._foreign.add_level(winner[foreign], handles[foreign])
 

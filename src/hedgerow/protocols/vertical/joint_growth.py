@@ -63,6 +63,11 @@ class JointRows(Rows):
         ]
         self._run(write_sides, tasks, updates=self.n_rows)
 
+    def count_sides(self, sides: Bytes, nodes: Bools) -> int:
+        """How many rows of these nodes go right by `sides`, which need not be the present ones."""
+        shares = zip(self._starts, self._stops, strict=True)
+        return sum(count_sides(sides, self._current, starts, stops, nodes) for starts, stops in shares)
+
     def sums_of_sides(self, wanted: Bools) -> tuple[Ints, Ints]:
         """Packed sums and numbers of rows of the left and of the right side of wanted nodes: [nodes, 2] each."""
         n_shares = len(self._starts)
@@ -248,3 +253,22 @@ def sum_sides(
         sums[node, 1] = right
         counts[node, 0] = rows.shape[0] - n_right
         counts[node, 1] = n_right
+
+
+@kernel
+def count_sides(
+    sides: Bytes,  # in  [rows]
+    row_ids: RowIds,  # in
+    starts: Ints,  # in  [nodes]
+    stops: Ints,
+    wanted: Bools,  # in  [nodes]
+) -> int:
+    """Rows of wanted nodes whose side is 1."""
+    n_right = 0
+    for node in range(wanted.shape[0]):
+        if not wanted[node]:
+            continue
+        rows = row_ids[starts[node] : stops[node]]
+        for k in range(rows.shape[0]):
+            n_right += sides[np.uint64(rows[k])]
+    return n_right

@@ -54,12 +54,26 @@ class BlindedIds(Message, name="vertical.blinded_ids", version=1):
 
 
 @dataclass(frozen=True, slots=True)
+class AtWork(Message, name="vertical.aligning_at_work", version=1):
+    """Party to next party: the set that I pass on has ended, and I have done a block of the one that comes."""
+
+    discloses = Exact("the number of blocks that the sender has done so far, whether or not it has any to pass on")
+
+
+@dataclass(frozen=True, slots=True)
 class FullyBlinded(Message, name="vertical.fully_blinded", version=1):
     """Party to comparer: the next points of a set that all parties have multiplied with their keys."""
 
     discloses = Blinded("how many ids each group of parties has in common, as numbers", "all parties' keys")
     owner: Owner
     points: Points
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksRead(Message, name="vertical.aligning_blocks_read", version=1):
+    """Comparer to party: I have another block of every set that had one left."""
+
+    discloses = Exact("the number of blocks that the comparer has read so far")
 
 
 @dataclass(frozen=True, slots=True)

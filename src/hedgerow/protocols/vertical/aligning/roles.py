@@ -4,8 +4,9 @@
     sends      own set      anna's       ...   ...            the set that came in the phase before
     receives   anna's       zoe's        ...   last set       from the party before, where anna is, and before her zoe
 
-Sending and receiving take turns, so that no party fills up a channel that nobody reads; a received block is multiplied
-at once. All parties do so at the same time, each with another set.
+Every phase has as many turns as the largest set has blocks. In each turn a party sends one message and takes one: a
+block, which it multiplies at once, or `AtWork` where a smaller set has ended. Nobody gets ahead of the party before by
+more than a turn, and so a message is due after a few blocks' work, however many ids were announced (`_Patience`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from hedgerow.party import Party
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.aligning.job import AligningJob
 from hedgerow.protocols.vertical.aligning.messages import (
+    AtWork,
     BlindedIds,
+    BlocksRead,
     CommonPlaces,
     FullyBlinded,
     IdsAgreed,
@@ -32,9 +35,13 @@ from hedgerow.protocols.vertical.aligning.packed_ids import unpacked
 from hedgerow.protocols.vertical.aligning.result import AlignedRows
 
 POINTS_PER_SECOND = 2_000
-"""What a slow machine multiplies, with one thread: messages of a party at work may take so long."""
+"""What a slow machine multiplies, with one thread."""
+MOVED_PER_SECOND = 1_000_000
+"""Points that a slow machine brings into a new order."""
+SORTED_PER_SECOND = 100_000
+"""Points that a slow machine compares."""
 WINDOW_BYTES = 16 << 20
-"""What is sent of a set before the next block of another set is read: less than channels hold."""
+"""What is sent to the comparer of a set before it has said that it read any of it: less than channels hold."""
 PLACES = 1 << 20
 """Places in a message: 8 MB."""
 
@@ -42,24 +49,20 @@ PLACES = 1 << 20
 def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
     """A party's role, from its ids to its rows."""
     ring = job.way(me.name)
-    prepared = _prepare(me.name, job, data)
-    n_ids = _agree(me, job, len(prepared))
-    tour = _Tour(me, job, n_ids, n_threads=1 if data is None else data.n_threads)
-    own = Departure(prepared, me.rng)
-    del prepared  # the digests are let go of when the last one is blinded
-    stays = tour.round_the_ring(own)
+    own = Departure(_prepare(me.name, job, data), me.rng)  # the digests are let go of when the last one is blinded
+    n_ids = _agree(me, job, own.n)
+    patience = _Patience(me, job, n_ids)
+    stays = _Tour(me, job, n_ids, patience, n_threads=1 if data is None else data.n_threads).round_the_ring(own)
 
     # The set that ended its way here is that of the next party.
     last = stays[-1]
     found: dict[str, Rows] = {}
     if me.name == job.comparer:
-        found = _compare(me, job, n_ids, last, tour.patience)
+        found = _compare(me, job, n_ids, last, patience)
         n_common = _announce(me, job, found)
     else:
-        for points in last.blocks(job.block):
-            me.send(job.comparer, FullyBlinded(last.owner, points))
-        last.release()
-        n_common = _hear(me, job, min(n_ids.values()), tour.patience)
+        _hand_over(me, job, n_ids, last, patience)
+        n_common = _hear(me, job, min(n_ids.values()), patience)
 
     rows = np.empty(n_common, np.int64)
     for start in range(0, n_common, PLACES):
@@ -69,10 +72,44 @@ def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
             if end != me.name:
                 me.send(end, CommonPlaces(owner, places[start:stop]))
         mine = found[last.owner][start:stop] if found else None
-        rows[start:stop] = _way_back(me, job, ring, stays, own, mine, stop - start, tour.patience)
+        rows[start:stop] = _way_back(me, job, ring, stays, own, mine, stop - start, patience.for_places())
     if len(np.unique(rows)) < n_common:
         raise ProtocolError(f"{me.name} was told some of its rows twice")
     return AlignedRows(me.name, rows, n_ids, n_common)
+
+
+class _Patience:
+    """How long to wait for each message: the job's deadline, and what a slow machine needs for the work before it.
+
+    That work is two blocks of each party, or what is done with points that have been round the ring, where everybody
+    multiplied them. So an announced number of ids alone makes nobody wait. Who only says to be at work on such a number
+    gains the time to shuffle it once: 100 seconds for `most_ids` as it is unless told otherwise.
+    """
+
+    def __init__(self, me: Party, job: AligningJob, n_ids: Mapping[str, int]) -> None:
+        self._me = me
+        self._n_parties, self._n_points = len(n_ids), sum(n_ids.values())
+        self._turn = 2 * self._n_parties * job.block / POINTS_PER_SECOND
+        self._shuffle = max(n_ids.values()) / MOVED_PER_SECOND
+
+    def for_turn(self, *, after_shuffle: bool) -> float:
+        """For the next block: everybody may have to multiply two before it, or to shuffle a set."""
+        return self._deadline() + self._turn + (self._shuffle if after_shuffle else 0.0)
+
+    def for_comparer(self) -> float:
+        """For the comparer to read a block of every set, which it may have to wait for itself."""
+        return 2.0 * self.for_turn(after_shuffle=True)
+
+    def for_verdict(self) -> float:
+        """For the comparer to compare all points."""
+        return self._deadline() + self._n_points / SORTED_PER_SECOND
+
+    def for_places(self) -> float:
+        """For the next part of the places, which all parties translate."""
+        return self._deadline() + self._n_parties * PLACES / SORTED_PER_SECOND
+
+    def _deadline(self) -> float:
+        return self._me.common_deadline()()
 
 
 # --- 1: do the ids fit together? -------------------------------------------------------------------------------------
@@ -134,51 +171,47 @@ def _agree(me: Party, job: AligningJob, n_ids: int) -> dict[str, int]:
 class _Tour:
     """All sets go round the ring, seen from one party."""
 
-    def __init__(self, me: Party, job: AligningJob, n_ids: Mapping[str, int], n_threads: int) -> None:
+    def __init__(
+        self, me: Party, job: AligningJob, n_ids: Mapping[str, int], patience: _Patience, n_threads: int
+    ) -> None:
         self._me = me
         self._job = job
         self._n_ids = n_ids
+        self._patience = patience
         self._n_threads = n_threads
         self._key = BlindingKey.generate(me.rng)
         ring = job.way(me.name)
         self._next, self._before = ring[1], ring[-1]
         self._owners = tuple(reversed(ring[1:]))  # whose sets come here, in this order
-        # Nothing may come for as long as all parties multiply; who is gone is noticed much earlier by the transport.
-        self.patience = me.common_deadline()() + len(ring) * sum(n_ids.values()) / POINTS_PER_SECOND
-        self._ahead = max(1, WINDOW_BYTES // (POINT_BYTES * job.block))
+        self._n_turns = max(job.n_blocks(n) for n in n_ids.values())
         self._done = 0
         self._total = sum(job.n_blocks(n) for n in n_ids.values())
 
     def round_the_ring(self, own: Departure) -> list[Stay]:
         """Send and receive in all phases. Returns the sets that came here; the last one still holds its points."""
         blocks = self._counted(own.blocks(self._key, self._job.block, n_threads=self._n_threads))
-        leaving, n_leaving, ahead = own.owner, own.n, 0
+        leaving = own.owner
         stays: list[Stay] = []
         for owner in self._owners:
             arriving = Stay(self._n_ids[owner], self._me.rng, owner=owner, sender=self._before)
-            self._exchange(leaving, blocks, self._job.n_blocks(n_leaving), arriving, ahead)
+            for turn in range(self._n_turns):
+                points = next(blocks, None)
+                self._me.send(self._next, AtWork() if points is None else BlindedIds(leaving, points))
+                self._receive(arriving, self._patience.for_turn(after_shuffle=turn == 0 and bool(stays)))
+            next(blocks, None)  # nothing is left, and the digests are let go of
             if stays:
                 stays[-1].release()
             stays.append(arriving)
-            # What has come is ready to be sent on, and need not wait for what comes next.
-            leaving, n_leaving, ahead = owner, arriving.n, self._ahead
-            blocks = arriving.blocks(self._job.block)
+            leaving, blocks = owner, arriving.blocks(self._job.block)
         return stays
 
-    def _exchange(self, leaving: str, blocks: Iterator[Points], n_leaving: int, arriving: Stay, ahead: int) -> None:
-        sent = 0
-        n_arriving = self._job.n_blocks(arriving.n)
-        for k in range(max(n_leaving, n_arriving)):
-            while sent < min(k + 1 + ahead, n_leaving):
-                self._me.send(self._next, BlindedIds(leaving, next(blocks)))
-                sent += 1
-            if k < n_arriving:
-                self._receive(arriving)
-        next(blocks, None)  # nothing is left, and the digests are let go of
-
-    def _receive(self, arriving: Stay) -> None:
+    def _receive(self, arriving: Stay, patience: float) -> None:
+        """The next block, unless all have come: then the party before says that it is still at work."""
         n_points = min(self._job.block, arriving.missing)
-        points = receive_block(self._me, self._before, BlindedIds, arriving.owner, n_points, self.patience)
+        if not n_points:
+            self._me.recv(self._before, AtWork, timeout=patience)
+            return
+        points = receive_block(self._me, self._before, BlindedIds, arriving.owner, n_points, patience)
         arriving.put(self._key.reblind(points, sender=self._before, n_threads=self._n_threads))
         self._report()
 
@@ -210,19 +243,50 @@ def _check_owner(message: BlindedIds | FullyBlinded | CommonPlaces, owner: str, 
 # --- 3: compare ------------------------------------------------------------------------------------------------------
 
 
-def _compare(me: Party, job: AligningJob, n_ids: Mapping[str, int], last: Stay, patience: float) -> dict[str, Rows]:
-    """The comparer's side: where in each set the ids stand that all have."""
-    sets = {last.owner: last.points()}
-    for owner in job.parties:
-        if owner == last.owner:
-            continue
-        sender = job.way(owner)[-1]
-        sizes = [min(job.block, n_ids[owner] - start) for start in range(0, n_ids[owner], job.block)]
-        # As they come: what was only announced takes no memory.
-        sets[owner] = np.concatenate([receive_block(me, sender, FullyBlinded, owner, n, patience) for n in sizes])
+def _compare(me: Party, job: AligningJob, n_ids: Mapping[str, int], last: Stay, patience: _Patience) -> dict[str, Rows]:
+    """The comparer's side: where in each set the ids stand that all have.
+
+    In each round it takes a block of every set that has more, and then says that it did.
+    """
+    others = [name for name in job.parties if name != me.name]
+    whole = last.points()
+    blocks: dict[str, list[Points]] = {owner: [] for owner in _handed_over(job)}  # only what has come takes memory
+    for k in range(_n_rounds(job, n_ids)):
+        for owner, parts in blocks.items():
+            n_points = min(job.block, n_ids[owner] - k * job.block)
+            if n_points > 0:
+                wait = patience.for_turn(after_shuffle=k == 0)
+                parts.append(receive_block(me, job.way(owner)[-1], FullyBlinded, owner, n_points, wait))
+        me.send_all(others, BlocksRead())
+    sets = {last.owner: whole}
+    while blocks:  # each is let go of as soon as it is in one piece
+        owner, parts = blocks.popitem()
+        sets[owner] = np.concatenate(parts)
     found = common_places(sets)
     last.release()
     return found
+
+
+def _hand_over(me: Party, job: AligningJob, n_ids: Mapping[str, int], last: Stay, patience: _Patience) -> None:
+    """The others' side: all points of a set, never more than a window ahead of the comparer."""
+    window = max(1, WINDOW_BYTES // (POINT_BYTES * job.block))
+    blocks = last.blocks(job.block)
+    for k in range(_n_rounds(job, n_ids) + window):
+        points = next(blocks, None)
+        if points is not None:
+            me.send(job.comparer, FullyBlinded(last.owner, points))
+        if k >= window:
+            me.recv(job.comparer, BlocksRead, timeout=patience.for_comparer())
+    last.release()
+
+
+def _handed_over(job: AligningJob) -> list[str]:
+    """Whose sets are sent to the comparer: all but the one that ends its way there."""
+    return [owner for owner in job.parties if job.way(owner)[-1] != job.comparer]
+
+
+def _n_rounds(job: AligningJob, n_ids: Mapping[str, int]) -> int:
+    return max(job.n_blocks(n_ids[owner]) for owner in _handed_over(job))
 
 
 def _announce(me: Party, job: AligningJob, found: Mapping[str, Rows]) -> int:
@@ -234,8 +298,8 @@ def _announce(me: Party, job: AligningJob, found: Mapping[str, Rows]) -> int:
     return n_common
 
 
-def _hear(me: Party, job: AligningJob, smallest: int, patience: float) -> int:
-    verdict = me.recv(job.comparer, Verdict, timeout=patience, most_common=smallest)
+def _hear(me: Party, job: AligningJob, smallest: int, patience: _Patience) -> int:
+    verdict = me.recv(job.comparer, Verdict, timeout=patience.for_verdict(), most_common=smallest)
     if not verdict.enough:
         raise too_few(me.name, job)
     if verdict.n_common < job.minimum:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from hedgerow.protocols.memory import check_memory
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS, bytes_for
-from hedgerow.protocols.vertical.joint_forest import Asked, receive_roles, told_gains
+from hedgerow.protocols.vertical.joint_forest import Asked, new_sides, receive_roles, told_gains
 from hedgerow.protocols.vertical.masked_gradients.candidates import Candidates, best_of_level
 from hedgerow.protocols.vertical.masked_gradients.job import STAMP, UNDER_WAY, MaskedGradientsJob
 from hedgerow.protocols.vertical.masked_gradients.messages import (
@@ -129,9 +130,11 @@ class _Grower:
         n_splitting = int(splitting.sum())
         if last or n_leaves + n_splitting == self._job.boosting.max_leaves:
             return n_splitting
-        if (roles == OTHERS).any():
+        others = roles == OTHERS
+        if others.any():
             partition = me.recv(to, Partition, n_bytes=bytes_for(len(sides)))
-            sides = np.unpackbits(partition.sides, count=len(sides))
+            in_others = partial(level.count_sides, nodes=others)
+            sides |= new_sides(to, partition, len(sides), in_others, known=sides)
         level.descend(splitting, sides)
         return n_splitting
 

@@ -37,6 +37,7 @@ from hedgerow.crypto.csprng import CHUNK_BYTES, SecureRandom
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
 from hedgerow.engine.jit import kernel
 from hedgerow.engine.threads import Team
+from hedgerow.protocols.vertical.joint_growth import count_sides
 
 _CHUNK = 1024
 _ENTRIES_WORTH_A_THREAD = 60_000
@@ -93,6 +94,10 @@ class LevelRows:
     def counts(self) -> Ints:
         """Rows of each node."""
         return np.diff(self.starts)
+
+    def count_sides(self, sides: Bytes, nodes: Bools) -> int:
+        """How many rows of these nodes go right by `sides`, which has 1 for right, by row of the table."""
+        return count_sides(sides, self.order, self.starts[:-1], self.starts[1:], nodes)
 
     def descend(self, splitting: Bools, sides: Bytes) -> None:
         """To the next level: children of the splitting nodes, left then right; `sides` has 1 for right, by row."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from hedgerow.privacy.events import Event
 from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS, bytes_for
-from hedgerow.protocols.vertical.joint_forest import Asked, receive_roles, told_gains
+from hedgerow.protocols.vertical.joint_forest import Asked, new_sides, receive_roles, told_gains
 from hedgerow.protocols.vertical.joint_growth import theirs
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
@@ -74,9 +75,11 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -
         rows.write_sides(np.where(mine, splits.feature, -1), splits.goes_left)
         me.send(to, WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(rows.sides)))
     unneeded = job.per == MESSAGE and grower.is_last(int(splitting.sum()))
-    if (roles == OTHERS).any() and not unneeded:
+    others = roles == OTHERS
+    if others.any() and not unneeded:
         partition = me.recv(to, Partition, n_bytes=bytes_for(rows.n_rows))
-        rows.sides[:] = np.unpackbits(partition.sides, count=rows.n_rows)
+        in_others = partial(rows.count_sides, nodes=others)
+        rows.sides[:] |= new_sides(to, partition, rows.n_rows, in_others, known=rows.sides)
     splits.feature[:] = -1
     theirs(splits, splitting, rows.spare_feature)
     splits.gain[:] = np.inf  # the label holder has compared gains already, with the others' too
