@@ -28,7 +28,7 @@ _mine = threading.local()
 
 
 def forks_for(protocol: str, job: Mapping[str, Any], seconds: float) -> Forks:
-    """This thread's process to fork from, with everything loaded that a run of this job needs."""
+    """The process that this thread forks parties from, with everything loaded that a run of this job needs."""
     environment = _environment()
     forks: Forks | None = getattr(_mine, "forks", None)
     if forks is not None and forks.fits(environment):
@@ -53,7 +53,7 @@ class Forks:
                     *(sys.executable, "-E", "-P", *(["-B"] if sys.dont_write_bytecode else [])),
                     *(str(_START), str(os.getpid())),
                 ],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
                 cwd="/",

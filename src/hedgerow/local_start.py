@@ -3,7 +3,7 @@
     python -E -P .../hedgerow/local_start.py PARENT_PID
 
 Importing numpy and numba and loading compiled kernels takes longer than most runs. This process does that once, for all
-parties of all runs that one thread of its parent starts. It never reads a key or a row, and has no second thread when it
+parties of all runs that one thread of its parent starts. It never reads a key or a row, and has one thread when it
 forks. What the parent asks for comes as JSON lines on a socket, its standard input, and each line is answered by one:
 
     <- {"prepare": {"protocol": "...", "job": {...}}}     load or compile what all parties of a run need
@@ -160,7 +160,7 @@ def serve(requests: Requests) -> int:
 
 
 def _wait_for_threads() -> None:
-    """A thread that has been joined may still be on its way out of the C library, with a lock that a fork would copy."""
+    """A joined thread may still be on its way out of the C library, holding a lock that a fork would copy."""
     threads, until = Path("/proc/self/task"), time.monotonic() + 1.0
     while threads.is_dir() and len(list(threads.iterdir())) > 1 and time.monotonic() < until:
         time.sleep(0.001)
