@@ -207,17 +207,7 @@ class Federation:
         before the party sends anything, and stays charged if the run fails. BudgetExceeded if it is too small.
         """
         check_how(transport, deadline)
-        chosen = protocols.find(protocol)
-        if chosen.partition != self.partition:
-            raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
-        if protocol not in protocols.names():
-            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
-        own = {name: params.pop(name) for name in list(params) if name in chosen.options}
-        if self._schema is not None and own.get("dp") is not None:
-            own.setdefault("schema", self._schema)
-        chosen = chosen.variant(own)
-        estimator = self._estimator(params, chosen)
-        job = chosen.job(self._request(estimator, own))
+        chosen, estimator, job = self._plan(protocol, params)
         budgets = checked_budgets(budget, chosen, job, self._data)
         records = records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
@@ -233,6 +223,23 @@ class Federation:
         run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
         run.reconcile()
         return run
+
+    def _plan(
+        self, protocol: str, params: dict[str, Any]
+    ) -> tuple[Protocol, BoostedTreesClassifier | BoostedTreesRegressor, Any]:
+        """What `fit` would run: the protocol or the variant of it that is meant, who will hold the model, the job."""
+        chosen = protocols.find(protocol)
+        if chosen.partition != self.partition:
+            raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
+        if protocol not in protocols.names():
+            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
+        own = {name: value for name, value in params.items() if name in chosen.options}
+        if self._schema is not None and own.get("dp") is not None:
+            own.setdefault("schema", self._schema)
+        trees = {name: value for name, value in params.items() if name not in chosen.options}
+        chosen = chosen.variant(own)
+        estimator = self._estimator(trees, chosen)
+        return chosen, estimator, chosen.job(self._request(estimator, own))
 
     def _model(
         self,

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,14 +29,34 @@ _mine = threading.local()
 
 def forks_for(protocol: str, job: Mapping[str, Any], seconds: float) -> Forks:
     """The process that this thread forks parties from, with everything loaded that a run of this job needs."""
+    forks = _current()
+    try:
+        forks.prepare(protocol, job, seconds)
+    except ProcessEnded:  # it had nothing to do for long, or somebody ended it
+        forks = _current(anew=True)
+        forks.prepare(protocol, job, seconds)
+    return forks
+
+
+def begin_preparing(jobs: Iterable[tuple[str, Mapping[str, Any]]], seconds: float) -> threading.Thread:
+    """Load, or compile, what this thread's runs of these jobs will need, beside what it does until it joins."""
+    forks, listed = _current(), list(jobs)
+
+    def prepare() -> None:
+        with contextlib.suppress(ProcessEnded, DeadlineExceeded):  # the run itself will meet it, and say so
+            for protocol, job in listed:
+                forks.prepare(protocol, job, seconds)
+
+    thread = threading.Thread(target=prepare, daemon=True)
+    thread.start()
+    return thread
+
+
+def _current(*, anew: bool = False) -> Forks:
     environment = _environment()
-    forks: Forks | None = getattr(_mine, "forks", None)
-    if forks is not None and forks.fits(environment):
-        with contextlib.suppress(ProcessEnded):  # it had nothing to do for long, or somebody ended it
-            forks.prepare(protocol, job, seconds)
-            return forks
-    _mine.forks = forks = Forks(environment)
-    forks.prepare(protocol, job, seconds)
+    forks: Forks | None = None if anew else getattr(_mine, "forks", None)
+    if forks is None or not forks.fits(environment):
+        _mine.forks = forks = Forks(environment)
     return forks
 
 
