@@ -33,7 +33,8 @@ from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Identity
 
-START_SECONDS = 180.0  # importing and compiling on a busy machine
+PREPARE_SECONDS = 900.0  # importing and compiling on a busy machine
+START_SECONDS = 180.0  # connecting
 GRACE_SECONDS = 5.0  # how long a local process may be out of reach
 AFTERMATH_SECONDS = 15.0  # how long the others may take to end once the first result or failure is there
 
@@ -57,7 +58,7 @@ def run_in_processes(
     names = protocol.parties(job)
     with contextlib.ExitStack() as files:
         kept = {} if records is None else {name: _transcript_file(records, name, files) for name in names}
-        fleet = _Fleet(names, files, on_progress, forks_for(protocol.name, job.to_dict(), START_SECONDS))
+        fleet = _Fleet(names, files, on_progress, forks_for(protocol.name, job.to_dict(), PREPARE_SECONDS))
         try:
             orders = _orders(protocol, job, data, link, deadline, kept, budgets or {})
             fleet.start(orders, data, protocol.links(job), kept)

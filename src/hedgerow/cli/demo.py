@@ -104,10 +104,10 @@ def _first_calls(divided: tuple[_Runs, ...], models: dict[str, Any], people: Any
     """
     from hedgerow.estimators import BoostedTreesClassifier
     from hedgerow.local_forks import begin_preparing
-    from hedgerow.local_processes import START_SECONDS
+    from hedgerow.local_processes import PREPARE_SECONDS
 
     started = time.perf_counter()
-    parties = begin_preparing(_planned(*reversed(divided)), START_SECONDS)
+    parties = begin_preparing(_planned(*reversed(divided)), PREPARE_SECONDS)
     few, theirs = people.slice(0, 2000), incomes[:2000]
     BoostedTreesClassifier(**{**PARAMS, "max_iter": 2}).fit(few, theirs).predict_proba(few)
     for model in models.values():
