@@ -226,6 +226,11 @@ def measure_in_turn(
     return Measured(seconds, last, stalls)
 
 
+def _children(process: int | str) -> set[str]:
+    """The processes that this one has started."""
+    return {pid for task in Path(f"/proc/{process}/task").glob("*/children") for pid in _read(task).split()}
+
+
 @contextlib.contextmanager
 def peak_memory() -> Iterator[dict[str, int]]:
     """Party -> peak resident bytes of its process, as far as seen by a look every 20 ms. Linux only."""
@@ -233,14 +238,13 @@ def peak_memory() -> Iterator[dict[str, int]]:
     closed = threading.Event()
 
     def look() -> None:
-        mine = Path(f"/proc/{os.getpid()}/task")
         while not closed.wait(0.02):
-            for child in {pid for task in mine.glob("*/children") for pid in _read(task).split()}:
-                words = _read(Path(f"/proc/{child}/cmdline")).split("\0")
-                high = [line for line in _read(Path(f"/proc/{child}/status")).splitlines() if line.startswith("VmHWM")]
-                at = next((k for k, word in enumerate(words) if word.endswith("hedgerow/local_start.py")), None)
-                if at is not None and high:
-                    party = words[at + 1]
+            for process in (grandchild for child in _children(os.getpid()) for grandchild in _children(child)):
+                high = [
+                    line for line in _read(Path(f"/proc/{process}/status")).splitlines() if line.startswith("VmHWM")
+                ]
+                if high:
+                    party = _read(Path(f"/proc/{process}/comm")).strip()  # parties are forked, and named, by a child
                     peaks[party] = max(peaks.get(party, 0), int(high[0].split()[1]) * 1024)
 
     watcher = threading.Thread(target=look, daemon=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -105,3 +107,32 @@ def test_a_state_is_that_of_all_a_kernel_may_call(monkeypatch):
 def _state(folder: Path) -> str:
     state_of.cache_clear()
     return state_of(folder)
+
+
+def test_processes_that_start_at_once_compile_a_kernel_once(tmp_path):
+    """One compiles, the others wait for it and read; nobody waits for a process that has ended with the lock."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", USE_A_KERNEL]
+    together = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    hits = sorted(int(process.communicate()[0].split()[0]) for process in together)
+    assert hits == [0, 1, 1]
+    (path,) = tmp_path.rglob("*mark_combinations*.nbi")
+    path.unlink()
+    assert list(path.parent.glob("*mark_combinations*.lock"))
+    assert use_a_kernel(tmp_path) == (0, path.parent)
+
+
+def test_whoever_holds_the_lock_for_too_long_is_not_waited_for(tmp_path):
+    """A process that stopped in the middle delays others, and blocks nobody."""
+    _, folder = use_a_kernel(tmp_path)
+    for path in folder.glob("*.nbi"):
+        path.unlink()
+    code = USE_A_KERNEL.replace("codes,", "from hedgerow import compiling; compiling.WAIT_SECONDS = 0.5\ncodes,", 1)
+    with contextlib.ExitStack() as held:
+        for path in folder.glob("*.lock"):
+            fcntl.flock(held.enter_context(path.open()), fcntl.LOCK_EX)
+        started = time.monotonic()
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("0 True")
+    assert time.monotonic() - started > 0.5

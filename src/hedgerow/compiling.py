@@ -13,13 +13,14 @@ can depend on: code that does not match is never looked at, and the folders of e
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import numba
 from numba.core import caching
@@ -27,6 +28,9 @@ from numba.core import caching
 PREFIX = "hedgerow-kernels-"
 KEPT_SECONDS = 3600.0
 """A folder of another state may be in use by a process that began before the sources changed."""
+
+WAIT_SECONDS = 60.0
+"""How long to wait for another process that compiles the same kernel; ours take some seconds each."""
 
 ISLANDS = ("engine", "crypto")
 """Folders whose kernels call no others; kernels elsewhere may call theirs."""
@@ -110,9 +114,57 @@ class _KernelCacheImpl(caching.CompileResultCacheImpl):
 
 
 class KernelCache(caching.FunctionCache):
-    """numba's function cache in the folder of the present state."""
+    """numba's function cache in the folder of the present state.
+
+    Of several processes that want a kernel which is not there, one compiles it and the others wait for it: from a miss
+    in `load_overload` to `save_overload` it holds a lock on a file beside the kernel. numba lets one thread at a time
+    compile, and kernels do not call each other in circles, so nobody waits for a process that waits for it. A process
+    that ends loses its lock; after WAIT_SECONDS the others compile all the same.
+    """
 
     _impl_class = _KernelCacheImpl
+    _lock: IO[bytes] | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel from disk, perhaps from another process that compiles it just now; None if we are to compile."""
+        found = super().load_overload(sig, target_context)
+        if found is None and self._lock is None and self._enabled:
+            self._lock = self._take_turn()
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                self._end_turn()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what we have compiled, and let the others have it."""
+        try:
+            super().save_overload(sig, data)
+        finally:
+            self._end_turn()
+
+    def _take_turn(self) -> IO[bytes] | None:
+        until = time.monotonic() + WAIT_SECONDS
+        try:
+            self._impl.locator.ensure_cache_path()
+            lock = Path(self._cache_path, f"{self._impl.filename_base}.lock").open("wb")  # noqa: SIM115 - held until the kernel is saved
+        except OSError:
+            return None  # nothing can be kept there, so nobody's work is worth waiting for
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    return lock
+                time.sleep(0.02)
+            except OSError:
+                return lock  # a file system without locks
+            else:
+                return lock
+
+    def _end_turn(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
 
 def keep_compiled(dispatcher: Any) -> Any:

@@ -205,19 +205,8 @@ class Federation:
         before the party sends anything, and stays charged if the run fails. BudgetExceeded if it is too small.
         """
         check_how(transport, deadline)
-        chosen = protocols.find(protocol)
-        if chosen.partition != self.partition:
-            raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
-        if protocol not in protocols.names():
-            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
-        own = {name: params.pop(name) for name in list(params) if name in chosen.options}
-        if self._schema is not None and own.get("dp") is not None:
-            own.setdefault("schema", self._schema)
-        chosen = chosen.variant(own)
-        estimator = self._estimator(params, chosen)
-        refuse_raising(budget, own)
-        data = self._read(chosen, own, estimator)
-        job = chosen.job(self._request(estimator, own, data))
+        refuse_raising(budget, params)
+        chosen, own, estimator, data, job = self._plan(protocol, params)
         budgets = checked_budgets(budget, chosen, job, data)
         if own.get("on_bad_rows") == "raise":
             self._refuse_bad_rows(own)
@@ -236,6 +225,24 @@ class Federation:
         run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
         run.reconcile()
         return run
+
+    def _plan(
+        self, protocol: str, params: dict[str, Any]
+    ) -> tuple[Protocol, dict[str, Any], Estimator, dict[str, PartyData], Any]:
+        """What `fit` would run: the protocol or the variant that is meant, its options, the model to be, data, job."""
+        chosen = protocols.find(protocol)
+        if chosen.partition != self.partition:
+            raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
+        if protocol not in protocols.names():
+            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
+        own = {name: value for name, value in params.items() if name in chosen.options}
+        if self._schema is not None and own.get("dp") is not None:
+            own.setdefault("schema", self._schema)
+        trees = {name: value for name, value in params.items() if name not in chosen.options}
+        chosen = chosen.variant(own)
+        estimator = self._estimator(trees, chosen)
+        data = self._read(chosen, own, estimator)
+        return chosen, own, estimator, data, chosen.job(self._request(estimator, own, data))
 
     def _model(
         self,

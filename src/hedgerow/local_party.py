@@ -87,8 +87,27 @@ def _read_data(rows: int, described: Mapping[str, Any]) -> PartyData:
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def play(orders: Orders, rows: int | None) -> int:
-    """Play one party's role; 0 if it came to its end. `rows` is the descriptor of the file with its rows."""
+Prepared = tuple[str, Mapping[str, Any]]
+"""A protocol's name and a job of it, for which everything is loaded."""
+
+
+def prepare(protocol: str, job: Mapping[str, Any]) -> Prepared | None:
+    """Load, and compile where it is not on disk, what a run of this job needs; None if that failed.
+
+    Whatever is wrong then, each party finds by itself, and says so.
+    """
+    try:
+        import hedgerow.transport.grpc  # noqa: F401 - starts no thread before there is a connection
+
+        chosen = find(protocol)
+        chosen.rehearse(chosen.job_from_dict(job))
+    except Exception:  # noqa: BLE001 - as just said
+        return None
+    return protocol, job
+
+
+def play(orders: Orders, rows: int | None, transcript_file: int | None, prepared: Prepared | None) -> int:
+    """Play one party's role; 0 if it came to its end. Rows and transcript are descriptors of files."""
     about = orders.wait_for("start")
     LOGGER.addHandler(_TellLog(logging.WARNING))
     party: Party | None = None
@@ -101,12 +120,14 @@ def play(orders: Orders, rows: int | None) -> int:
             trust.pin(name, pem.encode())
         protocol = find(about["protocol"])
         job = protocol.job_from_dict(about["job"])
-        protocol.rehearse(job)
+        if prepared != (about["protocol"], about["job"]):
+            protocol.rehearse(job)
         connection = _open(orders, about, identity, trust, agreed(protocol, job))
         endpoint: Endpoint = Emulated(connection, Link(**about["link"])) if about["link"] else connection
         transcript = None
-        if "record" in about:
-            transcript = TranscriptFile(about["record"], endpoint.name, endpoint.peers, about["run_id"])
+        place = about.get("record", transcript_file)
+        if place is not None:
+            transcript = TranscriptFile(place, endpoint.name, endpoint.peers, about["run_id"])
             endpoint = Recording(endpoint, transcript)
         party = Party(endpoint, identity, trust, deadline=about["deadline"], on_progress=_tell_progress)
         connection.wait_connected()

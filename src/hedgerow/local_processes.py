@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,6 +22,7 @@ from hedgerow import errors
 from hedgerow.aborts import Reason
 from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
+from hedgerow.local_forks import Forks, PartyProcess, forks_for
 from hedgerow.local_party import describe, rows_file
 from hedgerow.party import LOGGER, named
 from hedgerow.protocols.budgets import Budgets, written
@@ -35,11 +33,10 @@ from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Identity
 
-START_SECONDS = 180.0  # importing and compiling on a busy machine
+PREPARE_SECONDS = 900.0  # importing and compiling on a busy machine
+START_SECONDS = 180.0  # connecting
 GRACE_SECONDS = 5.0  # how long a local process may be out of reach
 AFTERMATH_SECONDS = 15.0  # how long the others may take to end once the first result or failure is there
-
-_START = Path(__file__).with_name("local_start.py")
 
 
 def run_in_processes(
@@ -50,7 +47,7 @@ def run_in_processes(
     deadline: float,
     on_progress: Callable[[int, int], None] | None,
     *,
-    after_start: Callable[[dict[str, subprocess.Popen[str]]], None] | None = None,
+    after_start: Callable[[dict[str, PartyProcess]], None] | None = None,
     records: Records | None = None,
     budgets: Budgets | None = None,
 ) -> Outcome:
@@ -61,7 +58,7 @@ def run_in_processes(
     names = protocol.parties(job)
     with contextlib.ExitStack() as files:
         kept = {} if records is None else {name: _transcript_file(records, name, files) for name in names}
-        fleet = _Fleet(names, files, on_progress)
+        fleet = _Fleet(names, files, on_progress, forks_for(protocol.name, job.to_dict(), PREPARE_SECONDS))
         try:
             orders = _orders(protocol, job, data, link, deadline, kept, budgets or {})
             fleet.start(orders, data, protocol.links(job), kept)
@@ -123,9 +120,8 @@ def _orders(
             orders[name]["data"] = describe(data[name])
         if name in budgets:
             orders[name]["budget"] = written(budgets[name])
-        if name in kept:
-            place = kept[name]
-            orders[name]["record"] = str(place) if isinstance(place, Path) else place.fileno()
+        if isinstance(place := kept.get(name), Path):
+            orders[name]["record"] = str(place)
     return orders
 
 
@@ -133,13 +129,18 @@ class _Fleet:
     """The processes, and what they have told."""
 
     def __init__(
-        self, names: tuple[str, ...], files: contextlib.ExitStack, on_progress: Callable[[int, int], None] | None
+        self,
+        names: tuple[str, ...],
+        files: contextlib.ExitStack,
+        on_progress: Callable[[int, int], None] | None,
+        forks: Forks,
     ) -> None:
         self._names = names
+        self._forks = forks
         self._on_progress = on_progress
         self._stderr = {name: _nameless_file(files) for name in names}
         self._told: queue.Queue[tuple[str, dict[str, Any] | None]] = queue.Queue()
-        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.processes: dict[str, PartyProcess] = {}
         self.done: dict[str, dict[str, Any]] = {}
         self.ledgers: dict[str, Ledger] = {}  # also of those who failed
         self.errors: dict[str, BaseException] = {}
@@ -183,29 +184,14 @@ class _Fleet:
     def _spawn(self, name: str, data: PartyData | None, kept: Path | IO[bytes] | None) -> None:
         with contextlib.ExitStack() as ours:  # closed here once the process has it
             rows = None if data is None else ours.enter_context(rows_file(data)).fileno()
-            handed = [] if rows is None else [rows]
-            if kept is not None and not isinstance(kept, Path):
-                handed.append(kept.fileno())
-            process = subprocess.Popen(  # noqa: S603 - our own module, with arguments that we made
-                [
-                    *(sys.executable, "-E", "-P", *(["-B"] if sys.dont_write_bytecode else [])),
-                    *(str(_START), name, str(os.getpid()), "-" if rows is None else str(rows)),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr[name],
-                text=True,
-                cwd="/",
-                env=_environment(),
-                pass_fds=handed,
-            )
+            transcript = None if kept is None or isinstance(kept, Path) else kept.fileno()
+            process = self._forks.fork(name, self._stderr[name].fileno(), rows, transcript)
         self.processes[name] = process
         reader = threading.Thread(target=self._listen, args=(name, process), daemon=True)
         reader.start()
         self._readers.append(reader)
 
-    def _listen(self, name: str, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None  # noqa: S101 - it was opened with a pipe
+    def _listen(self, name: str, process: PartyProcess) -> None:
         for line in process.stdout:
             self._told.put((name, json.loads(line)))
         process.wait()
@@ -213,7 +199,6 @@ class _Fleet:
 
     def _say(self, name: str, what: dict[str, Any]) -> None:
         stdin = self.processes[name].stdin
-        assert stdin is not None  # noqa: S101 - it was opened with a pipe
         with contextlib.suppress(BrokenPipeError):  # it has ended; that event comes too
             stdin.write(json.dumps(what) + "\n")
             stdin.flush()
@@ -265,7 +250,7 @@ class _Fleet:
     def stop(self) -> None:
         """No process outlives the run. One that has to be ended came to no end of its own."""
         for name, process in self.processes.items():
-            if process.poll() is None:
+            if process.returncode is None:
                 process.kill()
                 if name not in self.done and name not in self.errors:
                     self.errors[name] = DeadlineExceeded(
@@ -273,11 +258,10 @@ class _Fleet:
                     )
         for process in self.processes.values():
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
         for reader in self._readers:
             reader.join(timeout=5)
+        for process in self.processes.values():
+            process.close()
 
 
 def _as_error(event: Mapping[str, Any]) -> BaseException:
@@ -295,17 +279,3 @@ def _sudden_end(name: str, code: int | None, told: str) -> BaseException:
         return ProcessEnded(f"{name}: the process was killed by {signal.Signals(-code).name}")
     last = told.strip().splitlines()[-1:]
     return ProcessEnded(f"{name}: the process ended with exit code {code}: {''.join(last) or 'no message'}")
-
-
-def _environment() -> dict[str, str]:
-    """Ours, but for folders of modules that are not named in full, or that are the working directory."""
-    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    named_in_full = [entry for entry in entries if Path(entry).is_absolute() and not _is_here(Path(entry))]
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(named_in_full)}
-
-
-def _is_here(folder: Path) -> bool:
-    try:
-        return folder.samefile(Path.cwd())
-    except OSError:
-        return False
