@@ -341,12 +341,12 @@ def test_a_party_without_columns_is_named():
 
 
 def test_an_empty_column_is_named():
-    """A column of missing values only, at a feature holder and at the label holder."""
+    """A column of missing values only, at a feature holder and at the label holder, where rows may raise errors."""
     for party in ("shop", "bank"):
         tables = by_party(EVERYBODY)
         tables[party] = tables[party].assign(nothing=np.nan)
         with pytest.raises(InvalidInput, match=rf"{party}: column 'nothing'"):
-            Federation.vertical(tables, labels=("bank", REPAID)).fit("vertical.bucket_rr", **EXACT)
+            Federation.vertical(tables, labels=("bank", REPAID)).fit("vertical.bucket_rr", on_bad_rows="raise", **EXACT)
 
 
 @pytest.mark.parametrize(

@@ -442,7 +442,7 @@ def fit_in_processes(processes, **how):
     with pytest.raises(HedgerowError) as failed:
         fed.fit("vertical.secret_shared", transport="grpc", max_depth=2, **how)
     assert len(processes.started) == 3
-    assert all(process.poll() is not None for process in processes.started.values())
+    assert all(process.returncode is not None for process in processes.started.values())
     return failed.value
 
 
