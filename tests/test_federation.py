@@ -500,9 +500,9 @@ def test_no_owner_sends_sums_in_the_clear(run):
         assert about_rows == {"horizontal.table_description"}
 
 
-def test_rounds_per_tree_are_its_depth_and_one(run):
-    """A round per level, one more per tree for the masks of its first sum; for edges at most 12 beside three others."""
-    assert run.rounds["training"] == 1 + 3 * (3 + 1)
+def test_rounds_per_tree_are_its_depth(run):
+    """Training takes as many rounds as the trees have levels; the search for edges at most 12 beside three others."""
+    assert run.rounds["training"] == 3 * 3
     assert 3 < run.rounds["setup"] <= 12 + 3
     assert run.seconds > 0
     assert run.lost == {}

@@ -480,6 +480,22 @@ def test_a_late_message_does_not_open_its_owners_part(double_masking):
     assert ("a coordinator that kept both can compute that owner's part" in words) == (double_masking is False)
 
 
+def test_where_a_loss_ends_the_run_no_sum_is_asked_for_again():
+    """Three owners, or all that min_owners asks for: no second masks, no second attempt, and no model."""
+    pooled = make_pooled(np.random.default_rng(7), 250)
+    for sizes, fewest in (([80, 70, 60], None), ([80, 70, 60, 40], 4)):
+        data = share_out(pooled, sizes)
+        boosting = BoostingParams(n_iterations=4, max_depth=3)
+        job = Job(owners=tuple(data), run_id="r", boosting=boosting, min_owners=fewest)
+        assert not job.has_own_masks(is_first=True)
+        words = str(PROTOCOL.statement(job, {})).replace("\n  ", " ")
+        assert "A run ends when an owner is given up as silent, and no sum is asked for again." in words
+        played = play(PROTOCOL, job, data, around={"coordinator": Recording, "carla": Late})
+        assert "coordinator" not in played.results
+        attempts = [s for s in summed_levels(played.recording("coordinator")) if s.plan[3:5] == (2, 0)]
+        assert [attempt.is_complete for attempt in attempts] == [False]
+
+
 def test_double_masks_under_dp_open_the_same_sums():
     """With double_masking=True a noisy sum takes the owners' help to be read, and a run ends as without."""
     pooled = make_pooled(np.random.default_rng(1), 90)

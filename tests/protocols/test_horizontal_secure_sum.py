@@ -260,17 +260,19 @@ def test_law_on_small_random_problems(seed, sizes, task, max_bins, max_depth, mi
 def test_a_tree_takes_as_many_rounds_as_levels():
     """Exactly one round per level, none for leaves, none between trees; fewer for a tree that ends earlier.
 
-    By default there is one more per tree, to take the owners' own masks off its first sum, and one for their seeds.
+    Where a run goes on without a lost owner there is one more per tree, to take the owners' own masks off its first sum,
+    and one for their seeds.
     """
     pooled = make_pooled(np.random.default_rng(14), 400)
     data = share_out(pooled, [150, 150, 100])
-    model = run(job_for(data, n_iterations=6, max_depth=4, double_masking=False), data).results["coordinator"]
+    model = run(job_for(data, n_iterations=6, max_depth=4), data).results["coordinator"]
     assert [tree.depth for tree in model.trees] == [4] * 6
     assert model.meta["rounds"]["training"] == 6 * 4
     assert model.meta["rounds"]["setup"] <= 3 + 12
-    usual = run(job_for(data, n_iterations=6, max_depth=4), data).results["coordinator"]
-    assert usual.meta["rounds"]["training"] == 1 + 6 * (4 + 1)
-    few = {"n_iterations": 6, "max_depth": 9, "min_gain": 2.0, "double_masking": False}
+    more = share_out(pooled, [150, 100, 80, 70])
+    masked = run(job_for(more, n_iterations=6, max_depth=4), more).results["coordinator"]
+    assert masked.meta["rounds"]["training"] == 1 + 6 * (4 + 1)
+    few = {"n_iterations": 6, "max_depth": 9, "min_gain": 2.0}
     short = run(job_for(data, **few), data).results["coordinator"]
     depths = [tree.depth for tree in short.trees]
     assert min(depths) < 9

@@ -9,7 +9,7 @@
 Sums of an owner that arrive after it was given up are of no use: nobody ever answers for that sum, so its own mask
 stays on, and the full and the reduced sum of one node are never both open, whatever a curious coordinator keeps. And
 an owner that is lost after it sent its sums, but before it answered, does not spoil the sum: a majority of the others
-opens its mask. `Job.has_own_masks` says which sums have them: the first one of every tree unless it says otherwise.
+opens its mask. `Job.has_own_masks` says which sums have them: the first one of every tree where owners can be spared.
 """
 
 from __future__ import annotations

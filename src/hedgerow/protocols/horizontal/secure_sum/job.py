@@ -217,11 +217,17 @@ class Job:
         """Whether a sum (the first of a tree?) carries masks of its owners' own beside those of pairs.
 
         By default the first sums of trees do: they are the only ones that are asked for again, without an owner that is
-        silent, so its late message and the others' would open its part. Under dp no sum is ever asked for again.
+        silent, so its late message and the others' would open its part. Where a loss ends the run, as it does under dp
+        and where no owner can be spared, no sum is ever asked for again, and they do without.
         """
         if self.double_masking is not None:
             return self.double_masking
-        return is_first and self.dp is None and len(self.masked_owners) >= FEWEST_MASKED_OWNERS
+        return is_first and not self.ends_with_a_loss and len(self.masked_owners) >= FEWEST_MASKED_OWNERS
+
+    @property
+    def ends_with_a_loss(self) -> bool:
+        """Whether a run ends when any owner is lost. Owners see to it: they agree on no keys with fewer."""
+        return self.dp is not None or self.fewest_owners == len(self.owners)
 
     @property
     def masked_owners(self) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ _LATE_MESSAGES = {
     "first": "The first sum of every tree carries masks of its owners' own. It is the only sum that is asked for again "
     "after an owner was given up as silent; a late message of that owner cannot be set against the others' new sum. At "
     "deeper levels a late message completes at most the sum over all owners that was asked for.",
+    "not needed": "A run ends when an owner is given up as silent, and no sum is asked for again. A late message of "
+    "that owner completes at most the sum over all owners that was asked for.",
     "none": "If an owner was given up as silent and its message came late, a coordinator that kept both can compute "
     "that owner's part of a sum: there were no masks of the owners' own (double_masking).",
 }
@@ -175,7 +177,9 @@ def _about_sums(job: Job, left: int, *, masked: bool) -> Iterator[str]:
 def _own_masks(job: Job) -> str:
     if job.has_own_masks(is_first=False):
         return "all"
-    return "first" if job.has_own_masks(is_first=True) else "none"
+    if job.has_own_masks(is_first=True):
+        return "first"
+    return "not needed" if job.ends_with_a_loss else "none"
 
 
 def _about_edges(job: Job, meta: Mapping[str, Any]) -> Iterator[str]:
