@@ -260,8 +260,8 @@ def test_law_on_small_random_problems(seed, sizes, task, max_bins, max_depth, mi
 def test_a_tree_takes_as_many_rounds_as_levels():
     """Exactly one round per level, none for leaves, none between trees; fewer for a tree that ends earlier.
 
-    Where a run goes on without a lost owner there is one more per tree, to take the owners' own masks off its first sum,
-    and one for their seeds.
+    Where a run goes on without a lost owner there is one more per tree, to take the owners' own masks off its first
+    sum, and one for their seeds.
     """
     pooled = make_pooled(np.random.default_rng(14), 400)
     data = share_out(pooled, [150, 150, 100])
