@@ -157,8 +157,8 @@ def _adult(*, one_hot: bool) -> Data:
 
 def seconds_of_hedgerow(data: Data, threads: int, trees: int, clock: str) -> float:
     from hedgerow.crypto.csprng import SecureRandom
-    from hedgerow.protocols.central_dp.fit import CentralTraining
-    from hedgerow.protocols.central_dp.settings import DPBoostSettings
+    from hedgerow.protocols.central.dpboost.fit import CentralTraining
+    from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 
     settings = DPBoostSettings(epsilon=EPSILON, n_trees=trees, trees_per_ensemble=TREES, max_depth=DEPTH)
     training = CentralTraining(data.schema, settings, SecureRandom(), threads)
@@ -212,7 +212,7 @@ class Row:
 
 
 def measure(name: str, threads: int, repetitions: int, clock: str) -> Row:
-    from hedgerow.protocols.central_dp.settings import DPBoostSettings
+    from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 
     bins = DPBoostSettings(epsilon=1.0).max_bins
     data = load(name)

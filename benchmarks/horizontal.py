@@ -135,7 +135,7 @@ def federated(n_owners: int, transport: str, *, wan: bool = False, apart: bool =
     """A contender that trains with so many owners; a party of its own (`apart`) or the first owner coordinates."""
 
     def fit(workload: Workload) -> Fitted:
-        from hedgerow.federation import Federation
+        from hedgerow.federation.federation import Federation
 
         federation = Federation.horizontal(owners(workload, n_owners))
         start = time.perf_counter()

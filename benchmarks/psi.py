@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hedgerow.alignment import align
 from hedgerow.crypto.identifiers import IdRule, prepare_ids
 from hedgerow.crypto.psi import BlindingKey
+from hedgerow.federation.alignment import align
 
 SAMPLE, REPEATS = 1_000, 15  # points to measure the two operations with, and how often
 

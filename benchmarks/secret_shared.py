@@ -149,7 +149,7 @@ def federated(
     """A contender with so many parties; `trees` instead of the workload's. Others on shares can stand in its place."""
 
     def fit(workload: Workload) -> Fitted:
-        from hedgerow.federation import Federation
+        from hedgerow.federation.federation import Federation
 
         data = columns(workload.X, n_parties)
         federation = Federation.vertical(data, labels=("label_holder", workload.y))
@@ -286,7 +286,7 @@ def measure_traffic(_: int, *, quick: bool) -> list[Row]:
 def by_formula(case: Case, n_parties: int) -> dict[str, float]:
     """Payloads of a full tree, from the shape alone."""
     from hedgerow.engine.boosting import BoostingParams
-    from hedgerow.protocols.vertical.on_shares.scales import Scales
+    from hedgerow.protocols.shares.scales import Scales
     from hedgerow.protocols.vertical.secret_shared import costs
     from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
     from hedgerow.protocols.vertical.secret_shared.shape import Shape

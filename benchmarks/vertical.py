@@ -105,7 +105,7 @@ def federated(
     """A contender that trains with three parties."""
 
     def fit(workload: Workload) -> Fitted:
-        from hedgerow.federation import Federation
+        from hedgerow.federation.federation import Federation
 
         federation = Federation.vertical(columns(workload.X), labels=(PARTIES[0], workload.y))
         own = dict(options)
@@ -263,7 +263,7 @@ def measure_scoring(repetitions: int, *, quick: bool) -> list[Row]:
     trained = synthetic("scoring", 20_000, 0, 15, 100)
     n_rows = 100_000 if quick else 1_000_000
     rows = np.ascontiguousarray(np.tile(trained.X, (n_rows // 20_000, 1)))
-    from hedgerow.federation import Federation
+    from hedgerow.federation.federation import Federation
 
     federation = Federation.vertical(columns(trained.X), labels=(PARTIES[0], trained.y))
     boosting = {"n_estimators": trained.trees, "max_depth": trained.depth, "learning_rate": LEARNING_RATE}

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from hedgerow import __version__
-from hedgerow.attacks.all_but_one import likelihood_ratio, watched_fit
-from hedgerow.attacks.audit import AuditResult, Family, Train, lower_bound, run_trials
-from hedgerow.attacks.canaries import canary_for
+from hedgerow.attacks.central.all_but_one import likelihood_ratio, watched_fit
+from hedgerow.attacks.central.audit import AuditResult, Family, Train, lower_bound, run_trials
+from hedgerow.attacks.central.canaries import canary_for
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.protocols.central_dp.fit import fit_central
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.fit import fit_central
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

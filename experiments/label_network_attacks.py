@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from hedgerow.attacks.label_network import attack
-from hedgerow.attacks.unmask_least_squares import Masked
+from hedgerow.attacks.masked_gradients.label_network import attack
+from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked
 from hedgerow.testing.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 
 N_ROWS = 4000

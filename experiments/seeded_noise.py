@@ -9,8 +9,8 @@ from typing import Any
 from unittest.mock import patch
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.party import Party
-from hedgerow.protocols.rehearsal import in_memory
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.warmup import in_memory
 
 
 @contextmanager
@@ -23,5 +23,5 @@ def noise_from(secret: bytes) -> Iterator[None]:
             party.rng = SecureRandom.from_seed(hashlib.sha256(secret + name.encode()).digest())
         return parties
 
-    with patch("hedgerow.running.in_memory", seeded):
+    with patch("hedgerow.runtime.running.in_memory", seeded):
         yield

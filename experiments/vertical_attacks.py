@@ -22,21 +22,22 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from hedgerow import __version__
-from hedgerow.attacks import bucket_bayes, moved_edges, noised_labels
-from hedgerow.attacks.seen_gradients import gradients_of_scores
+from hedgerow.attacks.bucket_rr import bucket_bayes, moved_edges
+from hedgerow.attacks.noised_gradients import noised_labels
+from hedgerow.attacks.noised_gradients.seen_gradients import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.datasets.folder import find_dataset
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.losses import Loss
 from hedgerow.engine.table import Column, Table, read_table
-from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.bucket_rr.buckets import bucketing_of, codes_of, randomise
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, plain_quantiser
 from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
@@ -174,7 +175,7 @@ def labels(seed: int) -> list[dict[str, Any]]:
         job = NoisedGradientsJob(
             ("bureau", "bank"), "bureau", "r", boosting=boosting, epsilon=epsilon, delta=delta, per=per
         )
-        with patch("hedgerow.party.SecureRandom", lambda: noise(seed)):
+        with patch("hedgerow.runtime.party.SecureRandom", lambda: noise(seed)):
             played = play(PROTOCOL, job, data, around={"bank": Recording})
         result = _label_attack(job, played.recording("bank"), bank, true)
         rows.append({"attack": "noised_labels", "per": per, "epsilon": str(epsilon), **result.to_dict()})

@@ -8,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from hedgerow.alignment import Alignment, align, split_ids, take_rows
 from hedgerow.crypto.identifiers import IdRule
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
+from hedgerow.federation.alignment import Alignment, align, split_ids, take_rows
 from hedgerow.transport.emulate import Link
 
 BANK = [f"c-{i:02}" for i in range(30)]

@@ -22,8 +22,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, InvalidType, ModelFileError
-from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor, load_model
-from hedgerow.parameters import check_values
+from hedgerow.estimators.parameters import check_values
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
 
 FAST: dict[str, Any] = {"max_iter": 8, "max_depth": 3}
 

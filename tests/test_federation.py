@@ -15,11 +15,11 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, PeerFailed
-from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor, load_model
-from hedgerow.federation import Federation
+from hedgerow.estimators.parameters import UnknownParameter
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
+from hedgerow.federation.federation import Federation
+from hedgerow.federation.run import Run
 from hedgerow.ledger import Ledger, LedgerMismatch
-from hedgerow.parameters import UnknownParameter
-from hedgerow.runs import Run
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.meter import Meter
 
@@ -387,7 +387,7 @@ def test_an_owner_need_not_have_met_every_level_or_class():
 
 def test_the_job_that_fits_no_memory_is_refused_beforehand(monkeypatch):
     """The owner that lacks it says how much it would need and how much there is."""
-    from hedgerow.protocols import memory
+    from hedgerow.runtime import resources as memory
 
     n_rows = max(len(y) for _, y in PEOPLE.values())
     needed = memory.memory_needed(n_rows, 3, 256, FAST["max_depth"])

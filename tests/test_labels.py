@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from hedgerow import BoostedTreesClassifier, Federation
-from hedgerow.estimators import load_model
-from hedgerow.labels import encode_classes, encode_like, exact_array, read_classes
-from hedgerow.vertical_model import VerticalModel
+from hedgerow.estimators.labels import encode_classes, encode_like, exact_array, read_classes
+from hedgerow.estimators.plain import load_model
+from hedgerow.federation.vertical_model import VerticalModel
 
 BIG = 2**63
 

@@ -17,10 +17,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow import Federation, local_forks, local_processes
+from hedgerow import Federation
 from hedgerow.errors import DeadlineExceeded, PeerLost, ProcessEnded
-from hedgerow.local_processes import run_in_processes
-from hedgerow.local_start import Requests
+from hedgerow.runtime import forks as local_forks
+from hedgerow.runtime import processes as local_processes
+from hedgerow.runtime.party_start import Requests
+from hedgerow.runtime.processes import run_in_processes
 from hedgerow.transport.emulate import Link
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
@@ -178,7 +180,7 @@ DRAWING = """
     from hedgerow.crypto.csprng import SecureRandom
     from hedgerow.crypto.masking import KeyPair
     from hedgerow.errors import ProtocolError
-    from hedgerow.local_party import prepare
+    from hedgerow.runtime.party_process import prepare
     from hedgerow.transport.mtls import Identity
 
     protocol, job = json.loads(sys.argv[1])
@@ -208,7 +210,7 @@ def test_parties_forked_from_one_process_draw_differently(monkeypatch):
         seen.append((protocol.name, job.to_dict()))
         raise InterruptedError
 
-    monkeypatch.setattr("hedgerow.federation.run_together", stop)
+    monkeypatch.setattr("hedgerow.federation.federation.run_together", stop)
     rows = (np.arange(8.0).reshape(4, 2), [0, 1, 0, 1])
     with pytest.raises(InterruptedError):
         Federation.horizontal(dict.fromkeys(("ash", "elm", "oak"), rows)).fit("horizontal.secure_sum", n_estimators=1)

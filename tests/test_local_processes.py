@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow import local_processes
 from hedgerow.aborts import Reason
 from hedgerow.errors import HedgerowError, InvalidInput, PeerFailed, PeerLost
-from hedgerow.federation import Federation
+from hedgerow.federation.federation import Federation
 from hedgerow.ledger import reconcile
-from hedgerow.local_processes import run_in_processes
+from hedgerow.runtime import processes as local_processes
+from hedgerow.runtime.processes import run_in_processes
 from hedgerow.transport.emulate import Link
 
 PROTOCOL = "horizontal.secure_sum"

@@ -8,8 +8,8 @@ import pytest
 
 from hedgerow import Federation
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.runs import Run
-from hedgerow.saved_files import whole_folder
+from hedgerow.federation.run import Run
+from hedgerow.runtime.saved_files import whole_folder
 
 KNOWN = ("about.json", "parts/*.txt")
 TREES = {"n_estimators": 2, "max_depth": 2}

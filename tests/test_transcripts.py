@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hedgerow.errors import FrameError, InvalidInput, InvalidParameter
-from hedgerow.federation import Federation
+from hedgerow.federation.federation import Federation
+from hedgerow.federation.run import Run
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, OwnSplits
-from hedgerow.runs import Run
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.frames import peek
 from hedgerow.transport.transcripts import (

@@ -15,12 +15,12 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import train
 from hedgerow.engine.table import read_table
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.protocols.vertical.on_shares.scales import Scales
-from hedgerow.protocols.vertical.shared_parts import Target
-from hedgerow.runs import Run
+from hedgerow.federation.run import Run
+from hedgerow.federation.vertical_model import VerticalModel
+from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.vertical.common.shared_parts import Target
 from hedgerow.testing.random_parts import random_shared
 from hedgerow.transport.emulate import Link
-from hedgerow.vertical_model import VerticalModel
 
 RNG = np.random.default_rng(5)
 N = 400

@@ -69,8 +69,8 @@ def central(protocol: str, **always: Any) -> Callable[[Problem], Outcome]:
     """`central.dpboost` and its baselines; `always` are settings that make a method of its own."""
 
     def run(problem: Problem) -> Outcome:
-        from hedgerow.protocols.central_dp.fit import fit_central
-        from hedgerow.protocols.central_dp.settings import DPBoostSettings
+        from hedgerow.protocols.central.dpboost.fit import fit_central
+        from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 
         wishes = {**problem.settings, **always}
         count_filtered = wishes.pop("count_filtered", False)
@@ -88,7 +88,7 @@ def central(protocol: str, **always: Any) -> Callable[[Problem], Outcome]:
 
 def gaussian(problem: Problem) -> Outcome:
     """`central.gaussian` with its default policy."""
-    from hedgerow.protocols.private_boosting.central import GaussianSettings, fit_gaussian
+    from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian
 
     epsilon = math.inf if problem.epsilon is None else problem.epsilon
     settings = GaussianSettings(epsilon, problem.delta, seed=problem.seed, **problem.settings)

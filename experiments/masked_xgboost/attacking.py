@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from experiments.masked_xgboost.cells import VECTOR, Cell
 from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import DELTA_AP, fit
-from hedgerow.attacks import active_set, label_network, unmask_least_squares
-from hedgerow.attacks.noised_labels import ceiling
-from hedgerow.attacks.seen_masks import SeenCandidate, root_candidates
+from hedgerow.attacks.masked_gradients import active_set, label_network, unmask_least_squares
+from hedgerow.attacks.masked_gradients.seen_masks import SeenCandidate, root_candidates
+from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.federation.run import Run
 from hedgerow.privacy.masked import theorem2_R
-from hedgerow.protocols.vertical.masked_gradients.candidates import Candidates
-from hedgerow.runs import Run
+from hedgerow.protocols.published.masked_gradients.candidates import Candidates
 
 N_MADE_UP = 5_000
 """Rows that the network learns from."""

@@ -44,8 +44,8 @@ from hedgerow import BoostedTreesClassifier, Federation
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import read_table
-from hedgerow.protocols.vertical.parts import LabelHolderPart
-from hedgerow.runs import Run
+from hedgerow.federation.run import Run
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart
 
 Measures = dict[str, Any]
 
@@ -94,7 +94,7 @@ def _engine(cell: Cell, here: Split, X: pa.Table, X_test: pa.Table) -> Measures:
 
 def _central(cell: Cell, here: Split) -> Measures:
     """One who has all columns, labels and rows: the reference for what the same (epsilon, delta) could give."""
-    from hedgerow.protocols.private_boosting.central import GaussianSettings, fit_gaussian
+    from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian
 
     settings = GaussianSettings(cell.epsilon or math.inf, DELTA, seed=cell.index)
     random = SecureRandom.from_seed(cell.secret)

@@ -17,20 +17,20 @@ import numpy as np
 from experiments.mp_fedxgb.cells import IN_BUCKETS, PAPER, Cell
 from experiments.mp_fedxgb.datasets import PARTIES, Ints, columns_of, in_buckets, load, rows_of
 from experiments.mp_fedxgb.methods import fit
-from hedgerow.attacks import bucket_labels
-from hedgerow.attacks.argmax_opened import Rules, Side, SumsOfLabels, from_score, sums_of_labels
-from hedgerow.attacks.denominators_opened import sums_of_hessians
-from hedgerow.attacks.opened_nodes import OpenedNode, Pair
+from hedgerow.attacks.bucket_rr import bucket_labels
+from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, SumsOfLabels, from_score, sums_of_labels
+from hedgerow.attacks.mp_fedxgb.denominators_opened import sums_of_hessians
+from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair
 from hedgerow.crypto import limbs
-from hedgerow.protocols.vertical.mp_fedxgb.comparisons import rounds
-from hedgerow.protocols.vertical.mp_fedxgb.messages import (
+from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
+from hedgerow.protocols.published.mp_fedxgb.messages import (
     DenominatorShare,
     NumeratorShare,
     TestDenominatorShare,
     TestNumeratorShare,
 )
-from hedgerow.protocols.vertical.mp_fedxgb.openings import Openings
-from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.published.mp_fedxgb.openings import Openings
+from hedgerow.protocols.shares.scales import Scales
 
 DATASET = "give_me_some_credit"
 SIZES = (3_000, 30_000)

@@ -20,10 +20,10 @@ import pyarrow as pa
 from experiments.central_dp import datasets
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
-from hedgerow.running import run_together
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.running import run_together
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 
 PARTIES = (2, 3, 4, 8)

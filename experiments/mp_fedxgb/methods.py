@@ -29,8 +29,8 @@ from experiments.mp_fedxgb.datasets import (
 from hedgerow import BoostedTreesClassifier, Federation
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.table import read_table
-from hedgerow.protocols.protocol import names
-from hedgerow.runs import Run
+from hedgerow.federation.run import Run
+from hedgerow.runtime.protocol import names
 
 Measures = dict[str, Any]
 
@@ -197,7 +197,7 @@ def costs(cell: Cell) -> Measures:
 
 def shape_of(job: Any, X: Floats, max_bins: int) -> Any:
     """The public shape of a training on these columns, divided among the parties as always; none is missing."""
-    from hedgerow.protocols.vertical.on_shares.scales import Scales
+    from hedgerow.protocols.shares.scales import Scales
     from hedgerow.protocols.vertical.secret_shared.shape import Shape
 
     tables = [read_table(table) for table in as_tables(X).values()]

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from hedgerow._version import __version__
 
 if TYPE_CHECKING:
-    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
-    from hedgerow.federation import Federation
-    from hedgerow.private_estimators import (
+    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
+    from hedgerow.estimators.private import (
         DPBoostClassifier,
         DPBoostRegressor,
         PrivateBoostingClassifier,
         PrivateBoostingRegressor,
     )
-    from hedgerow.runs import Run
+    from hedgerow.federation.federation import Federation
+    from hedgerow.federation.run import Run
     from hedgerow.schema import Schema
 
 __all__ = [
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 _HOME_OF = {
-    "BoostedTreesClassifier": "hedgerow.estimators",
-    "BoostedTreesRegressor": "hedgerow.estimators",
-    "DPBoostClassifier": "hedgerow.private_estimators",
-    "DPBoostRegressor": "hedgerow.private_estimators",
-    "Federation": "hedgerow.federation",
-    "PrivateBoostingClassifier": "hedgerow.private_estimators",
-    "PrivateBoostingRegressor": "hedgerow.private_estimators",
-    "Run": "hedgerow.runs",
+    "BoostedTreesClassifier": "hedgerow.estimators.plain",
+    "BoostedTreesRegressor": "hedgerow.estimators.plain",
+    "DPBoostClassifier": "hedgerow.estimators.private",
+    "DPBoostRegressor": "hedgerow.estimators.private",
+    "Federation": "hedgerow.federation.federation",
+    "PrivateBoostingClassifier": "hedgerow.estimators.private",
+    "PrivateBoostingRegressor": "hedgerow.estimators.private",
+    "Run": "hedgerow.federation.run",
     "Schema": "hedgerow.schema",
 }
 

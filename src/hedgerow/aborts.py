@@ -2,7 +2,7 @@
 
 An error's own sentence may quote data ("hiv_status has a value outside the list"), so it stays with the party itself
 and with whoever runs all parties in one program. Peers get one of these numbers, on every transport, and both ledgers
-have a line about it (`hedgerow.party.Abort`). Which number it is follows from the type of the error (`errors.py`).
+have a line about it (`runtime.party.Abort`). Which number it is follows from the type of the error (`errors.py`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.active_set import (
+from hedgerow.attacks.masked_gradients.active_set import (
     SeenNoise,
     attack_chain,
     attack_smallest_sum,

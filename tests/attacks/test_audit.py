@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from hedgerow.attacks import intervals
-from hedgerow.attacks.audit import (
+from hedgerow.attacks.central.audit import (
     Trials,
     audit,
     audit_mechanism,
@@ -21,7 +21,7 @@ from hedgerow.attacks.audit import (
     one_run_p_value,
     run_trials,
 )
-from hedgerow.attacks.canaries import append, canaries_for, canary_for
+from hedgerow.attacks.central.canaries import append, canaries_for, canary_for
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.mechanisms import discrete_gaussian

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from hedgerow.attacks.bucket_bayes import Guessed, attack, ceiling, chances, debiased, infer, score
+from hedgerow.attacks.bucket_rr.bucket_bayes import Guessed, attack, ceiling, chances, debiased, infer, score
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.mechanisms import randomised_response
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks import unmask_least_squares
-from hedgerow.attacks.label_network import attack
-from hedgerow.attacks.unmask_least_squares import Masked
+from hedgerow.attacks.masked_gradients import unmask_least_squares
+from hedgerow.attacks.masked_gradients.label_network import attack
+from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked
 from hedgerow.errors import InvalidInput
 from hedgerow.testing.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hedgerow.attacks.mask_reuse import FEWEST, Unhidden, from_one_run, from_runs, in_rounds
+from hedgerow.attacks.shares.mask_reuse import FEWEST, Unhidden, from_one_run, from_runs, in_rounds
 from hedgerow.crypto.choosing import Choosing, chosen, deal_choosing
 from hedgerow.crypto.shares import SUM64, Share
 from hedgerow.errors import InvalidParameter, InvalidType

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.noised_labels import attack, ceiling, label_scores, total_mu
+from hedgerow.attacks.noised_gradients.noised_labels import attack, ceiling, label_scores, total_mu
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 N_ROWS = 20_000

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hedgerow.attacks.intervals import area_under_roc
-from hedgerow.attacks.noised_labels import ceiling
-from hedgerow.attacks.noisy_sums import (
+from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.attacks.private_histograms.noisy_sums import (
     NOWHERE,
     Look,
     Sums,

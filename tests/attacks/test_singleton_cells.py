@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hedgerow.attacks.singleton_cells import ExposedCell, Public, SeenLevel, all_nodes, find_single_records, score
+from hedgerow.attacks.secure_sum.singleton_cells import (
+    ExposedCell,
+    Public,
+    SeenLevel,
+    all_nodes,
+    find_single_records,
+    score,
+)
 
 PUBLIC = Public(np.array([0, 4]), 2.0**-20, 2.0**-20)
 NOTHING = np.empty(0, np.int64)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.unmask_least_squares import (
+from hedgerow.attacks.masked_gradients.unmask_least_squares import (
     Masked,
     attack,
     labels_of,

@@ -26,10 +26,10 @@ from hedgerow.errors import (
     ProtocolError,
 )
 from hedgerow.ledger import LedgerMismatch, reconcile
-from hedgerow.party import Abort, Party
-from hedgerow.protocols.protocol import Request, find
-from hedgerow.protocols.rehearsal import in_memory, role
-from hedgerow.protocols.same_job import agreed
+from hedgerow.runtime.party import Abort, Party
+from hedgerow.runtime.protocol import Request, find
+from hedgerow.runtime.same_job import agreed
+from hedgerow.runtime.warmup import in_memory, role
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.vertical import make_data

@@ -8,8 +8,8 @@ import pytest
 
 from hedgerow import Federation, Schema
 from hedgerow.errors import BudgetExceeded, HedgerowError, InvalidParameter, ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.budget_file import BudgetFile
+from hedgerow.runtime.party import Party
 
 DELTA = 1e-5
 SCHEMA = Schema.from_public(bounds={"x0": (-3, 3), "x1": (-3, 3)}, classes=[False, True])

@@ -11,12 +11,12 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.all_but_one import likelihood_ratio, repeated_noise, silent_sums, watched_fit
-from hedgerow.attacks.audit import Trials, audit, audit_mechanism, audit_one_run, lower_bound
-from hedgerow.attacks.canaries import append, canaries_for, canary_for
-from hedgerow.attacks.membership import Ceiling, attack, label_confidence
+from hedgerow.attacks.central.all_but_one import likelihood_ratio, repeated_noise, silent_sums, watched_fit
+from hedgerow.attacks.central.audit import Trials, audit, audit_mechanism, audit_one_run, lower_bound
+from hedgerow.attacks.central.canaries import append, canaries_for, canary_for
+from hedgerow.attacks.central.membership import Ceiling, attack, label_confidence
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.estimators import BoostedTreesClassifier
+from hedgerow.estimators.plain import BoostedTreesClassifier
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.mechanisms import (
     discrete_laplace,
@@ -25,11 +25,11 @@ from hedgerow.privacy.mechanisms import (
     permute_and_flip,
     randomised_response,
 )
-from hedgerow.protocols.central_dp.fit import fit_central
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
-from hedgerow.protocols.private_boosting.grid import grid_of
-from hedgerow.protocols.private_boosting.local import fit_locally
-from hedgerow.protocols.private_boosting.rows import PrivateRows
+from hedgerow.protocols.central.dpboost.fit import fit_central
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
+from hedgerow.protocols.central.gaussian.grid import grid_of
+from hedgerow.protocols.central.gaussian.local import fit_locally
+from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
 from hedgerow.testing.broken_privacy import (
     RestartingRandom,

@@ -12,12 +12,12 @@ from scipy.stats import norm
 
 from hedgerow import Federation, Schema
 from hedgerow.engine.boosting import BoostingParams
+from hedgerow.federation.run import Run
 from hedgerow.privacy.calibrate import rho_for
 from hedgerow.privacy.curves import zcdp_delta
-from hedgerow.protocols.protocol import Request, find, names, services
-from hedgerow.protocols.vertical import stating
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.who_learns_what import EXAMPLES
-from hedgerow.runs import Run
+from hedgerow.runtime.protocol import Request, find, names, services
 from hedgerow.statement import Statement
 
 PARTIES = ("anna", "ben", "carla")

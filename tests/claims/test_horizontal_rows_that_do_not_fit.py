@@ -16,19 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow import Federation, Schema
-from hedgerow.brought import Brought, Declared
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
-from hedgerow.local_party import _read_data, describe, rows_file
+from hedgerow.federation.brought import Brought, Declared
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.bad_rows import MISFITS_FACT
+from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE
+from hedgerow.protocols.central.gaussian.requests import COUNT_UNIT, SumRequest, record_sensitivity_squared
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisySum, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.private import PrivateOwner
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
-from hedgerow.protocols.private_boosting.recipe import MISFITS_SHARE
-from hedgerow.protocols.private_boosting.requests import COUNT_UNIT, SumRequest, record_sensitivity_squared
-from hedgerow.protocols.same_job import agreed
+from hedgerow.runtime.party_process import _read_data, describe, rows_file
+from hedgerow.runtime.same_job import agreed
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
 

@@ -10,23 +10,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.seen_sums import as_seen, plan_of, summed_levels
-from hedgerow.attacks.singleton_cells import Public, find_single_records, score
+from hedgerow.attacks.secure_sum.seen_sums import as_seen, plan_of, summed_levels
+from hedgerow.attacks.secure_sum.singleton_cells import Public, find_single_records, score
 from hedgerow.crypto.masking import KeyPair, Position, pair_secret
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.exchange import ExchangedCells
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter, ProtocolError
-from hedgerow.federation import Federation
+from hedgerow.federation.federation import Federation
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.wording import up
+from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.protocols.central.gaussian.requests import COUNT_UNIT
 from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted, Unmasking
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
-from hedgerow.protocols.private_boosting.requests import COUNT_UNIT
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import codes_of, document, make_pooled, share_out
 from hedgerow.testing.transcripts import Vanished, own_parts, play, vanishing_at

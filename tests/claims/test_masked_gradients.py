@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hedgerow import Federation
-from hedgerow.attacks.active_set import SeenNoise, attack_chain
-from hedgerow.attacks.noised_labels import ceiling
-from hedgerow.attacks.seen_masks import root_candidates
-from hedgerow.attacks.unmask_least_squares import Masked, attack
+from hedgerow.attacks.masked_gradients.active_set import SeenNoise, attack_chain
+from hedgerow.attacks.masked_gradients.seen_masks import root_candidates
+from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, attack
+from hedgerow.attacks.noised_gradients.noised_labels import ceiling
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients
 
@@ -82,7 +82,7 @@ def test_a_party_that_deviates_gains_labels_and_a_better_model(monkeypatch):
         arrays[-1][start:stop] = 0.0
 
     labels = rows()[2]
-    monkeypatch.setattr("hedgerow.protocols.vertical.masked_gradients.feature_holder.fill_noise", no_noise)
+    monkeypatch.setattr("hedgerow.protocols.published.masked_gradients.feature_holder.fill_noise", no_noise)
     options = {"n_estimators": 2, "max_depth": 2, "n_vectors": 1, "accept_known_leaks": True}
     deviating = recorded.__wrapped__(MASKED, **options, **NOISE)
     first, *_ = seen_by(deviating, "shop", "bank")[0]

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.argmax_opened import Rules, Side, from_base_rate, from_score, own_counts, sums_of_labels
-from hedgerow.attacks.denominators_opened import sums_of_hessians
-from hedgerow.attacks.leaf_opened import leaf_sizes, leaves_of_rows
-from hedgerow.attacks.opened_nodes import OpenedNode, Pair, outcome
-from hedgerow.attacks.seen_openings import (
+from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, from_base_rate, from_score, own_counts, sums_of_labels
+from hedgerow.attacks.mp_fedxgb.denominators_opened import sums_of_hessians
+from hedgerow.attacks.mp_fedxgb.leaf_opened import leaf_sizes, leaves_of_rows
+from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair, outcome
+from hedgerow.attacks.mp_fedxgb.seen_openings import (
     DENOMINATORS,
     NUMERATORS,
     Columns,
@@ -28,13 +28,13 @@ from hedgerow.crypto import limbs
 from hedgerow.datasets.adult import load_adult
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
-from hedgerow.protocols.vertical.mp_fedxgb.messages import PredictionShare, Steps, StepShare
-from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
-from hedgerow.protocols.vertical.on_shares.messages import MaskedWords
+from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
+from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare, Steps, StepShare
+from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL
+from hedgerow.protocols.shares.messages import MaskedWords
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as MINIMAL
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.transcripts import play
 from hedgerow.testing.watched_openings import watched
 from hedgerow.transport.frames import peek

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli.job_file import PROTOCOLS
-from hedgerow.protocols.protocol import names, services
+from hedgerow.runtime.protocol import names, services
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

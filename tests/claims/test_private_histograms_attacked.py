@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 
 from hedgerow import Federation, Schema
 from hedgerow.attacks import registry
-from hedgerow.attacks.noised_labels import ceiling
-from hedgerow.attacks.on_runs import private_histograms
+from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.attacks.private_histograms import on_runs as private_histograms
 from hedgerow.attacks.registry import AS_STATED, BROKEN, HOLDS, NOT_RUN, NOT_SCORED, Context, attacked
 from hedgerow.cli import app
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
+from hedgerow.protocols.shares.full_tree import FullTree
+from hedgerow.runtime.party import Party
 
 DELTA = 1e-5
 SUMS = ("unmask_least_squares", "all_but_one")

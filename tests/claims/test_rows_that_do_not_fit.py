@@ -20,9 +20,9 @@ from hedgerow import (
 from hedgerow.errors import HedgerowError, InvalidInput
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.bad_rows import MISFITS_FACT, fit_labels
-from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
-from hedgerow.protocols.private_boosting.requests import SumRequest, record_sensitivity_squared
-from hedgerow.protocols.private_boosting.rows import PrivateRows
+from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.protocols.central.gaussian.requests import SumRequest, record_sensitivity_squared
+from hedgerow.protocols.central.gaussian.rows import PrivateRows
 
 KINDS = {
     "gaussian": (PrivateBoostingClassifier, {}),

@@ -9,22 +9,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.bucket_bayes import attack
+from hedgerow.attacks.bucket_rr.bucket_bayes import attack
+from hedgerow.attacks.bucket_rr.moved_edges import compare, neighbour
 from hedgerow.attacks.intervals import at_least, at_most, share
-from hedgerow.attacks.moved_edges import compare, neighbour
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import RandomisedResponse, from_dict
 from hedgerow.privacy.mechanisms import randomised_response
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import ReadyToTrain
 from hedgerow.protocols.vertical.bucket_rr import feature_holder
 from hedgerow.protocols.vertical.bucket_rr.buckets import bucketing_of, codes_of, pack, unpack
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds
 from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
+from hedgerow.protocols.vertical.common.agreement import ReadyToTrain
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import peek
@@ -113,7 +113,7 @@ class Run:
         own = read_table(pd.DataFrame({"own": np.random.default_rng(9).normal(size=len(table))}))
         data = {"bank": PartyData(own, labels, (0, 1)), "shop": PartyData(self.table)}
         with pytest.MonkeyPatch.context() as patch:  # the same noise every time
-            patch.setattr("hedgerow.party.SecureRandom", lambda: SecureRandom.from_seed(bytes(32)))
+            patch.setattr("hedgerow.runtime.party.SecureRandom", lambda: SecureRandom.from_seed(bytes(32)))
             self.played = play(PROTOCOL, self.job, data, around={"bank": Recording, "shop": Recording})
         assert self.played.errors == {}
         bucketing = bucketing_of("shop", self.table, self.job)

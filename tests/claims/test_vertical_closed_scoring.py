@@ -16,17 +16,17 @@ import pytest
 
 from hedgerow.crypto import choosing
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.party import Party
-from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
-from hedgerow.protocols.vertical.closed_scoring.messages import (
+from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.services.score_closed.messages import (
     QuestionsInTrees,
     ReadyToScore,
     ScoreShare,
     ScoresWanted,
 )
-from hedgerow.protocols.vertical.closed_scoring.protocol import PROTOCOL
-from hedgerow.protocols.vertical.closed_scoring.sides import FRACTION_BITS, encoded_leaves
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords
+from hedgerow.protocols.services.score_closed.protocol import PROTOCOL
+from hedgerow.protocols.services.score_closed.sides import FRACTION_BITS, encoded_leaves
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords
+from hedgerow.runtime.party import Party
 from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import unlike_uniform

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.noised_labels import attack, ceiling
-from hedgerow.attacks.seen_gradients import gradients_of_scores
+from hedgerow.attacks.noised_gradients.noised_labels import attack, ceiling
+from hedgerow.attacks.noised_gradients.seen_gradients import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.losses import Loss
@@ -17,11 +17,11 @@ from hedgerow.engine.table import read_table
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import from_dict
-from hedgerow.protocols.protocol import PartyData
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser
 from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.transcripts import play, replay
 from hedgerow.transport.transcripts import Recording
 
@@ -53,7 +53,7 @@ class Run:
         self.shop = PartyData(theirs)
         data = {"bank": PartyData(own, self.labels, (0, 1)), "shop": self.shop}
         with pytest.MonkeyPatch.context() as patch:  # the same noise every time
-            patch.setattr("hedgerow.party.SecureRandom", lambda: SecureRandom.from_seed(bytes(32)))
+            patch.setattr("hedgerow.runtime.party.SecureRandom", lambda: SecureRandom.from_seed(bytes(32)))
             self.played = play(PROTOCOL, self.job, data, around={"bank": Recording, "shop": Recording})
         assert self.played.errors == {}
         self.meta = self.played.results["bank"].ensemble.meta

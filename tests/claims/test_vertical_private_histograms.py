@@ -17,19 +17,17 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hedgerow.attacks.audit import Trials, lower_bound
+from hedgerow.attacks.central.audit import Trials, lower_bound
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.rounds import Conversation, Masked
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.party import Party
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
-from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords
-from hedgerow.protocols.vertical.on_shares.rows_messages import AllColumns, MaskedBins
-from hedgerow.protocols.vertical.on_shares.sizes import Sizes
+from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.full_tree import FullTree
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords
+from hedgerow.protocols.shares.rows_messages import AllColumns, MaskedBins
+from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import Plan
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
@@ -42,6 +40,8 @@ from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
     SmoothPositives,
     SmoothSides,
 )
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of

@@ -12,10 +12,10 @@ import pytest
 from hedgerow import Federation, Schema
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
-from hedgerow.party import Party
 from hedgerow.privacy.budget_file import BudgetFile
-from hedgerow.protocols import protocol as protocols
-from hedgerow.protocols.same_job import agreed
+from hedgerow.runtime import protocol as protocols
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.same_job import agreed
 
 SMALL = {"n_estimators": 1, "max_depth": 1}
 WAYS = {

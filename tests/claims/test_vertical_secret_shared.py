@@ -21,14 +21,14 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.rounds import Masked
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical import agreement
-from hedgerow.protocols.vertical.on_shares import messages as common
-from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
+from hedgerow.protocols.shares import messages as common
+from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.vertical.common import agreement
 from hedgerow.protocols.vertical.secret_shared import label_holder, messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.simulated_shares import (
     Leaked,

@@ -22,16 +22,16 @@ from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical import agreement
-from hedgerow.protocols.vertical.on_shares import messages as common
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, Hidden, MaskedWords, Seed
+from hedgerow.protocols.shares import messages as common
+from hedgerow.protocols.shares.messages import Dealt, Hidden, MaskedWords, Seed
+from hedgerow.protocols.vertical.common import agreement
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelInput, MaskedColumns, WhichWay, WinnerShare
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.simulated_coalition import Coalition, known_together
 from hedgerow.testing.simulated_shares import Leaked, counting_bits, dealt_by_itself, ideal, reader_masks, rounds_of

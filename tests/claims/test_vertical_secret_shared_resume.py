@@ -20,15 +20,15 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import HedgerowError, PeerFailed, ProtocolError
-from hedgerow.federation import Federation
-from hedgerow.party import Party, root_cause
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.federation.federation import Federation
+from hedgerow.protocols.shares.dealing_out import DealingOut
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.vertical.secret_shared import dealer as dealers
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.runtime.party import Party, root_cause
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.parties import make_identities, trust_in

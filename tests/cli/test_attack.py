@@ -14,16 +14,16 @@ import pandas as pd
 import pytest
 
 from hedgerow.attacks import registry
-from hedgerow.attacks.bucket_bayes import Guess, Guessed
+from hedgerow.attacks.bucket_rr.bucket_bayes import Guess, Guessed
+from hedgerow.attacks.bucket_rr.on_runs import _outcome as bucket_outcome
 from hedgerow.attacks.intervals import Interval, share
-from hedgerow.attacks.noised_labels import ceiling
-from hedgerow.attacks.on_runs import masked_gradients
-from hedgerow.attacks.on_runs.bucket_rr import _outcome as bucket_outcome
+from hedgerow.attacks.masked_gradients import on_runs as masked_gradients
+from hedgerow.attacks.noised_gradients.noised_labels import ceiling
 from hedgerow.cli import attack as cli_attack
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.federation import Federation
+from hedgerow.federation.federation import Federation
+from hedgerow.federation.run import Run
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise
-from hedgerow.runs import Run
 
 N_ROWS = 400
 TREES = {"n_estimators": 2, "max_depth": 2, "max_bins": 8}
@@ -58,7 +58,8 @@ def saved(folder: Path, protocol: str, **options: Any) -> Path:
     federation = Federation.vertical({"bank": bank, "shop": shop}, labels=("bank", table["repaid"]))
     with pytest.MonkeyPatch.context() as patch:
         seeds = itertools.count()
-        patch.setattr("hedgerow.party.SecureRandom", lambda: SecureRandom.from_seed(next(seeds).to_bytes(32, "big")))
+        drawn = lambda: SecureRandom.from_seed(next(seeds).to_bytes(32, "big"))  # noqa: E731 - said once
+        patch.setattr("hedgerow.runtime.party.SecureRandom", drawn)
         federation.fit(protocol, **(TREES | {"record": True} | options)).save(folder)
     return folder
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import hedgerow
-from hedgerow import local_processes, running
 from hedgerow.cli import demo
 from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, whole_file
+from hedgerow.runtime import processes as local_processes
+from hedgerow.runtime import running
 
 COMMAND = [sys.executable, "-m", "hedgerow.cli"]
 PACKAGE = str(Path(hedgerow.__file__).parents[1])  # also where the package is importable, but not installed
@@ -232,7 +233,7 @@ def test_a_bug_is_called_one(run: Any, people: Path, monkeypatch: pytest.MonkeyP
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("the roof\nis on fire")
 
-    monkeypatch.setattr("hedgerow.estimators.BoostedTreesClassifier.fit", broken)
+    monkeypatch.setattr("hedgerow.estimators.plain.BoostedTreesClassifier.fit", broken)
     args = ("train", "--data", people / "train.csv", "--label", "answer")
     told = run(*args, code=70)
     assert (

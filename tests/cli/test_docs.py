@@ -65,8 +65,8 @@ def test_the_job_file_of_the_reference_is_valid_and_complete(tmp_path: Path) -> 
 
 def test_every_parameter_is_documented() -> None:
     """The table of parameters has each one's name and default, and every alias."""
-    from hedgerow.estimators import BoostedTreesRegressor
-    from hedgerow.parameters import ALIASES
+    from hedgerow.estimators.parameters import ALIASES
+    from hedgerow.estimators.plain import BoostedTreesRegressor
 
     page = (DOCS / "reference" / "estimators.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, flags=re.MULTILINE))
@@ -95,8 +95,8 @@ def test_every_option_of_secure_sum_is_documented() -> None:
 
 def test_every_option_of_mp_fedxgb_is_documented() -> None:
     """The same for the published protocol on shares."""
-    from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
-    from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
+    from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
+    from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL
 
     defaults = {field.name: field.default for field in fields(MpFedXgbJob) if field.name in PROTOCOL.options}
     assert documented_options("vertical_mp_fedxgb.md") == defaults

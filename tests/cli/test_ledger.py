@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hedgerow.federation import Federation
-from hedgerow.runs import Run
+from hedgerow.federation.federation import Federation
+from hedgerow.federation.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
-from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor, load_model
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
-from hedgerow.estimators import BoostedTreesClassifier, load_model
+from hedgerow.estimators.plain import BoostedTreesClassifier, load_model
 
 SMALL = ("--set", "max_iter=5", "--set", "max_depth=3")
 AWAY = ("--drop", "id", "--drop", "amount", "--drop", "weight")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hedgerow.estimators import load_model
+from hedgerow.estimators.plain import load_model
+from hedgerow.estimators.private import DPBoostClassifier, PrivateBoostingClassifier, PrivateBoostingRegressor
 from hedgerow.privacy.budget_file import BudgetFile
-from hedgerow.private_estimators import DPBoostClassifier, PrivateBoostingClassifier, PrivateBoostingRegressor
 from hedgerow.schema import Schema
 
 DROP = ("--drop", "id", "--drop", "weight")

@@ -12,14 +12,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hedgerow import Federation, Schema, local_processes
+from hedgerow import Federation, Schema
 from hedgerow.aborts import ABORT, Reason
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import FrameError, InvalidParameter, JobDiffers, PeerFailed, PeerRefused
-from hedgerow.protocols.protocol import Request, find, names, services
-from hedgerow.protocols.rehearsal import in_memory, role
-from hedgerow.protocols.same_job import agreed, messages_of
 from hedgerow.protocols.who_learns_what import EXAMPLES
+from hedgerow.runtime import processes as local_processes
+from hedgerow.runtime.protocol import Request, find, names, services
+from hedgerow.runtime.same_job import agreed, messages_of
+from hedgerow.runtime.warmup import in_memory, role
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.vertical import make_data
@@ -207,8 +208,8 @@ def test_every_message_of_a_protocol_is_compared_in_every_process():
     """The versions in a digest do not depend on which modules a process has loaded so far."""
     code = (
         "import pkgutil, importlib, hedgerow.protocols as all_of_them;"
-        "from hedgerow.protocols.protocol import find, names, services;"
-        "from hedgerow.protocols.same_job import messages_of;"
+        "from hedgerow.runtime.protocol import find, names, services;"
+        "from hedgerow.runtime.same_job import messages_of;"
         "every = (*names(), *services());"
         "count = lambda: [len(messages_of(find(name))) for name in every];"
         "before = [(len(messages_of(find(name)))) for name in every];"

@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from hedgerow import Federation, Schema
-from hedgerow.alignment import Alignment
 from hedgerow.cli.job_file import read_job
 from hedgerow.errors import HedgerowError, InvalidInput
+from hedgerow.federation.alignment import Alignment
+from hedgerow.federation.run import Run
+from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.privacy.events import Exponential
-from hedgerow.runs import Run
 from hedgerow.transport.transcripts import Transcript
-from hedgerow.vertical_model import VerticalModel
 
 DEEP = "[" * 20_000 + "]" * 20_000
 ODD = (None, True, -1, 10**400, 1e308, "", "../../x", [], {}, [[]], {"a": 1})

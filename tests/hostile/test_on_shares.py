@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
-from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
-from hedgerow.protocols.vertical.mp_fedxgb.messages import PredictionShare, Steps
-from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL as MP_FEDXGB
-from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
-from hedgerow.protocols.vertical.on_shares.job import MOST_COLUMNS, MOST_ROWS
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
-from hedgerow.protocols.vertical.on_shares.rows_messages import AllColumns, ColumnSizes, SharingSeed
-from hedgerow.protocols.vertical.on_shares.sizes import Sizes as AllSizes
+from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
+from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare, Steps
+from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL as MP_FEDXGB
+from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.job import MOST_COLUMNS, MOST_ROWS
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes, SharingSeed
+from hedgerow.protocols.shares.sizes import Sizes as AllSizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import Chosen, CountedColumns
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL as PRIVATE_HISTOGRAMS

@@ -15,19 +15,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hedgerow import Federation, local_processes
+from hedgerow import Federation
 from hedgerow.aborts import Reason
 from hedgerow.errors import DeadlineExceeded, InvalidInput, InvalidParameter, PeerFailed, ProcessEnded
 from hedgerow.ledger import Ledger
-from hedgerow.protocols import protocol as protocols
-from hedgerow.running import check_results
+from hedgerow.runtime import processes as local_processes
+from hedgerow.runtime import protocol as protocols
+from hedgerow.runtime.running import check_results
 
 PATIENCE = 60.0  # seconds; a party that does not notice the end of its parent works for many minutes
 
 SCRIPT = """
     import functools, json, os, signal, sys
     import numpy as np
-    from hedgerow import Federation, local_processes
+    from hedgerow import Federation
+    from hedgerow.runtime import processes as local_processes
     from hedgerow.transport.emulate import Link
 
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may be ignoring it, as nohup does
@@ -198,7 +200,8 @@ def chosen_job(chosen):
     """A job of the protocol, to get its kernels compiled."""
     seen = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hedgerow.federation.run_together", lambda _protocol, job, *_, **__: seen.append(job) or 1 / 0)
+        run_together = "hedgerow.federation.federation.run_together"
+        patch.setattr(run_together, lambda _protocol, job, *_, **__: seen.append(job) or 1 / 0)
         with pytest.raises(ZeroDivisionError):
             companies().fit(chosen.name, **EDGES[chosen.name])
     return seen[0]

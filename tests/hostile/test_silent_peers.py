@@ -13,13 +13,13 @@ import pytest
 
 from hedgerow.crypto.psi import BlindingKey
 from hedgerow.errors import DeadlineExceeded, PeerLost
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.same_job import agreed
-from hedgerow.protocols.vertical.aligning.job import MOST_IDS, AligningJob
-from hedgerow.protocols.vertical.aligning.messages import AtWork, BlindedIds, BlocksRead, IdsAgreed, IdsDescription
-from hedgerow.protocols.vertical.aligning.packed_ids import packed
-from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
+from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob
+from hedgerow.protocols.services.align.messages import AtWork, BlindedIds, BlocksRead, IdsAgreed, IdsDescription
+from hedgerow.protocols.services.align.packed_ids import packed
+from hedgerow.protocols.services.align.protocol import PROTOCOL
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.same_job import agreed
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.testing.vertical import make_columns, table_of
 from hedgerow.transport import peer_channel

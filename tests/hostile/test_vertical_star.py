@@ -14,22 +14,22 @@ import pytest
 
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.protocol import PartyData, Protocol, find
-from hedgerow.protocols.vertical.aligning.job import AligningJob
+from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob
+from hedgerow.protocols.published.masked_gradients.messages import WhichWay as MaskedWhichWay
+from hedgerow.protocols.published.masked_gradients.messages import Winners as MaskedWinners
+from hedgerow.protocols.published.masked_gradients.vectors import LevelRows
+from hedgerow.protocols.services.align.job import AligningJob
+from hedgerow.protocols.services.explain.job import ExplainingJob
+from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketJob
-from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
-from hedgerow.protocols.vertical.explaining.job import ExplainingJob
-from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS
-from hedgerow.protocols.vertical.joint_forest import JointForest, new_sides, receive_roles
-from hedgerow.protocols.vertical.masked_gradients.job import MaskedGradientsJob
-from hedgerow.protocols.vertical.masked_gradients.messages import WhichWay as MaskedWhichWay
-from hedgerow.protocols.vertical.masked_gradients.messages import Winners as MaskedWinners
-from hedgerow.protocols.vertical.masked_gradients.vectors import LevelRows
+from hedgerow.protocols.vertical.common.joint_fields import LEAF, OTHERS, YOURS
+from hedgerow.protocols.vertical.common.joint_forest import JointForest, new_sides, receive_roles
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import Partition as NoisedPartition
 from hedgerow.protocols.vertical.noised_gradients.messages import WhichWay as NoisedWhichWay
 from hedgerow.protocols.vertical.noised_gradients.messages import Winners as NoisedWinners
-from hedgerow.protocols.vertical.scoring.job import ScoringJob
+from hedgerow.runtime.protocol import PartyData, Protocol, find
 from hedgerow.schema import Schema
 from hedgerow.testing import vertical
 from hedgerow.testing.hostile import cases, part_of, play_twisted

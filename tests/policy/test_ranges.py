@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.protocols.protocol import find, names, services
+from hedgerow.runtime.protocol import find, names, services
 from hedgerow.transport.frames import registered
 from hedgerow.transport.ranges import unstated
 

@@ -8,9 +8,9 @@ import pytest
 
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Exact
-from hedgerow.party import Abort
-from hedgerow.protocols.protocol import find, names, services
 from hedgerow.protocols.who_learns_what import COMMAND, PAGE, disclosure_of, messages_of, page, way_of
+from hedgerow.runtime.party import Abort
+from hedgerow.runtime.protocol import find, names, services
 from hedgerow.transport.frames import Message, registered
 
 

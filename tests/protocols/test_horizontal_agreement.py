@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from hedgerow.errors import InvalidInput
-from hedgerow.federation import Federation
-from hedgerow.protocols import memory
+from hedgerow.federation.federation import Federation
 from hedgerow.protocols.horizontal.secure_sum.agreement import agree
 from hedgerow.protocols.horizontal.secure_sum.messages import TableDescription
+from hedgerow.runtime import resources as memory
 
 PROTOCOL = "horizontal.secure_sum"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.seen_sums import plan_of, summed_levels
+from hedgerow.attacks.secure_sum.seen_sums import plan_of, summed_levels
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import reconcile

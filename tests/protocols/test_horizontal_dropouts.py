@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hedgerow.aborts import Reason
-from hedgerow.attacks.seen_sums import plan_of, summed_levels
+from hedgerow.attacks.secure_sum.seen_sums import plan_of, summed_levels
 from hedgerow.errors import PeerFailed, PeerLost, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hedgerow.aborts import Reason
-from hedgerow.attacks.seen_sums import plan_of
+from hedgerow.attacks.secure_sum.seen_sums import plan_of
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import (
     DeadlineExceeded,
@@ -24,7 +24,6 @@ from hedgerow.errors import (
     VersionMismatch,
 )
 from hedgerow.ledger import reconcile
-from hedgerow.party import Party, root_cause
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import (
     MaskedCounts,
@@ -34,6 +33,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     NextStep,
 )
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.runtime.party import Party, root_cause
 from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.horizontal import NAMES, document, make_pooled, share_out, with_losses
 from hedgerow.testing.parties import make_identities, trust_in

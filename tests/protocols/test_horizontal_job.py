@@ -11,7 +11,7 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.horizontal.secure_sum.job import NOT_WITH_DP, Job
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.protocols.protocol import Request
+from hedgerow.runtime.protocol import Request
 from hedgerow.schema import Schema
 
 SCHEMA = Schema.from_public(bounds={"x0": (-5, 5)}, classes=[0, 1])

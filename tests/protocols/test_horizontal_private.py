@@ -13,18 +13,18 @@ import pytest
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
-from hedgerow.federation import Federation
+from hedgerow.federation.federation import Federation
 from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import share_of_sigma
+from hedgerow.protocols.central.gaussian.local import fit_locally
+from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.protocols.horizontal.secure_sum.checks import read_request
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum, Start, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import COUNT_UNIT, NoisyGrid
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.protocols.private_boosting.local import fit_locally
-from hedgerow.protocols.private_boosting.rows import PrivateRows
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import document, make_pooled, pooled_model, share_out
 from hedgerow.testing.transcripts import play, vanishing_at

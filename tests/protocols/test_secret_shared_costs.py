@@ -9,15 +9,15 @@ import pytest
 
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.rehearsal import in_memory
-from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
-from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared import costs
 from hedgerow.protocols.vertical.secret_shared import shape as shapes
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.warmup import in_memory
 from hedgerow.transport.frames import ArrayOf, encode, registered
 from hedgerow.transport.memory import MemoryNetwork
 

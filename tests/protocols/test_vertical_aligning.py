@@ -14,16 +14,16 @@ from hedgerow.crypto.psi import BlindingKey, to_point
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, JobDiffers, PeerFailed, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.party import root_cause
-from hedgerow.protocols import protocol as protocols
-from hedgerow.protocols.protocol import PartyData, Request
-from hedgerow.protocols.rehearsal import in_memory, role
-from hedgerow.protocols.vertical.aligning import messages, roles
-from hedgerow.protocols.vertical.aligning.job import AligningJob
-from hedgerow.protocols.vertical.aligning.packed_ids import packed, unpacked
-from hedgerow.protocols.vertical.aligning.protocol import PROTOCOL
-from hedgerow.protocols.vertical.aligning.result import AlignedRows
+from hedgerow.protocols.services.align import messages, roles
+from hedgerow.protocols.services.align.job import AligningJob
+from hedgerow.protocols.services.align.packed_ids import packed, unpacked
+from hedgerow.protocols.services.align.protocol import PROTOCOL
+from hedgerow.protocols.services.align.result import AlignedRows
 from hedgerow.protocols.who_learns_what import messages_of, way_of
+from hedgerow.runtime import protocol as protocols
+from hedgerow.runtime.party import root_cause
+from hedgerow.runtime.protocol import PartyData, Request
+from hedgerow.runtime.warmup import in_memory, role
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.memory import MemoryNetwork
 
@@ -490,7 +490,7 @@ def test_what_does_not_fit_is_refused(kind, change, words):
 def waits_of(monkeypatch, ids, **options):
     """For each kind of message, how long parties were ready to wait for it."""
     waits = collections.defaultdict(set)
-    from hedgerow.party import Party  # the class whose door is watched
+    from hedgerow.runtime.party import Party  # the class whose door is watched
 
     recv = Party.recv
 

@@ -17,10 +17,8 @@ from hedgerow.engine.boosting import BoostingParams, train
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.local_processes import run_in_processes
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import NonPrivate, RandomisedResponse, from_dict
-from hedgerow.protocols.protocol import PartyData, Request, find
 from hedgerow.protocols.vertical.bucket_rr import buckets, cache, feature_holder
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     bits_for,
@@ -35,7 +33,9 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import (
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
 from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
-from hedgerow.protocols.vertical.parts import divide
+from hedgerow.protocols.vertical.common.parts import divide
+from hedgerow.runtime.processes import run_in_processes
+from hedgerow.runtime.protocol import PartyData, Request, find
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.checking import check
@@ -258,7 +258,7 @@ def test_order_of_parties_decides_between_equal_splits():
 @pytest.fixture
 def seeded(monkeypatch):
     """Every party draws the same secret numbers in every test."""
-    monkeypatch.setattr("hedgerow.party.SecureRandom", lambda: SecureRandom.from_seed(bytes(range(32))))
+    monkeypatch.setattr("hedgerow.runtime.party.SecureRandom", lambda: SecureRandom.from_seed(bytes(range(32))))
 
 
 def received_codes(played, name, n_rows):

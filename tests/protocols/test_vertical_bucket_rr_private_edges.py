@@ -18,7 +18,6 @@ from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.choices import MOST_CANDIDATES, exponential
 from hedgerow.privacy.events import Composed, DiscreteLaplace, Exponential, NonPrivate, RandomisedResponse, from_dict
 from hedgerow.privacy.mechanisms import discrete_laplace
-from hedgerow.protocols.protocol import PartyData, Request
 from hedgerow.protocols.vertical.bucket_rr import private_edges as module
 from hedgerow.protocols.vertical.bucket_rr.buckets import bucketing_of, codes_of, together
 from hedgerow.protocols.vertical.bucket_rr.cache import BOOK
@@ -26,6 +25,7 @@ from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import ColumnKinds
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, level_sensitivities, planned, private_edges
 from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
+from hedgerow.runtime.protocol import PartyData, Request
 from hedgerow.schema import NumericColumn, Schema
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
@@ -265,7 +265,7 @@ def make_job(epsilon=4.0, **changes):
 @pytest.fixture
 def always_the_same(monkeypatch):
     """Every party draws the same secret numbers in every test."""
-    monkeypatch.setattr("hedgerow.party.SecureRandom", seeded)
+    monkeypatch.setattr("hedgerow.runtime.party.SecureRandom", seeded)
 
 
 def run(job, data):

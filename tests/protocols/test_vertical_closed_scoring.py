@@ -13,25 +13,25 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.local_processes import run_in_processes
-from hedgerow.party import root_cause
-from hedgerow.protocols.protocol import PartyData, Request, find
-from hedgerow.protocols.vertical.closed_scoring import blocks
-from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
-from hedgerow.protocols.vertical.closed_scoring.messages import (
+from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.protocols.services.score.protocol import PROTOCOL as OPEN_SCORING
+from hedgerow.protocols.services.score_closed import blocks
+from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.services.score_closed.messages import (
     BlockDone,
     QuestionsInTrees,
     ReadyToScore,
     ScoreShare,
     ScoresWanted,
 )
-from hedgerow.protocols.vertical.closed_scoring.protocol import PROTOCOL
-from hedgerow.protocols.vertical.closed_scoring.roles import ClosedScores, TookPart, result_from_dict
-from hedgerow.protocols.vertical.closed_scoring.sides import FRACTION_BITS, LARGEST_SCORE, encoded_leaves
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
-from hedgerow.protocols.vertical.parts import OwnerPart, Questions, divide
-from hedgerow.protocols.vertical.scoring.job import ScoringJob
-from hedgerow.protocols.vertical.scoring.protocol import PROTOCOL as OPEN_SCORING
+from hedgerow.protocols.services.score_closed.protocol import PROTOCOL
+from hedgerow.protocols.services.score_closed.roles import ClosedScores, TookPart, result_from_dict
+from hedgerow.protocols.services.score_closed.sides import FRACTION_BITS, LARGEST_SCORE, encoded_leaves
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide
+from hedgerow.runtime.party import root_cause
+from hedgerow.runtime.processes import run_in_processes
+from hedgerow.runtime.protocol import PartyData, Request, find
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical, table_of
 from hedgerow.testing.transcripts import play

@@ -16,21 +16,21 @@ from hedgerow.engine.contributions import contributions
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerFailed, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.local_processes import run_in_processes
-from hedgerow.protocols.protocol import PartyData, Request, find, services
-from hedgerow.protocols.vertical.explaining import roles
-from hedgerow.protocols.vertical.explaining.job import ExplainingJob
-from hedgerow.protocols.vertical.explaining.messages import (
+from hedgerow.protocols.services.explain import roles
+from hedgerow.protocols.services.explain.job import ExplainingJob
+from hedgerow.protocols.services.explain.messages import (
     AnswersToExplain,
     BeginExplaining,
     ColumnsOfHandles,
     ContributionsOfColumns,
 )
-from hedgerow.protocols.vertical.explaining.protocol import PROTOCOL
-from hedgerow.protocols.vertical.explaining.results import result_from_dict
-from hedgerow.protocols.vertical.explaining.roles import opaque_numbers
-from hedgerow.protocols.vertical.parts import OwnerPart, divide
+from hedgerow.protocols.services.explain.protocol import PROTOCOL
+from hedgerow.protocols.services.explain.results import result_from_dict
+from hedgerow.protocols.services.explain.roles import opaque_numbers
+from hedgerow.protocols.vertical.common.parts import OwnerPart, divide
 from hedgerow.protocols.who_learns_what import disclosure_of, messages_of, way_of
+from hedgerow.runtime.processes import run_in_processes
+from hedgerow.runtime.protocol import PartyData, Request, find, services
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording

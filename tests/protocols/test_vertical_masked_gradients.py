@@ -15,20 +15,20 @@ from hedgerow.engine.boosting import BoostingParams, train
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
-from hedgerow.federation import Federation
+from hedgerow.federation.federation import Federation
 from hedgerow.ledger import reconcile
-from hedgerow.protocols.protocol import PartyData, Request, find
-from hedgerow.protocols.vertical.masked_gradients import feature_holder as feature_holder_module
-from hedgerow.protocols.vertical.masked_gradients.job import STAMP, MaskedGradientsJob
-from hedgerow.protocols.vertical.masked_gradients.messages import MaskedGradients, NextVectors, NoiseVectors
-from hedgerow.protocols.vertical.masked_gradients.recovery import label_recovery, unmask
-from hedgerow.protocols.vertical.masked_gradients.vectors import (
+from hedgerow.protocols.published.masked_gradients import feature_holder as feature_holder_module
+from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
+from hedgerow.protocols.published.masked_gradients.messages import MaskedGradients, NextVectors, NoiseVectors
+from hedgerow.protocols.published.masked_gradients.recovery import label_recovery, unmask
+from hedgerow.protocols.published.masked_gradients.vectors import (
     LevelRows,
     fill_noise,
     on_spheres,
     random_words,
     standard_normals,
 )
+from hedgerow.runtime.protocol import PartyData, Request, find
 from hedgerow.testing import vertical
 from hedgerow.testing.horizontal import make_pooled
 from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
@@ -285,7 +285,7 @@ def test_threads_change_nothing(monkeypatch):
     """Two threads give the same parts as one."""
     monkeypatch.setattr("hedgerow.engine.rows.CODES_WORTH_THREADS", 0)
     monkeypatch.setattr("hedgerow.engine.rows.CHUNK", 64)
-    monkeypatch.setattr("hedgerow.protocols.vertical.masked_gradients.vectors._ENTRIES_WORTH_A_THREAD", 0)
+    monkeypatch.setattr("hedgerow.protocols.published.masked_gradients.vectors._ENTRIES_WORTH_A_THREAD", 0)
     _, data = make_data()
     job = make_job(data, **NOISY)
     two = {name: replace(mine, n_threads=2) for name, mine in data.items()}

@@ -19,19 +19,19 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.mp_fedxgb import holder, messages, plan
-from hedgerow.protocols.vertical.mp_fedxgb.comparisons import rounds
-from hedgerow.protocols.vertical.mp_fedxgb.job import MpFedXgbJob
-from hedgerow.protocols.vertical.mp_fedxgb.plan import Plan
-from hedgerow.protocols.vertical.mp_fedxgb.protocol import PROTOCOL
-from hedgerow.protocols.vertical.on_shares import masked_columns, rows_messages
-from hedgerow.protocols.vertical.on_shares.messages import MaskedWords, Seed
-from hedgerow.protocols.vertical.on_shares.scales import Scales
-from hedgerow.protocols.vertical.on_shares.sizes import Sizes
+from hedgerow.protocols.published.mp_fedxgb import holder, messages, plan
+from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
+from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
+from hedgerow.protocols.published.mp_fedxgb.plan import Plan
+from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL
+from hedgerow.protocols.shares import masked_columns, rows_messages
+from hedgerow.protocols.shares.messages import MaskedWords, Seed
+from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin

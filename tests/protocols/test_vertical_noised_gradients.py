@@ -17,15 +17,15 @@ from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.protocol import Request, find
-from hedgerow.protocols.rehearsal import in_memory, role
-from hedgerow.protocols.vertical.joint_growth import JointRows, choose_winners, packed_columns
+from hedgerow.protocols.vertical.common.joint_growth import JointRows, choose_winners, packed_columns
+from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.noised_gradients import noise as noise_module
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, fit, plain_quantiser
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
-from hedgerow.protocols.vertical.parts import part_from_dict
+from hedgerow.runtime.protocol import Request, find
+from hedgerow.runtime.warmup import in_memory, role
 from hedgerow.testing import vertical
 from hedgerow.testing.horizontal import make_pooled
 from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores

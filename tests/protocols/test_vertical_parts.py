@@ -13,7 +13,7 @@ import pytest
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, ModelFileError
-from hedgerow.protocols.vertical.parts import (
+from hedgerow.protocols.vertical.common.parts import (
     LabelHolderPart,
     OwnerPart,
     Questions,
@@ -23,7 +23,7 @@ from hedgerow.protocols.vertical.parts import (
     part_from_dict,
     save_part,
 )
-from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart
+from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import random_vertical, table_of
 

@@ -22,9 +22,9 @@ from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter, Peer
 from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP, ZeroConcentratedDP
-from hedgerow.protocols.protocol import PartyData, find
-from hedgerow.protocols.vertical.on_shares import full_tree, masked_columns
-from hedgerow.protocols.vertical.on_shares.sizes import Sizes
+from hedgerow.protocols.shares import full_tree, masked_columns
+from hedgerow.protocols.shares.sizes import Sizes
+from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms import columns as columns_module
 from hedgerow.protocols.vertical.private_histograms import holder, messages
 from hedgerow.protocols.vertical.private_histograms import plan as plan_module
@@ -36,7 +36,7 @@ from hedgerow.protocols.vertical.private_histograms.plan import AT_ONCE, LARGEST
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise, Spending
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
-from hedgerow.protocols.vertical.shared_parts import SharedLeavesPart
+from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.schema import CategoricalColumn, Schema
 from hedgerow.testing.naive_private_histograms import Binned, LeafRule, NaiveTrees, Split, watched
 from hedgerow.testing.transcripts import Vanishing

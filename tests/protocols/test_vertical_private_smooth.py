@@ -17,12 +17,13 @@ from hedgerow.crypto.dealing import Dealer, Hand, Label
 from hedgerow.crypto.rounds import Conversation
 from hedgerow.engine.table import Column
 from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import Released
 from hedgerow.protocols.bad_rows import fit_described
-from hedgerow.protocols.vertical.parts import divide, part_from_dict
+from hedgerow.protocols.vertical.common.parts import divide, part_from_dict
 from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
@@ -53,7 +54,6 @@ from hedgerow.schema import CategoricalColumn, NumericColumn, Schema
 from hedgerow.testing.vertical import make_data, outcomes_of, table_of
 from hedgerow.testing.vertical import make_job as job_for
 from hedgerow.testing.vertical import play as played
-from hedgerow.vertical_model import VerticalModel
 
 INF = math.inf
 DELTA = 1e-5

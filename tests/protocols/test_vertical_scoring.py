@@ -15,18 +15,18 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerFailed, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.local_processes import run_in_processes
-from hedgerow.party import root_cause
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import Composed, RandomisedResponse, from_dict
-from hedgerow.protocols.protocol import PartyData, Request, find
-from hedgerow.protocols.vertical.parts import OwnerPart, Questions, divide
-from hedgerow.protocols.vertical.scoring import roles
-from hedgerow.protocols.vertical.scoring.answering import Answering, cells_of
-from hedgerow.protocols.vertical.scoring.job import ScoringJob
-from hedgerow.protocols.vertical.scoring.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
-from hedgerow.protocols.vertical.scoring.protocol import PROTOCOL
-from hedgerow.protocols.vertical.scoring.roles import Answered, Scores, result_from_dict
+from hedgerow.protocols.services.score import roles
+from hedgerow.protocols.services.score.answering import Answering, cells_of
+from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
+from hedgerow.protocols.services.score.protocol import PROTOCOL
+from hedgerow.protocols.services.score.roles import Answered, Scores, result_from_dict
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide
+from hedgerow.runtime.party import root_cause
+from hedgerow.runtime.processes import run_in_processes
+from hedgerow.runtime.protocol import PartyData, Request, find
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import RUN_ID, random_vertical, table_of
 from hedgerow.testing.transcripts import play

@@ -17,17 +17,17 @@ from hedgerow.engine.losses import Loss
 from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.on_shares import messages as common
-from hedgerow.protocols.vertical.on_shares.cuts import Cuts, masked_rows
-from hedgerow.protocols.vertical.on_shares.made_up import NothingToKeep
-from hedgerow.protocols.vertical.on_shares.scales import Scales, finest
-from hedgerow.protocols.vertical.parts import part_from_dict
+from hedgerow.protocols.shares import messages as common
+from hedgerow.protocols.shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.shares.made_up import NothingToKeep
+from hedgerow.protocols.shares.scales import Scales, finest
+from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.secret_shared import messages, shape
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.share_table import Table as ShareTable
 from hedgerow.testing.vertical import NAMES, make_data, outcomes_of, table_of

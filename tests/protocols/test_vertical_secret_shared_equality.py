@@ -18,13 +18,13 @@ from hedgerow.datasets import load_adult
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.engine.table import Column, Table, read_table
-from hedgerow.party import root_cause
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.rehearsal import in_memory, role
-from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.stopping import Stopping, next_below
+from hedgerow.runtime.party import root_cause
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.warmup import in_memory, role
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.transport.memory import MemoryNetwork
 

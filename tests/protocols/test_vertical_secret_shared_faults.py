@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow import local_processes
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams, train
 from hedgerow.engine.table import Column, Table
@@ -29,12 +28,9 @@ from hedgerow.errors import (
     PeerLost,
     ProtocolError,
 )
-from hedgerow.federation import Federation
-from hedgerow.local_processes import run_in_processes
-from hedgerow.party import Party, root_cause
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
-from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.federation.federation import Federation
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
@@ -46,6 +42,10 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.runtime import processes as local_processes
+from hedgerow.runtime.party import Party, root_cause
+from hedgerow.runtime.processes import run_in_processes
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.frames import peek

@@ -1,4 +1,4 @@
-"""What the published protocol's openings tell whom: `hedgerow.attacks.argmax_opened`, see attacking.py."""
+"""What the published protocol's openings tell whom: `hedgerow.attacks.mp_fedxgb.argmax_opened`, see attacking.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from experiments.mp_fedxgb.cells import Cell
 from experiments.mp_fedxgb.methods import published_is_there
 from experiments.mp_fedxgb.tables.common import Results, lines_of, table_of_lines
 
-ATTACK = "hedgerow.attacks.argmax_opened"
+ATTACK = "hedgerow.attacks.mp_fedxgb.argmax_opened"
 
 
 def cells(*, quick: bool) -> list[Cell]:

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.alignment import take_rows
 from hedgerow.attacks.intervals import Interval
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.labels import read_classes
-from hedgerow.protocols.protocol import PartyData, names
-from hedgerow.runs import Run
+from hedgerow.estimators.labels import read_classes
+from hedgerow.federation.alignment import take_rows
+from hedgerow.federation.run import Run
+from hedgerow.runtime.protocol import PartyData, names
 from hedgerow.transport.transcripts import Transcript
 
 HOLDS, BROKEN, INCONCLUSIVE, AS_STATED = "holds", "BROKEN", "inconclusive", "as stated"
@@ -179,49 +179,50 @@ _ON_SHARES = ("vertical.secret_shared", "vertical.mp_fedxgb", _HISTOGRAMS)
 
 
 def _bucket_bayes() -> Function:
-    from hedgerow.attacks.on_runs.bucket_rr import bucket_bayes
+    from hedgerow.attacks.bucket_rr.on_runs import bucket_bayes
 
     return bucket_bayes
 
 
 def _noised_labels() -> Function:
-    from hedgerow.attacks.on_runs.noised_gradients import noised_labels
+    from hedgerow.attacks.noised_gradients.on_runs import noised_labels
 
     return noised_labels
 
 
 def _argmax_opened() -> Function:
-    from hedgerow.attacks.on_runs.on_shares import argmax_opened
+    from hedgerow.attacks.mp_fedxgb.on_runs import argmax_opened
 
     return argmax_opened
 
 
 def _denominators_opened() -> Function:
-    from hedgerow.attacks.on_runs.on_shares import denominators_opened
+    from hedgerow.attacks.mp_fedxgb.on_runs import denominators_opened
 
     return denominators_opened
 
 
 def _leaf_opened() -> Function:
-    from hedgerow.attacks.on_runs.on_shares import leaf_opened
+    from hedgerow.attacks.mp_fedxgb.on_runs import leaf_opened
 
     return leaf_opened
 
 
 def _nothing_opened() -> Function:
-    from hedgerow.attacks.on_runs.on_shares import nothing_opened
+    from hedgerow.attacks.mp_fedxgb.on_runs import nothing_opened
 
     return nothing_opened
 
 
 def _singleton_cells() -> Function:
-    from hedgerow.attacks.on_runs.secure_sum import singleton_cells
+    from hedgerow.attacks.secure_sum.on_runs import singleton_cells
 
     return singleton_cells
 
 
 def _unmask_least_squares() -> Function:
-    from hedgerow.attacks.on_runs import masked_gradients, private_histograms
+    from hedgerow.attacks.masked_gradients import on_runs as masked_gradients
+    from hedgerow.attacks.private_histograms import on_runs as private_histograms
 
     of_protocol: dict[str, Function] = {
         _MASKED: masked_gradients.unmask_least_squares,
@@ -231,25 +232,25 @@ def _unmask_least_squares() -> Function:
 
 
 def _all_but_one() -> Function:
-    from hedgerow.attacks.on_runs.private_histograms import all_but_one
+    from hedgerow.attacks.private_histograms.on_runs import all_but_one
 
     return all_but_one
 
 
 def _mask_reuse() -> Function:
-    from hedgerow.attacks.on_runs.masks import mask_reuse
+    from hedgerow.attacks.shares.on_runs import mask_reuse
 
     return mask_reuse
 
 
 def _label_network() -> Function:
-    from hedgerow.attacks.on_runs.masked_gradients import label_network
+    from hedgerow.attacks.masked_gradients.on_runs import label_network
 
     return label_network
 
 
 def _active_set() -> Function:
-    from hedgerow.attacks.on_runs.masked_gradients import active_set
+    from hedgerow.attacks.masked_gradients.on_runs import active_set
 
     return active_set
 

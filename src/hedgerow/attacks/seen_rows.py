@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hedgerow.errors import InvalidInput
-from hedgerow.protocols.vertical.agreement import GoAhead
+from hedgerow.protocols.vertical.common.agreement import GoAhead
 from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
 
 

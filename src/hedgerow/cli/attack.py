@@ -14,7 +14,7 @@ from hedgerow.cli.runs import read_run
 from hedgerow.errors import JobError
 
 if TYPE_CHECKING:
-    from hedgerow.runs import Run
+    from hedgerow.federation.run import Run
 
 WIDTH = 80
 

@@ -57,7 +57,7 @@ def run() -> dict[str, Any]:
     from hedgerow.cli.scores import scores
     from hedgerow.datasets import load_adult
     from hedgerow.engine.threads import available_cores
-    from hedgerow.estimators import BoostedTreesClassifier
+    from hedgerow.estimators.plain import BoostedTreesClassifier
 
     people, incomes = load_adult("train")
     others, their_incomes = load_adult("test")
@@ -102,9 +102,9 @@ def _first_calls(divided: tuple[_Runs, ...], models: dict[str, Any], people: Any
 
     Those of the parties are made ready on another core, and all before anything is timed.
     """
-    from hedgerow.estimators import BoostedTreesClassifier
-    from hedgerow.local_forks import begin_preparing
-    from hedgerow.local_processes import PREPARE_SECONDS
+    from hedgerow.estimators.plain import BoostedTreesClassifier
+    from hedgerow.runtime.forks import begin_preparing
+    from hedgerow.runtime.processes import PREPARE_SECONDS
 
     started = time.perf_counter()
     parties = begin_preparing(_planned(*reversed(divided)), PREPARE_SECONDS)
@@ -119,7 +119,7 @@ def _first_calls(divided: tuple[_Runs, ...], models: dict[str, Any], people: Any
 def _central_models() -> dict[str, Any]:
     """By protocol: models of a table in one place that are to be released."""
     from hedgerow.datasets import adult_schema
-    from hedgerow.private_estimators import DPBoostClassifier, PrivateBoostingClassifier
+    from hedgerow.estimators.private import DPBoostClassifier, PrivateBoostingClassifier
 
     epsilon, delta = BUDGET
     schema = adult_schema()
@@ -171,7 +171,7 @@ def _by_rows(people: Any, incomes: Any) -> _Runs:
     import numpy as np
 
     from hedgerow.datasets import adult_schema
-    from hedgerow.federation import Federation
+    from hedgerow.federation.federation import Federation
 
     shares = np.array_split(np.random.default_rng(0).permutation(len(incomes)), len(OWNERS))
     federation = Federation.horizontal(
@@ -192,7 +192,7 @@ def _by_columns(people: Any, incomes: Any) -> _Runs:
     import math
 
     from hedgerow.datasets import adult_schema
-    from hedgerow.federation import Federation
+    from hedgerow.federation.federation import Federation
 
     delta = BUDGET[1]
     exact = {"epsilon": math.inf, "edges": "quantile", "buckets": 64}
@@ -224,7 +224,7 @@ def _by_columns(people: Any, incomes: Any) -> _Runs:
 def _on_shares(people: Any, incomes: Any) -> _Runs:
     """The same columns without text, for protocols that compute on shares of numbers."""
     from hedgerow.datasets import adult_schema
-    from hedgerow.federation import Federation
+    from hedgerow.federation.federation import Federation
 
     schema, delta = adult_schema(), BUDGET[1]
     shared = {"max_iter": 10, "max_bins": 32}
@@ -362,7 +362,7 @@ def _worth_of_trees(*, same: bool) -> str:
 
 def _alignment() -> dict[str, Any]:
     """Three parties find the customers that they have in common, without showing each other the others."""
-    from hedgerow.alignment import align
+    from hedgerow.federation.alignment import align
 
     ids = {
         name: [f"customer {number}" for number in range(start, start + 1000)]
@@ -417,7 +417,7 @@ def _print(result: dict[str, Any], *, statements: bool) -> None:
     from rich.text import Text
 
     from hedgerow.cli.summary import console, importance_table, protocol_table, score_table
-    from hedgerow.progress import duration
+    from hedgerow.runtime.progress import duration
 
     out = console()
     rows, seconds, params = result["rows"], result["seconds"], result["params"]

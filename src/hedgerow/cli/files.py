@@ -11,7 +11,7 @@ from hedgerow.cli.outcome import whole_file
 from hedgerow.errors import InvalidInput, JobError, ModelFileError
 
 if TYPE_CHECKING:
-    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
 FORMATS = (".parquet", ".csv")
 
@@ -101,7 +101,7 @@ def csv_bytes(columns: Mapping[str, Any]) -> bytes:
 
 def require_columns(table: Any, names: Sequence[str], path: Path, wanted_by: str) -> None:
     """Raise for the first column that is wanted and not there, with the nearest one that is."""
-    from hedgerow.parameters import nearest
+    from hedgerow.estimators.parameters import nearest
 
     for name in names:
         if name not in table.column_names:
@@ -112,7 +112,7 @@ def require_columns(table: Any, names: Sequence[str], path: Path, wanted_by: str
 
 def read_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
     """The estimator in a model file."""
-    from hedgerow.estimators import load_model
+    from hedgerow.estimators.plain import load_model
 
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such model file")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import HedgerowError, JobError
-from hedgerow.parameters import nearest, translate
+from hedgerow.estimators.parameters import nearest, translate
 
 KINDS = ("classifier", "regressor")
 PATHS = {
@@ -246,7 +246,7 @@ def _privacy(given: dict[str, Any], data: Mapping[str, Any]) -> Privacy:
 
 def private_owner(privacy: Privacy, kind: str | None) -> Any:
     """The estimator that trains a private job."""
-    from hedgerow import private_estimators as private
+    from hedgerow.estimators import private
 
     if privacy.protocol == "central.gaussian":
         return private.PrivateBoostingRegressor if kind == "regressor" else private.PrivateBoostingClassifier
@@ -276,7 +276,7 @@ def _checked(section: str, key: str, setting: Setting) -> Any:
 
 def _params(settings: Settings, kind: str | None, privacy: Privacy | None) -> dict[str, Any]:
     """The model's parameters under the estimators' own names."""
-    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
     owner = BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor
     taken = {"callbacks", "categorical_features"}

@@ -15,8 +15,8 @@ from hedgerow.errors import InvalidParameter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hedgerow.federation.run import Run
     from hedgerow.ledger import Ledger
-    from hedgerow.runs import Run
     from hedgerow.transport.meter import Meter
 
 WIDTH = 80

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hedgerow.progress import EvalsLog
+from hedgerow.runtime.progress import EvalsLog
 
 
 class _Bar:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from hedgerow.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from hedgerow.runs import Run
+    from hedgerow.federation.run import Run
 
 
 def read_run(folder: Path) -> Run:
     """The run in a folder that `run.save(folder)` wrote."""
-    from hedgerow.runs import Run
+    from hedgerow.federation.run import Run
 
     if not (folder / "run.json").is_file():
         raise InvalidInput(f"{folder}: there is no saved run in it; run.save(folder) writes one")

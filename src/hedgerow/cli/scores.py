@@ -8,8 +8,8 @@ import numpy as np
 
 from hedgerow.engine import metrics
 from hedgerow.engine.dtypes import Floats
-from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
-from hedgerow.labels import encode_like, read_classes, read_targets
+from hedgerow.estimators.labels import encode_like, read_classes, read_targets
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
 
 def scores(

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hedgerow.progress import duration
+from hedgerow.runtime.progress import duration
 
 WIDTH = 80
 SCORE_NAMES = {

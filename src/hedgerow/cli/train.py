@@ -198,7 +198,7 @@ def _categorical(job: Job, rows: _Labelled) -> list[str]:
 
 
 def _estimator(job: Job, labels: Any) -> Any:
-    from hedgerow.estimators import BoostedTreesClassifier, BoostedTreesRegressor
+    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
     kind = job.kind or _kind_of(labels, job.label)
     # A job gives the same model each time it runs, so the seed is fixed unless the job says otherwise.

@@ -19,19 +19,19 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Public
-from hedgerow.party import Abort
-from hedgerow.protocols import central_dp
-from hedgerow.protocols.central_dp.plan import planned_event
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
-from hedgerow.protocols.central_dp.words import statement_of
-from hedgerow.protocols.private_boosting import central
-from hedgerow.protocols.protocol import Protocol, Request, find, names, services
-from hedgerow.protocols.same_job import messages_of, package_of
-from hedgerow.protocols.vertical.aligning.job import AligningJob
-from hedgerow.protocols.vertical.closed_scoring.job import ClosedScoringJob
-from hedgerow.protocols.vertical.explaining.job import ExplainingJob
+from hedgerow.protocols.central import dpboost as central_dp
+from hedgerow.protocols.central.dpboost.plan import planned_event
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.words import statement_of
+from hedgerow.protocols.central.gaussian import central
+from hedgerow.protocols.services.align.job import AligningJob
+from hedgerow.protocols.services.explain.job import ExplainingJob
+from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
-from hedgerow.protocols.vertical.scoring.job import ScoringJob
+from hedgerow.runtime.party import Abort
+from hedgerow.runtime.protocol import Protocol, Request, find, names, services
+from hedgerow.runtime.same_job import messages_of, package_of
 from hedgerow.schema import Schema
 from hedgerow.transport.frames import Message
 

@@ -18,7 +18,7 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.model import as_handed_out
-from hedgerow.protocols.protocol import PartyData
+from hedgerow.runtime.protocol import PartyData
 
 NAMES = ("anna", "ben", "carla", "dora", "emil", "fritz", "greta", "hans")
 MISSING = -1

@@ -14,9 +14,9 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.rows import Rows
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.job import VerticalJob
-from hedgerow.protocols.vertical.parts import Questions, divide
+from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.protocols.vertical.common.parts import Questions, divide
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.horizontal import Pooled
 from hedgerow.testing.vertical import table_of
 

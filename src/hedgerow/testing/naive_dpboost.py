@@ -20,7 +20,7 @@ from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Tree
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.mechanisms import exponential, laplace, permute_and_flip
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
 
 STEPS = 2**14

@@ -18,7 +18,7 @@ import numpy as np
 
 from hedgerow.crypto.shares import Array
 from hedgerow.engine.dtypes import Bools, Bytes, Ints
-from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
+from hedgerow.protocols.shares.full_tree import FullTree
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_STEP
 from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.holder import Growing

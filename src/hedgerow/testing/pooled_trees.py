@@ -16,10 +16,10 @@ from hedgerow.engine.boosting import train
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.table import Column, Table
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.on_shares.scales import Scales
-from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
+from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.runtime.protocol import PartyData
 
 NUMBERS = ("left", "right", "value", "gain", "cover")
 """What must be the same in every node, whoever owns the split."""

@@ -22,9 +22,8 @@ import numpy.typing as npt
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import GoAhead, ReadyToTrain
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords
+from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
@@ -36,6 +35,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
 )
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, STOP
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.simulated_shares import (
     Alone,
     Leaked,

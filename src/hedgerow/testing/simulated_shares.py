@@ -25,12 +25,11 @@ from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.crypto.shares import SUM32, XOR8, Kind
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import GoAhead, ReadyToTrain
-from hedgerow.protocols.vertical.on_shares.cuts import Cuts
-from hedgerow.protocols.vertical.on_shares.messages import Dealt, MaskedWords, Seed
-from hedgerow.protocols.vertical.on_shares.scales import Scales
-from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
+from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
@@ -43,6 +42,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
 

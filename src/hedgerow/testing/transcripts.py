@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from hedgerow.attacks.seen_sums import SummedLevel, plan_of
+from hedgerow.attacks.secure_sum.seen_sums import SummedLevel, plan_of
 from hedgerow.engine.dtypes import Words
-from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Start
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner
-from hedgerow.protocols.protocol import PartyData, Protocol
-from hedgerow.protocols.same_job import agreed
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData, Protocol
+from hedgerow.runtime.same_job import agreed
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork

@@ -12,11 +12,11 @@ import numpy as np
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.party import Party, root_cause
-from hedgerow.protocols.protocol import PartyData, Protocol
-from hedgerow.protocols.rehearsal import in_memory, role
-from hedgerow.protocols.same_job import agreed
-from hedgerow.protocols.vertical.job import VerticalJob
+from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.runtime.party import Party, root_cause
+from hedgerow.runtime.protocol import PartyData, Protocol
+from hedgerow.runtime.same_job import agreed
+from hedgerow.runtime.warmup import in_memory, role
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message

@@ -19,8 +19,8 @@ import numpy as np
 
 from hedgerow.crypto.shares import Array, Share
 from hedgerow.engine.dtypes import Bools, Ints
-from hedgerow.protocols.vertical.mp_fedxgb.labels import Labels
-from hedgerow.protocols.vertical.mp_fedxgb.openings import Openings
+from hedgerow.protocols.published.mp_fedxgb.labels import Labels
+from hedgerow.protocols.published.mp_fedxgb.openings import Openings
 
 
 class Seen(NamedTuple):

@@ -9,10 +9,10 @@ import pytest
 
 from hedgerow.engine.boosting import BoostingParams, train
 from hedgerow.engine.table import read_table
-from hedgerow.protocols.central_dp.bins import public_bins
-from hedgerow.protocols.central_dp.candidates import GRADIENT_BITS
-from hedgerow.protocols.central_dp.fit import fit_central
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.bins import public_bins
+from hedgerow.protocols.central.dpboost.candidates import GRADIENT_BITS
+from hedgerow.protocols.central.dpboost.fit import fit_central
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
 
 

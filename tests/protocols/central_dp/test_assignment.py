@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hedgerow.protocols.central_dp.assignment import exact_sizes, independent_places, shares, subsets
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.assignment import exact_sizes, independent_places, shares, subsets
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 
 DPBOOST = DPBoostSettings(epsilon=1.0)
 PARALLEL = DPBoostSettings(epsilon=1.0, protocol="central.parallel")

@@ -9,7 +9,7 @@ import pytest
 
 from hedgerow.engine.table import read_table
 from hedgerow.privacy.events import DiscreteLaplace
-from hedgerow.protocols.central_dp.bins import (
+from hedgerow.protocols.central.dpboost.bins import (
     cell_counts,
     counted_columns,
     edges_from_counts,
@@ -17,9 +17,9 @@ from hedgerow.protocols.central_dp.bins import (
     public_bins,
     with_edges,
 )
-from hedgerow.protocols.central_dp.fit import fit_central
-from hedgerow.protocols.central_dp.plan import planned_event
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.fit import fit_central
+from hedgerow.protocols.central.dpboost.plan import planned_event
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import NumericColumn, Schema
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hedgerow.privacy import choices
-from hedgerow.protocols.central_dp.choosing import exponential
+from hedgerow.protocols.central.dpboost.choosing import exponential
 
 
 class Counted:

@@ -17,12 +17,12 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import Composed, DiscreteLaplace, NonPrivate, Parallel, walk
 from hedgerow.protocols.bad_rows import MISFITS_FACT
-from hedgerow.protocols.central_dp import fit as fit_module
-from hedgerow.protocols.central_dp import records as records_module
-from hedgerow.protocols.central_dp.assignment import subsets
-from hedgerow.protocols.central_dp.fit import fit_central
-from hedgerow.protocols.central_dp.plan import planned_event
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost import fit as fit_module
+from hedgerow.protocols.central.dpboost import records as records_module
+from hedgerow.protocols.central.dpboost.assignment import subsets
+from hedgerow.protocols.central.dpboost.fit import fit_central
+from hedgerow.protocols.central.dpboost.plan import planned_event
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
 
 PRIVATE = ("central.dpboost", "central.sequential", "central.parallel")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.central_dp.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.protocols.private_boosting.rows import PrivateRows
+from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
 
 COLUMNS = {

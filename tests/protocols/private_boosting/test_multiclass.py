@@ -17,18 +17,18 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.bad_rows import fit_labels
-from hedgerow.protocols.private_boosting import rows as rows_module
-from hedgerow.protocols.private_boosting.kernels import shorten
-from hedgerow.protocols.private_boosting.local import fit_locally
-from hedgerow.protocols.private_boosting.recipe import Recipe, Size
-from hedgerow.protocols.private_boosting.requests import (
+from hedgerow.protocols.central.gaussian import rows as rows_module
+from hedgerow.protocols.central.gaussian.kernels import shorten
+from hedgerow.protocols.central.gaussian.local import fit_locally
+from hedgerow.protocols.central.gaussian.recipe import Recipe, Size
+from hedgerow.protocols.central.gaussian.requests import (
     COUNT_UNIT,
     LARGEST_HESSIAN,
     UNIT,
     SumRequest,
     record_sensitivity_squared,
 )
-from hedgerow.protocols.private_boosting.rows import PrivateRows, loss_of
+from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
 from hedgerow.schema import Schema
 
 CELLS = (4, 3)

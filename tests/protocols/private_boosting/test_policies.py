@@ -18,17 +18,17 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP, PrivacyLoss, ZeroConcentratedDP
 from hedgerow.privacy.events import DiscreteGaussian, Exponential, NonPrivate, PoissonSampled, Repeated
 from hedgerow.privacy.mechanisms import Released
-from hedgerow.protocols.private_boosting.central import GaussianSettings, fit_gaussian, planned_event, sample_of
-from hedgerow.protocols.private_boosting.growing import (
+from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian, planned_event, sample_of
+from hedgerow.protocols.central.gaussian.growing import (
     Candidates,
     GrowingRows,
     NodeRequest,
     node_sensitivity_squared,
 )
-from hedgerow.protocols.private_boosting.plans import PlannedBudget
-from hedgerow.protocols.private_boosting.policies import POLICIES, PolicySettings, RandomTrees, rate_of
-from hedgerow.protocols.private_boosting.requests import LARGEST_HESSIAN, UNIT, SumRequest
-from hedgerow.protocols.private_boosting.trees import perfect_tree
+from hedgerow.protocols.central.gaussian.plans import PlannedBudget
+from hedgerow.protocols.central.gaussian.policies import POLICIES, PolicySettings, RandomTrees, rate_of
+from hedgerow.protocols.central.gaussian.requests import LARGEST_HESSIAN, UNIT, SumRequest
+from hedgerow.protocols.central.gaussian.trees import perfect_tree
 from hedgerow.schema import Schema
 
 CELLS = (4, 3, 5)

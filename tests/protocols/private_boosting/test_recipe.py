@@ -18,10 +18,10 @@ from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP, ZeroConcentratedDP
 from hedgerow.privacy.events import DiscreteGaussian, NonPrivate
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
-from hedgerow.protocols.private_boosting.local import fit_locally
-from hedgerow.protocols.private_boosting.recipe import MEAN_CLIP, SHARES, Learned, Recipe, Size
-from hedgerow.protocols.private_boosting.requests import UNIT
-from hedgerow.protocols.private_boosting.rows import PrivateRows
+from hedgerow.protocols.central.gaussian.local import fit_locally
+from hedgerow.protocols.central.gaussian.recipe import MEAN_CLIP, SHARES, Learned, Recipe, Size
+from hedgerow.protocols.central.gaussian.requests import UNIT
+from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
 
 

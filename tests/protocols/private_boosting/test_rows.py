@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
-from hedgerow.protocols.private_boosting import rows as rows_module
-from hedgerow.protocols.private_boosting.kernels import find_leaves
-from hedgerow.protocols.private_boosting.requests import COUNT_UNIT, UNIT, SumRequest, record_sensitivity_squared
-from hedgerow.protocols.private_boosting.rows import PrivateRows, loss_of
+from hedgerow.protocols.central.gaussian import rows as rows_module
+from hedgerow.protocols.central.gaussian.kernels import find_leaves
+from hedgerow.protocols.central.gaussian.requests import COUNT_UNIT, UNIT, SumRequest, record_sensitivity_squared
+from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
 from hedgerow.schema import Schema
 
 CELLS = (4, 3, 6)

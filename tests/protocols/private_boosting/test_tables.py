@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.protocols.private_boosting.tables import (
+from hedgerow.protocols.central.gaussian.tables import (
     LEARNING_RATE,
     LEVEL_VARIANCE,
     LEVELS_WORTH,

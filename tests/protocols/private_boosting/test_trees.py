@@ -7,8 +7,8 @@ import pytest
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.protocols.private_boosting.tables import merged
-from hedgerow.protocols.private_boosting.trees import merged_feature, oblivious_tree, table_tree
+from hedgerow.protocols.central.gaussian.tables import merged
+from hedgerow.protocols.central.gaussian.trees import merged_feature, oblivious_tree, table_tree
 
 NUMERIC = FeatureBins("age", [1.0, 2.0, 3.0, 5.0])
 LEVELS = FeatureBins("town", levels=("a", "b", "c"))

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.protocols.private_boosting.local import fit_locally
+from hedgerow.protocols.central.gaussian.local import fit_locally
 
 
 def fingerprint(model):

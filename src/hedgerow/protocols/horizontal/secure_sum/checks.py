@@ -21,6 +21,7 @@ from hedgerow.engine.number_line import KINDS
 from hedgerow.engine.quantile_search import PROBES_PER_COLUMN
 from hedgerow.engine.table import Level
 from hedgerow.errors import ProtocolError
+from hedgerow.protocols.central.gaussian.requests import Kind, SumRequest, Update
 from hedgerow.protocols.horizontal.secure_sum.messages import (
     LATEST_ROUND,
     Agreement,
@@ -30,7 +31,6 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     SumWanted,
     TableDescription,
 )
-from hedgerow.protocols.private_boosting.requests import Kind, SumRequest, Update
 from hedgerow.transport.frames import Message
 
 LEVELS = "levels"

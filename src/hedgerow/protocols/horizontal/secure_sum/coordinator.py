@@ -16,7 +16,6 @@ from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.quantile_search import QuantileSearch
 from hedgerow.errors import InvalidParameter
-from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.agreement import agree
 from hedgerow.protocols.horizontal.secure_sum.checks import LEVELS, check_description, check_label_range, check_totals
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering, SumLost
@@ -37,7 +36,8 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid, add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner, common_bins
-from hedgerow.protocols.protocol import PartyData
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 NOTHING = np.empty(0, np.int64)
 

@@ -21,11 +21,11 @@ from hedgerow.crypto.masking import Position
 from hedgerow.crypto.shamir import SHARE_BYTES
 from hedgerow.engine.dtypes import Words
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.checks import refuse
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import OWN, pack_blobs, unpack_blobs
 from hedgerow.protocols.horizontal.secure_sum.messages import RelayedSeeds, SealedSeeds, Unmasking, WhoSent
+from hedgerow.runtime.party import Party
 
 SUMS_PER_SEEDS = 64
 """Sums whose seeds are shared together."""

@@ -17,7 +17,6 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Bytes, Ints, Scores, Words
 from hedgerow.errors import DeadlineExceeded, PeerLost
-from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.double import nth, opened, relayed_to, sealed_bytes, unmasking_bytes
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import begin_again, pack_blobs, pass_on_keys
@@ -32,6 +31,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     WhoSent,
 )
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner
+from hedgerow.runtime.party import Party
 from hedgerow.transport.frames import Message
 
 M = TypeVar("M", bound=Message)

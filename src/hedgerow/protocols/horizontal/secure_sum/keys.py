@@ -16,9 +16,9 @@ import numpy as np
 from hedgerow.crypto.masking import KeyPair, PairwiseMasks, Position, pair_secret, signed_key_statement
 from hedgerow.engine.dtypes import Bytes, Ints, Words
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
 from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, Job
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskKey, MaskKeys
+from hedgerow.runtime.party import Party
 
 TOTALS, COUNTS, TREES, NOISY, OWN = range(5)  # purposes of masks, in the order in which a run comes to them
 

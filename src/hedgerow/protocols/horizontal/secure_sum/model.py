@@ -16,10 +16,10 @@ import numpy as np
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
-from hedgerow.protocols.central_dp.trees import spread_evenly
+from hedgerow.protocols.central.dpboost.trees import spread_evenly
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import FinishedModel, NodeStatistics
+from hedgerow.runtime.party import Party
 from hedgerow.transport.frames import Message
 
 

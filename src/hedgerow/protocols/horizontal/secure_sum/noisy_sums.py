@@ -11,16 +11,16 @@ from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Floats, Ints, Words
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for, share_of_sigma, sigma_for_mu
 from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.protocols.central.gaussian.grid import grid_of
+from hedgerow.protocols.central.gaussian.tables import merged
+from hedgerow.protocols.central.gaussian.trees import merged_feature
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum
-from hedgerow.protocols.private_boosting.grid import grid_of
-from hedgerow.protocols.private_boosting.tables import merged
-from hedgerow.protocols.private_boosting.trees import merged_feature
+from hedgerow.runtime.party import Party
 
 COUNT_UNIT = 2**12
 """Fixed point of counts: noise that several owners draw must be wide in whole-number units (privacy/smoothing.py)."""

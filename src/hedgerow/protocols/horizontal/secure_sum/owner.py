@@ -21,7 +21,6 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.sorted_columns import SortedColumns
 from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.horizontal.secure_sum.checks import (
     LEVELS,
@@ -50,8 +49,9 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
 )
 from hedgerow.protocols.horizontal.secure_sum.model import receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
-from hedgerow.protocols.memory import check_memory
-from hedgerow.protocols.protocol import PartyData
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import check_memory
 
 PATIENCE = 2.5
 """How much longer than the coordinator owners wait: it may first have to wait for another owner, and then make keys."""

@@ -23,10 +23,13 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.budget import Budget
 from hedgerow.privacy.events import Event
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE, Recipe
+from hedgerow.protocols.central.gaussian.requests import SumRequest
+from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
 from hedgerow.protocols.horizontal.secure_sum.checks import (
     check_increasing,
     read_request,
@@ -41,11 +44,8 @@ from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, Noi
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE
-from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
-from hedgerow.protocols.private_boosting.recipe import MISFITS_SHARE, Recipe
-from hedgerow.protocols.private_boosting.requests import SumRequest
-from hedgerow.protocols.private_boosting.rows import PrivateRows, loss_of
-from hedgerow.protocols.protocol import PartyData
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
 
 DONE = -1

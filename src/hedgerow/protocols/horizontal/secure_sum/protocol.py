@@ -11,7 +11,6 @@ import numpy as np
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian, NonPrivate
 from hedgerow.protocols.bad_rows import RAISED
@@ -20,8 +19,9 @@ from hedgerow.protocols.horizontal.secure_sum.job import NAME, NO_BAD_ROWS, Job
 from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.horizontal.secure_sum.statement import statement
-from hedgerow.protocols.protocol import PartyData, Planned, Protocol, Request
-from hedgerow.protocols.rehearsal import rehearse
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData, Planned, Protocol, Request
+from hedgerow.runtime.warmup import rehearse
 from hedgerow.schema import Schema
 from hedgerow.statement import Statement
 

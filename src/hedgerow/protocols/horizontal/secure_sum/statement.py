@@ -12,8 +12,8 @@ from hedgerow.privacy.curves import gaussian_delta
 from hedgerow.privacy.events import Gaussian
 from hedgerow.privacy.wording import amount, chance_beyond, what_is_proved
 from hedgerow.protocols.bad_rows import MISFITS_FACT, RAISED
+from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, Job
-from hedgerow.protocols.private_boosting.recipe import MISFITS_SHARE
 from hedgerow.statement import Registry, Statement
 
 UNIT = "adding or removing one row of one owner"

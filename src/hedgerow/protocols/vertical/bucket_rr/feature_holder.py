@@ -6,10 +6,7 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     Bucketing,
     bucketing_of,
@@ -25,8 +22,11 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import (
 from hedgerow.protocols.vertical.bucket_rr.cache import Book, History, about_transfer, fingerprints
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
-from hedgerow.protocols.vertical.fitting import fitted
-from hedgerow.protocols.vertical.parts import OwnerPart, Questions
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.common.fitting import fitted
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 
 def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:

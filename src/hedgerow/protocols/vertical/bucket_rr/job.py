@@ -15,7 +15,7 @@ from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
 from hedgerow.protocols.vertical.bucket_rr.debias import check_debiased
-from hedgerow.protocols.vertical.job import VerticalJob
+from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.schema import Column, Level, NumericColumn, Schema
 from hedgerow.transport.mtls import check_party_name
 

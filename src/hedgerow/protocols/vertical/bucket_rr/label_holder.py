@@ -13,9 +13,6 @@ from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     MOST_VALUES,
     keep_probability,
@@ -36,8 +33,11 @@ from hedgerow.protocols.vertical.bucket_rr.messages import (
     OwnSplits,
     SameAsBefore,
 )
-from hedgerow.protocols.vertical.fitting import fitted
-from hedgerow.protocols.vertical.parts import LabelHolderPart, Questions, divide
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.fitting import fitted
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, divide
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 
 def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderPart:

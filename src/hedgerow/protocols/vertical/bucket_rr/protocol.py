@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.table import Column, Table
-from hedgerow.party import Party
 from hedgerow.privacy.events import NonPrivate
-from hedgerow.protocols.protocol import PartyData, Planned, Protocol, Request
-from hedgerow.protocols.rehearsal import rehearse
 from hedgerow.protocols.vertical.bucket_rr.buckets import planned_events, together
 from hedgerow.protocols.vertical.bucket_rr.feature_holder import feature_holder
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.bucket_rr.statement import statement
-from hedgerow.protocols.vertical.parts import Part, part_from_dict
+from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData, Planned, Protocol, Request
+from hedgerow.runtime.warmup import rehearse
 from hedgerow.schema import CategoricalColumn, Schema
 from hedgerow.statement import Statement
 
@@ -31,7 +31,7 @@ class BucketRandomisedResponse(Protocol):
     options = frozenset(
         {"epsilon", "buckets", "edges", "schema", "debias", "cache", "transfer", "edges_epsilon", "on_bad_rows"}
     )
-    shares = ("hedgerow.protocols.vertical.agreement",)
+    shares = ("hedgerow.protocols.vertical.common.agreement",)
 
     def job(self, request: Request) -> Job:
         """The job, with everything checked that can be checked without data."""

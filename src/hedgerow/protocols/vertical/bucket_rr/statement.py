@@ -8,9 +8,9 @@ from typing import Any
 
 from hedgerow.privacy import wording
 from hedgerow.protocols.bad_rows import stamp_of
-from hedgerow.protocols.vertical import stating
 from hedgerow.protocols.vertical.bucket_rr.buckets import costs
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, NO_NOISE, PRIVATE, QUANTILE, Job
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.statement import Registry, Statement
 
 NOT_COVERED = (

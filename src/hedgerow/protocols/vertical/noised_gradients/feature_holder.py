@@ -11,13 +11,12 @@ import numpy as np
 from hedgerow.engine.dtypes import Ints
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.joint_fields import LEAF, OTHERS, YOURS, bytes_for
-from hedgerow.protocols.vertical.joint_forest import Asked, new_sides, receive_roles, told_gains
-from hedgerow.protocols.vertical.joint_growth import theirs
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.common.joint_fields import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
+from hedgerow.protocols.vertical.common.joint_growth import theirs
+from hedgerow.protocols.vertical.common.parts import OwnerPart
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
 from hedgerow.protocols.vertical.noised_gradients.messages import (
@@ -32,7 +31,8 @@ from hedgerow.protocols.vertical.noised_gradients.messages import (
 )
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
 from hedgerow.protocols.vertical.noised_gradients.training import Columns, Trainer
-from hedgerow.protocols.vertical.parts import OwnerPart
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 OnScores = Callable[[Ints], None]
 

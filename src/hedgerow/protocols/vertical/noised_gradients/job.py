@@ -11,7 +11,7 @@ from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
-from hedgerow.protocols.vertical.job import VerticalJob
+from hedgerow.protocols.vertical.common.job import VerticalJob
 
 XGBOOST, FIRST_ORDER = "xgboost", "first_order"
 RUN, TREE, MESSAGE = "run", "tree", "message"

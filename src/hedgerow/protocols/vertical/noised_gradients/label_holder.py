@@ -10,14 +10,13 @@ from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.losses import Loss
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.events import Event, Repeated
 from hedgerow.protocols.bad_rows import stamp_of
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.fitting import fitted
-from hedgerow.protocols.vertical.joint_forest import JointForest
-from hedgerow.protocols.vertical.labels import finite_labels
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.fitting import fitted
+from hedgerow.protocols.vertical.common.joint_forest import JointForest
+from hedgerow.protocols.vertical.common.labels import finite_labels
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import (
     BestGains,
@@ -30,7 +29,8 @@ from hedgerow.protocols.vertical.noised_gradients.messages import (
 )
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
 from hedgerow.protocols.vertical.noised_gradients.training import Columns, Trainer
-from hedgerow.protocols.vertical.parts import LabelHolderPart
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 
 def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> LabelHolderPart:

@@ -39,7 +39,7 @@ from hedgerow.engine.splitting import (
     hessian_of,
     read_feature,
 )
-from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, leaf_order
+from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, leaf_order
 
 DOUBT = 2.0
 """Standard deviations of its noise that a sum is not trusted with."""

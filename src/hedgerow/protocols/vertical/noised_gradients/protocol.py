@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian, NonPrivate
-from hedgerow.protocols.protocol import PartyData, Planned
-from hedgerow.protocols.vertical.joint_protocol import JointProtocol
+from hedgerow.protocols.vertical.common.joint_protocol import JointProtocol
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder
 from hedgerow.protocols.vertical.noised_gradients.noise import ADJACENCY
 from hedgerow.protocols.vertical.noised_gradients.statement import statement
-from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData, Planned
 from hedgerow.statement import Statement
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hedgerow.privacy import wording
 from hedgerow.privacy.curves import gaussian_delta
-from hedgerow.protocols.vertical import stating
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
 from hedgerow.statement import Registry, Statement

@@ -11,12 +11,12 @@ from hedgerow.engine.building import Children
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits
-from hedgerow.protocols.memory import check_memory
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, descend_by_sides, packed_columns
+from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, descend_by_sides, packed_columns
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.noise import first_order_loss
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import check_memory
 
 
 class Columns:

@@ -20,12 +20,12 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.memory import check_memory, memory_available
-from hedgerow.protocols.private_boosting.grid import grid_edges
-from hedgerow.protocols.private_boosting.tables import merged
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
+from hedgerow.protocols.central.gaussian.grid import grid_edges
+from hedgerow.protocols.central.gaussian.tables import merged
+from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import check_memory, memory_available
 
 FEW_CELLS = 16
 """A column with so many cells or fewer keeps them all."""

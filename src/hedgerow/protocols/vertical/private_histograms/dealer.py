@@ -10,14 +10,13 @@ from hedgerow.crypto.dealt_noise import Ints, deal_noise
 from hedgerow.crypto.shares import SUM64
 from hedgerow.crypto.sigmoid import deal_sigmoid
 from hedgerow.crypto.tournament import deal_level
-from hedgerow.party import Party
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.vertical.agreement import PATIENCE
-from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
-from hedgerow.protocols.vertical.on_shares.full_tree import TreeDealing
-from hedgerow.protocols.vertical.on_shares.masked_columns import drawn_masks
-from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
-from hedgerow.protocols.vertical.on_shares.sizes import told_sizes
+from hedgerow.protocols.shares.dealing_out import DealingOut
+from hedgerow.protocols.shares.full_tree import TreeDealing
+from hedgerow.protocols.shares.masked_columns import drawn_masks
+from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.sizes import told_sizes
+from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import (
     COLUMNS,
@@ -31,6 +30,7 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     WINNER_OF_LEVEL,
     Plan,
 )
+from hedgerow.runtime.party import Party
 
 AHEAD = 4
 """Stages that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""

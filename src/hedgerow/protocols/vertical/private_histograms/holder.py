@@ -15,20 +15,19 @@ from hedgerow.crypto.sigmoid import sigmoid
 from hedgerow.crypto.tournament import secret_handles, tournament
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.fitting import fitted
-from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
-from hedgerow.protocols.vertical.on_shares.full_tree import FullTree
-from hedgerow.protocols.vertical.on_shares.labels import checked_labels
-from hedgerow.protocols.vertical.on_shares.masked_columns import exchanged
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh
-from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.vertical.on_shares.sharing import Sharing
-from hedgerow.protocols.vertical.on_shares.sizes import agreed_sizes, tell_dealer
-from hedgerow.protocols.vertical.on_shares.supply import Supply
+from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.full_tree import FullTree
+from hedgerow.protocols.shares.labels import checked_labels
+from hedgerow.protocols.shares.masked_columns import exchanged
+from hedgerow.protocols.shares.mesh import Mesh
+from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
+from hedgerow.protocols.shares.sharing import Sharing
+from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
+from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.fitting import fitted
+from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
@@ -56,7 +55,8 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
 )
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise
 from hedgerow.protocols.vertical.private_histograms.statement import stamp
-from hedgerow.protocols.vertical.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 _START, _WINNER, _HISTOGRAM, _LEAF = "noisy start", "noisy winner", "noisy histogram", "noisy leaf"
 _RESULTS = {_START: StartShare, _WINNER: WinnerShare, _HISTOGRAM: HistogramShare, _LEAF: LeafShare}

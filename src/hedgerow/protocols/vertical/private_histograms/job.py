@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
-from hedgerow.protocols.vertical.on_shares.job import SharesJob
+from hedgerow.protocols.shares.job import SharesJob
 from hedgerow.schema import NumericColumn, Schema
 
 GROWN, SMOOTH = "grown_trees", "smooth_then_trees"

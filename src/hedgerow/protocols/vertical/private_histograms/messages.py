@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Disclosure, Randomised, Result
-from hedgerow.protocols.vertical.on_shares.messages import Words
+from hedgerow.protocols.shares.messages import Words
 from hedgerow.transport.frames import Int64s, Message
 from hedgerow.transport.ranges import Shape, Within
 

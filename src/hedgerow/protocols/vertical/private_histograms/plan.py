@@ -18,9 +18,9 @@ from hedgerow.crypto.tournament import Plan as Tournament
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.vertical.on_shares.cuts import Cuts
-from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices
-from hedgerow.protocols.vertical.on_shares.sizes import Sizes, check_splits
+from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.masked_columns import Matrices
+from hedgerow.protocols.shares.sizes import Sizes, check_splits
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, Released, Spending
 from hedgerow.transport.frames import MAX_FRAME_BYTES

@@ -7,12 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.party import Party
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian
-from hedgerow.protocols.protocol import PartyData, Planned, Request
-from hedgerow.protocols.vertical.on_shares.protocol import SharesProtocol
-from hedgerow.protocols.vertical.parts import Part
+from hedgerow.protocols.shares.protocol import SharesProtocol
+from hedgerow.protocols.vertical.common.parts import Part
 from hedgerow.protocols.vertical.private_histograms.dealer import dealer
 from hedgerow.protocols.vertical.private_histograms.holder import holder
 from hedgerow.protocols.vertical.private_histograms.job import DEFAULTS, GROWN, SMOOTH, PrivateHistogramsJob
@@ -20,6 +18,8 @@ from hedgerow.protocols.vertical.private_histograms.plan import most_spent
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import dealer as smooth_dealer
 from hedgerow.protocols.vertical.private_histograms.smooth.holder import holder as smooth_holder
 from hedgerow.protocols.vertical.private_histograms.statement import statement
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData, Planned, Request
 from hedgerow.schema import Schema
 from hedgerow.statement import Statement
 
@@ -40,9 +40,9 @@ class PrivateHistograms(SharesProtocol):
     options = frozenset({"dealer", "epsilon", "delta", "policy", "reveal", "schema", "split_share", "on_bad_rows"})
     defaults = MappingProxyType(DEFAULTS)
     shares = (
-        "hedgerow.protocols.vertical.agreement",
-        "hedgerow.protocols.vertical.on_shares.messages",
-        "hedgerow.protocols.vertical.on_shares.rows_messages",
+        "hedgerow.protocols.vertical.common.agreement",
+        "hedgerow.protocols.shares.messages",
+        "hedgerow.protocols.shares.rows_messages",
         "hedgerow.protocols.vertical.private_histograms.smooth.messages",
     )
 

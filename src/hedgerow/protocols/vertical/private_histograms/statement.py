@@ -12,7 +12,7 @@ from hedgerow.privacy.calibrate import mu_for, rho_for
 from hedgerow.privacy.curves import gaussian_delta, zcdp_delta
 from hedgerow.privacy.events import Gaussian
 from hedgerow.protocols.bad_rows import stamp_of
-from hedgerow.protocols.vertical import stating
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.private_histograms.job import GROWN, SMOOTH, WINNER, PrivateHistogramsJob
 from hedgerow.statement import Registry, Statement
 

@@ -10,14 +10,14 @@ from hedgerow.crypto.lifting import deal_gains
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
-from hedgerow.protocols.vertical.agreement import PATIENCE
-from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
-from hedgerow.protocols.vertical.on_shares.job import MOST_ROWS
-from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.shares.dealing_out import DealingOut
+from hedgerow.protocols.shares.job import MOST_ROWS
+from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
+from hedgerow.runtime.party import Party
 
 AHEAD = 4
 """Levels that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""

@@ -9,13 +9,11 @@ from hedgerow.crypto.shares import XOR8, Array
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints
 from hedgerow.errors import ProtocolError
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.on_shares.columns import OneHotColumns
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, as_words
-from hedgerow.protocols.vertical.on_shares.supply import Supply
-from hedgerow.protocols.vertical.parts import OwnerPart, Questions
+from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
+from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
 from hedgerow.protocols.vertical.secret_shared.dealer import received_shape
 from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
@@ -27,6 +25,8 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 
 def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> OwnerPart:

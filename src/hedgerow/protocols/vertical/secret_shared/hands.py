@@ -11,8 +11,8 @@ from hedgerow.crypto.lifting import gains
 from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
 from hedgerow.crypto.shares import SUM32, Array, Share
 from hedgerow.crypto.tournament import tournament
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh
-from hedgerow.protocols.vertical.on_shares.supply import Supply
+from hedgerow.protocols.shares.mesh import Mesh
+from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
 
 HANDLE = "handle"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.on_shares.job import SharesJob
+from hedgerow.protocols.shares.job import SharesJob
 
 MINIMAL, PAPER = "minimal", "paper"
 

@@ -16,18 +16,15 @@ from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.growth import split_rules
 from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.party import Party
-from hedgerow.protocols.memory import check_memory, check_room
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.foreign_splits import ForeignSplits
-from hedgerow.protocols.vertical.joint_growth import JointGrower, JointRows, packed_columns, theirs
-from hedgerow.protocols.vertical.on_shares.cuts import BYTES_OF_CUTS, Cuts, masked_rows
-from hedgerow.protocols.vertical.on_shares.labels import checked_labels
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, received
-from hedgerow.protocols.vertical.on_shares.scales import Scales
-from hedgerow.protocols.vertical.on_shares.supply import Supply
-from hedgerow.protocols.vertical.parts import LabelHolderPart, composite_features
+from hedgerow.protocols.shares.cuts import BYTES_OF_CUTS, Cuts, masked_rows
+from hedgerow.protocols.shares.labels import checked_labels
+from hedgerow.protocols.shares.mesh import Mesh, as_bytes, received
+from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
+from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, packed_columns, theirs
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, composite_features
 from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
@@ -47,6 +44,9 @@ from hedgerow.protocols.vertical.secret_shared.shape import (
     Shape,
 )
 from hedgerow.protocols.vertical.secret_shared.stopping import Stopping
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import check_memory, check_room
 
 
 def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> LabelHolderPart:

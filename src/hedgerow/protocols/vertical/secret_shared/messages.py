@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact, Public, Result
-from hedgerow.protocols.vertical.on_shares.messages import Hidden, Words
+from hedgerow.protocols.shares.messages import Hidden, Words
 from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
 from hedgerow.transport.ranges import Anything, Index, Shape, Within
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.party import Party
-from hedgerow.protocols.protocol import PartyData, Protocol, find
-from hedgerow.protocols.vertical.on_shares.protocol import SharesProtocol
-from hedgerow.protocols.vertical.parts import Part
+from hedgerow.protocols.shares.protocol import SharesProtocol
+from hedgerow.protocols.vertical.common.parts import Part
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_holder
 from hedgerow.protocols.vertical.secret_shared.job import PAPER, SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.label_holder import label_holder
 from hedgerow.protocols.vertical.secret_shared.statement import statement
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData, Protocol, find
 from hedgerow.statement import Statement
 
 _OF_THE_PAPER = frozenset({"argmax", "first_layer_mask", "accept_known_leaks"})
@@ -25,7 +25,7 @@ class SecretShared(SharesProtocol):
 
     name = SecretSharedJob.NAME
     options = frozenset({"dealer", "disclosure"}) | _OF_THE_PAPER
-    shares = ("hedgerow.protocols.vertical.agreement", "hedgerow.protocols.vertical.on_shares.messages")
+    shares = ("hedgerow.protocols.vertical.common.agreement", "hedgerow.protocols.shares.messages")
     JOB = SecretSharedJob
     TAKES_LEVELS = True
 

@@ -18,9 +18,9 @@ from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.memory import check_room
-from hedgerow.protocols.vertical.on_shares.mesh import blocks
-from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.shares.mesh import blocks
+from hedgerow.protocols.shares.scales import Scales
+from hedgerow.runtime.resources import check_room
 
 BLOCK_NODES = 8
 MANY_CANDIDATES = 4096

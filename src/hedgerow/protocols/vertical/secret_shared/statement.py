@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.vertical import stating
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.statement import Statement
 

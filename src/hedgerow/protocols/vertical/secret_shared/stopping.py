@@ -20,7 +20,7 @@ from fractions import Fraction
 
 from hedgerow.crypto.widths import largest_denominator, largest_numerator
 from hedgerow.engine.splitting import MIN_GAIN
-from hedgerow.protocols.vertical.on_shares.scales import Scales
+from hedgerow.protocols.shares.scales import Scales
 
 
 class Stopping:

@@ -11,16 +11,16 @@ from hedgerow.crypto.dealing import HandStep
 from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.errors import InvalidParameter, ProtocolError
-from hedgerow.party import Party
-from hedgerow.protocols.private_boosting.grid import cells_of, grid_of
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.on_shares.columns import bins_minus
-from hedgerow.protocols.vertical.on_shares.job import MOST_ROWS
-from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices
-from hedgerow.protocols.vertical.on_shares.mesh import as_bytes, received
-from hedgerow.protocols.vertical.on_shares.rows_messages import MaskedBins
+from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.protocols.shares.columns import bins_minus
+from hedgerow.protocols.shares.job import MOST_ROWS
+from hedgerow.protocols.shares.masked_columns import Matrices
+from hedgerow.protocols.shares.mesh import as_bytes, received
+from hedgerow.protocols.shares.rows_messages import MaskedBins
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns, SmoothSizes
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 
 

@@ -8,17 +8,17 @@ from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.dealt_noise import Ints, deal_noise
 from hedgerow.crypto.shares import SUM32, SUM64
-from hedgerow.party import Party
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.vertical.agreement import PATIENCE
-from hedgerow.protocols.vertical.on_shares.dealing_out import DealingOut
-from hedgerow.protocols.vertical.on_shares.masked_columns import Matrices, drawn_masks
-from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.dealing_out import DealingOut
+from hedgerow.protocols.shares.masked_columns import Matrices, drawn_masks
+from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import told_layout
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupDealing, without
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
 from hedgerow.protocols.vertical.private_histograms.smooth.series import deal_sines, parcels
+from hedgerow.runtime.party import Party
 
 COLUMNS, SINES, SUMS, VALUES, NOISE = "columns", "sines", "sums", "values", "noise"
 """Lanes of what is dealt."""

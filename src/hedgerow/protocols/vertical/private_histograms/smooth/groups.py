@@ -34,11 +34,11 @@ from hedgerow.crypto.ring import histogram
 from hedgerow.crypto.rounds import Conversation, Masked, opened
 from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
-from hedgerow.party import Party
-from hedgerow.protocols.vertical.on_shares.masked_columns import MESSAGE_BYTES
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh, as_bytes, blocks, received
+from hedgerow.protocols.shares.masked_columns import MESSAGE_BYTES
+from hedgerow.protocols.shares.mesh import Mesh, as_bytes, blocks, received
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothSides
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
+from hedgerow.runtime.party import Party
 
 _BOTH = 2  # gradients, and numbers of rows
 

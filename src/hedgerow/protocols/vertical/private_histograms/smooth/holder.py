@@ -14,21 +14,18 @@ from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput
-from hedgerow.party import Party
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
-from hedgerow.protocols.memory import memory_available
-from hedgerow.protocols.private_boosting.requests import SumRequest
-from hedgerow.protocols.private_boosting.tables import Bins
-from hedgerow.protocols.private_boosting.trees import merged_feature
-from hedgerow.protocols.protocol import PartyData
-from hedgerow.protocols.vertical.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.fitting import fitted
-from hedgerow.protocols.vertical.on_shares.labels import checked_labels
-from hedgerow.protocols.vertical.on_shares.mesh import Mesh
-from hedgerow.protocols.vertical.on_shares.rows_messages import LevelDone
-from hedgerow.protocols.vertical.on_shares.supply import Supply
-from hedgerow.protocols.vertical.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
+from hedgerow.protocols.central.gaussian.requests import SumRequest
+from hedgerow.protocols.central.gaussian.tables import Bins
+from hedgerow.protocols.central.gaussian.trees import merged_feature
+from hedgerow.protocols.shares.labels import checked_labels
+from hedgerow.protocols.shares.mesh import Mesh
+from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.fitting import fitted
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
@@ -61,6 +58,9 @@ from hedgerow.protocols.vertical.private_histograms.smooth.series import (
     turned,
 )
 from hedgerow.protocols.vertical.private_histograms.statement import stamp
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import memory_available
 
 POLICY = "smooth_then_trees"
 _RESULTS = {

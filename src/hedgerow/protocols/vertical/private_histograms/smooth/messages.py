@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact, Randomised, Result
-from hedgerow.protocols.vertical.on_shares.messages import Hidden, Words
+from hedgerow.protocols.shares.messages import Hidden, Words
 from hedgerow.protocols.vertical.private_histograms.messages import NoisyInside
 from hedgerow.transport.frames import Bools, Int32s, Int64s, Message, UInt8s
 from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.protocols.private_boosting.recipe import MEAN_CLIP, Learned, Recipe
-from hedgerow.protocols.private_boosting.requests import Kind, SharedKind, SumRequest
-from hedgerow.protocols.private_boosting.tables import Bins, merged
+from hedgerow.protocols.central.gaussian.recipe import MEAN_CLIP, Learned, Recipe
+from hedgerow.protocols.central.gaussian.requests import Kind, SharedKind, SumRequest
+from hedgerow.protocols.central.gaussian.tables import Bins, merged
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
     COUNT_UNIT,
     ROW_WEIGHT_BITS,

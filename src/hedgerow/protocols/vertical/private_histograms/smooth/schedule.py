@@ -26,7 +26,7 @@ from hedgerow.crypto.shares import SUM32
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.private_boosting.recipe import PASSES, Size, orders_of
+from hedgerow.protocols.central.gaussian.recipe import PASSES, Size, orders_of
 from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import Layout

@@ -1,0 +1,1 @@
+"""Attacks on trainings of one table: audits, canaries, membership."""

@@ -1,0 +1,1 @@
+"""Attacks on vertical.mp_fedxgb, and that of vertical.secret_shared there is nothing to attack."""

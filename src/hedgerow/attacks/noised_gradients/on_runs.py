@@ -1,0 +1,74 @@
+"""Attacks on recorded runs of vertical.noised_gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hedgerow.attacks.noised_gradients import noised_labels as labels_attack
+from hedgerow.attacks.noised_gradients.seen_gradients import gradients_of_scores
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
+from hedgerow.attacks.seen_rows import n_rows_of
+from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.losses import Loss
+from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
+from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser
+from hedgerow.transport.transcripts import RECEIVED, Transcript
+
+
+class _Looks(NamedTuple):
+    """What the feature holder has."""
+
+    gradients: Floats  # [releases, rows]
+    probabilities: Floats | None
+    sigmas: Sequence[float]
+    words: str
+
+
+def noised_labels(context: Context) -> list[Outcome]:
+    """A feature holder adds up all noisy gradients. All feature holders get the same, so one is enough."""
+    job: NoisedGradientsJob = context.job
+    attacker = next((party for party in job.feature_holders if party in context.tables), job.feature_holders[0])
+    aim = Aim("noised_labels", attacker, f"labels of {job.label_holder}")
+    if job.task != "classification":
+        return [aim.says(NOT_RUN, "labels are numbers; this attack is on two classes")]
+    transcript = context.transcript(attacker)
+    n_rows = n_rows_of(transcript)
+    looks = _looks(context, job, transcript, n_rows)
+    n = len(looks.sigmas)
+    count = f"{n:,} message{'s' if n > 1 else ''}"
+    found = f"how much each of {n_rows:,} rows looks like class 1, from {count}; {looks.words}"
+    truth = context.ones(job.label_holder, n_rows)
+    if truth is None:
+        return [aim.says(NOT_SCORED, found)]
+    result = labels_attack.attack(looks.gradients, looks.probabilities, looks.sigmas, truth, confidence=CONFIDENCE)
+    facts = context.facts
+    promised = None if facts["stamp"] or facts["privacy"] is None else labels_attack.ceiling(facts["privacy"]["mu"])
+    return [aim.scored(found, "AUC", result.area, chance=0.5, ceiling=promised)]
+
+
+def _looks(context: Context, job: NoisedGradientsJob, transcript: Transcript, n_rows: int) -> _Looks:
+    loss = Loss("logistic", 2)
+    if job.per == MESSAGE:
+        noise = LevelNoise.plan(job, loss, n_rows)
+        received = np.array([m.gradients for m in transcript.messages(NoisyLevel, RECEIVED)])
+        sigma = noise.gradient_sigma / noise.gradient_scale
+        return _Looks(received / noise.gradient_scale, None, [sigma] * len(received), "scores stay unknown")
+    received = np.array([m.gradients for m in transcript.messages(NoisyGradients, RECEIVED)])
+    if not job.has_noise:
+        scale = plain_quantiser(job, loss, n_rows).gradient_scale
+        return _Looks(received / scale, None, [0.0] * len(received), "there is no noise")
+    planned = LabelNoise.plan(job, loss, n_rows)
+    sigmas = [planned.sigma_of_gradient] * len(received)
+    scores = np.zeros(received.shape)  # the first message is about the labels alone
+    words = "one message shows all there is"
+    if len(received) > 1:
+        own = context.data(transcript.party, n_rows)
+        words = f"scores before each tree taken for a half: with --table {transcript.party}=FILE it follows them"
+        if own is not None:
+            scores[1:] = gradients_of_scores(transcript, own, job)[1 : len(received)] / planned.scale
+            words = f"scores before each tree follow from what {transcript.party} received and from its columns"
+    return _Looks(received / planned.scale, 0.5 + scores, sigmas, words)

@@ -1,0 +1,1 @@
+"""Attacks on horizontal.secure_sum."""

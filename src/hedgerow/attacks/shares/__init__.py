@@ -1,0 +1,1 @@
+"""Attacks on whatever runs on secret shares."""

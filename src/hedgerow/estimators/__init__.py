@@ -1,0 +1,1 @@
+"""The scikit-learn face: plain and private estimators, their parameters and labels."""

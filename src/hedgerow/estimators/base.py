@@ -1,0 +1,440 @@
+"""What the classifier and the regressor share: reading tables, validation rows, training, prediction, files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.boosting import BoostingParams, EvalSet, TrainingResult, train
+from hedgerow.engine.dtypes import Bytes, Floats
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.export_xgboost import export_xgboost
+from hedgerow.engine.growth import MissingUnseen
+from hedgerow.engine.table import Table, read_table
+from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
+from hedgerow.estimators.labels import read_weights
+from hedgerow.estimators.parameters import check_values, nearest, seed_from, translate
+from hedgerow.runtime.progress import ProgressLines
+
+Path = str | PathLike[str]
+
+FEW_ROWS = 4096
+"""Below this starting threads takes longer than predicting."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What there is to learn from, or to check against: columns, labels as numbers, weights."""
+
+    table: Table
+    labels: Floats
+    weight: Floats | None
+
+    def take(self, rows: npt.NDArray[Any]) -> _Rows:
+        columns = tuple(replace(column, values=column.values[rows]) for column in self.table.columns)
+        n_rows = columns[0].values.shape[0]
+        weight = None if self.weight is None else self.weight[rows]
+        return _Rows(replace(self.table, columns=columns, n_rows=n_rows), self.labels[rows], weight)
+
+
+_Watched = tuple[str, _Rows | tuple[Any, Any, Any]]
+"""A name, and rows that were set apart or (X, y, weight) as somebody gave them."""
+
+
+class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type hints
+    """What the classifier and the regressor share: reading tables, validation rows, training, the model file."""
+
+    learning_rate: float
+    max_iter: int
+    max_leaf_nodes: int | None
+    max_depth: int | None
+    min_samples_leaf: int
+    min_child_weight: float
+    l2_regularization: float
+    min_split_gain: float
+    max_features: float
+    colsample_bytree: float
+    subsample: float
+    max_bins: int
+    categorical_features: Any
+    monotonic_cst: Any
+    warm_start: bool
+    early_stopping: bool | Literal["auto"]
+    validation_fraction: float | int
+    n_iter_no_change: int
+    tol: float
+    eval_metric: Any
+    base_score: float | None
+    gradient_bits: int | None
+    missing_unseen: MissingUnseen
+    n_jobs: int | None
+    verbose: int
+    random_state: Any
+    callbacks: Sequence[Any] | None
+
+    ensemble_: Ensemble
+    n_iter_: int
+    best_iteration_: int | None
+    evals_result_: dict[str, dict[str, list[float]]]
+    constant_features_: tuple[str, ...]
+    do_early_stopping_: bool
+    n_features_in_: int
+    _losses: tuple[str, ...]
+    _seed: int
+
+    # --- fit ---------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
+        """Train on the table `X` and the labels `y`.
+
+        `X`: numpy array, pandas or polars data frame, or arrow table; NaN and None are missing values. Rows of weight 0
+        are left out. `X_val, y_val` (or `eval_set=[(X, y), ...]` as in XGBoost, of which the last one counts) are
+        rows to watch while training; with early_stopping="auto" training stops when they no longer improve.
+        """
+        check_values(self.get_params(deep=False))
+        rows = self._read_training_rows(X, y, sample_weight)
+        rows, watched = self._choose_watched(rows, _watch_list(eval_set, X_val, y_val, sample_weight_val))
+        mapper, codes = self._bin(rows)
+        result = self._train(mapper, codes, rows, [self._eval_set(mapper, *named) for named in watched])
+        return self._keep(result)
+
+    def _read_training_rows(self, X: Any, y: Any, sample_weight: Any) -> _Rows:
+        """Check everything that comes in, forget an earlier fit unless this one continues it, drop rows of weight 0."""
+        earlier = self._earlier()
+        if earlier is None and hasattr(self, "ensemble_"):
+            del self.ensemble_  # a fit that fails half-way must not leave old trees with new classes or columns
+        self._check_names(X, reset=earlier is None)
+        like = None if earlier is None else earlier.mapper.features
+        table = read_table(X, categorical_features=self.categorical_features, like=like)
+        weight = read_weights(sample_weight, table.n_rows)
+        counted = np.arange(table.n_rows) if weight is None else np.flatnonzero(weight)
+        if earlier is None:
+            labels = self._learn_labels(y, counted, table.n_rows)
+            self._seed = seed_from(self.random_state)
+        else:
+            labels = self._labels_like_training(y, table.n_rows, "y")
+        if counted.size < 2:
+            raise InvalidInput(f"X has n_samples = {counted.size} row to learn from, but at least 2 are needed")
+        rows = _Rows(table, labels, weight)
+        return rows if counted.size == table.n_rows else rows.take(counted)
+
+    def _check_names(self, X: Any, *, reset: bool) -> None:
+        """scikit-learn's rules for `n_features_in_` and `feature_names_in_`; `read_table` refuses what is no table."""
+        try:
+            n_dimensions = np.ndim(X) if isinstance(X, (list, tuple)) else getattr(X, "ndim", 2)
+        except ValueError:  # numpy would tell how many rows there are
+            raise InvalidInput("X is not a table: its rows are not equally long") from None
+        if n_dimensions == 2:
+            _in_our_words(validate_data, self, X, reset=reset, skip_check_array=True)
+
+    def _earlier(self) -> Ensemble | None:
+        """The model to continue from, if this is a warm start."""
+        earlier = getattr(self, "ensemble_", None) if self.warm_start else None
+        if earlier is not None and earlier.n_iterations > self.max_iter:
+            raise InvalidParameter(
+                f"max_iter={self.max_iter} must be larger than or equal to n_iter_={earlier.n_iterations} "
+                "when warm_start=True"
+            )
+        return earlier
+
+    def _choose_watched(self, rows: _Rows, given: list[_Watched]) -> tuple[_Rows, list[_Watched]]:
+        """Decide about early stopping, and set rows apart for it where it was asked for and none were given.
+
+        "auto" never sets rows apart by itself: a draw of rows would make the model depend on their order.
+        """
+        self.do_early_stopping_ = bool(given) if self.early_stopping == "auto" else bool(self.early_stopping)
+        if given or not self.do_early_stopping_:
+            return rows, given
+        learn, check = self._split(rows.labels)
+        return rows.take(learn), [("valid", rows.take(check))]
+
+    def _split(self, labels: Floats) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Rows to learn from and rows to watch; of every class its share, and a class's only row to learn from."""
+        rows, classes = np.arange(labels.size), None
+        alone = np.zeros(labels.size, np.bool_)
+        if isinstance(self, ClassifierMixin):
+            classes = labels.astype(np.intp)
+            alone = np.bincount(classes)[classes] == 1
+        learn, check = _in_our_words(
+            train_test_split,
+            rows[~alone],
+            test_size=self.validation_fraction,
+            stratify=None if classes is None else classes[~alone],
+            random_state=self._seed,
+        )
+        return np.sort(np.concatenate([learn, rows[alone]])), np.sort(check)
+
+    def _bin(self, rows: _Rows) -> tuple[BinMapper, Bytes]:
+        """Cut the columns into bins (an earlier model's, when continuing it); the codes are one row per column."""
+        n_threads = resolve_n_jobs(self.n_jobs)
+        earlier = self._earlier()
+        mapper = earlier.mapper if earlier else BinMapper.fit(rows.table, self.max_bins, rows.weight, n_threads)
+        codes = mapper.transform(rows.table, n_threads)
+        constant = [name for name, column in zip(rows.table.names, codes, strict=True) if column.min() == column.max()]
+        if len(constant) == len(rows.table.names):
+            raise InvalidInput(f"all {len(constant)} columns of X are constant, so there is nothing to split on")
+        self.constant_features_ = tuple(constant)
+        return mapper, codes
+
+    def _eval_set(self, mapper: BinMapper, name: str, data: _Rows | tuple[Any, Any, Any]) -> EvalSet:
+        """Rows to watch, read as the model reads them."""
+        if not isinstance(data, _Rows):
+            X, y, weight = data
+            self._check_names(X, reset=False)
+            table = read_table(X, like=mapper.features, where=f"X of {name}")
+            labels = self._labels_like_training(y, table.n_rows, f"y of {name}")
+            data = _Rows(table, labels, read_weights(weight, table.n_rows, f"sample_weight of {name}"))
+        return EvalSet(name, mapper.transform(data.table, resolve_n_jobs(self.n_jobs)), data.labels, data.weight)
+
+    def _train(self, mapper: BinMapper, codes: Bytes, rows: _Rows, eval_sets: list[EvalSet]) -> TrainingResult:
+        earlier = self._earlier()
+        if earlier is not None and earlier.n_iterations == self.max_iter:
+            return TrainingResult(earlier, self.evals_result_, self.best_iteration_)
+        callbacks = list(self.callbacks or ())
+        if self.verbose:
+            callbacks.append(ProgressLines(self.max_iter, every=int(self.verbose)))
+            eval_sets = [EvalSet("train", codes, rows.labels, rows.weight), *eval_sets]
+        return train(
+            self._boosting_params(mapper, self.max_iter - (earlier.n_iterations if earlier else 0)),
+            mapper,
+            codes,
+            rows.labels,
+            rows.weight,
+            eval_sets=eval_sets,
+            eval_metric=self.eval_metric,
+            callbacks=callbacks,
+            init=earlier,
+        )
+
+    def _boosting_params(self, mapper: BinMapper, n_iterations: int) -> BoostingParams:
+        """The engine's names for the same things."""
+        columns = [(feature.name, feature.is_categorical) for feature in mapper.features]
+        return engine_params(
+            self,
+            columns,
+            n_iterations=n_iterations,
+            seed=self._seed,
+            n_threads=resolve_n_jobs(self.n_jobs),
+            early_stopping_rounds=self.n_iter_no_change if self.do_early_stopping_ else None,
+            **self._loss_params(),
+        )
+
+    def _keep(self, result: TrainingResult) -> Self:
+        """Store the model and what was seen on the way."""
+        ensemble = result.ensemble
+        ensemble.classes = self._class_list()
+        ensemble.meta |= {
+            "estimator": type(self).__name__,
+            "has_feature_names": hasattr(self, "feature_names_in_"),
+            "params": {
+                name: value for name, value in self.get_params(deep=False).items() if _shapes_model(name, value)
+            },
+        }
+        if min(self.subsample, self.colsample_bytree, self.max_features) < 1 or self.do_early_stopping_:
+            ensemble.meta["seed"] = self._seed  # kept where something was drawn, to go on with the same draws
+        self.ensemble_ = ensemble
+        self.n_iter_ = self.ensemble_.n_iterations
+        self.best_iteration_ = result.best_iteration
+        self.evals_result_ = result.evals_log
+        return self
+
+    # --- predict -------------------------------------------------------------------------------------------------
+
+    def _raw(self, X: Any) -> Floats:
+        """Raw scores, [rows, outputs]."""
+        rows, n_threads = self._read_like_training(X)
+        return self.ensemble_.raw_scores(rows, n_threads)
+
+    def _read_like_training(self, X: Any) -> tuple[Table | npt.NDArray[Any], int]:
+        """Rows to predict with the model's columns, and how many threads that is worth."""
+        check_is_fitted(self, "ensemble_")
+        self._check_names(X, reset=False)
+        features = self.ensemble_.features
+        if _is_matrix(X) and not any(feature.is_categorical for feature in features):
+            return X, self._threads_for(len(X))  # as it is: a single row is predicted twice as fast
+        table = read_table(X, like=features)
+        return table, self._threads_for(table.n_rows)
+
+    def _threads_for(self, n_rows: int) -> int:
+        return 1 if n_rows < FEW_ROWS else resolve_n_jobs(self.n_jobs)
+
+    def _staged_raw(self, X: Any) -> Iterator[Floats]:
+        """Raw scores after each iteration, each equal to those of a model stopped there."""
+        leaves = self.apply(X)
+        base = self.ensemble_.base_scores
+        n_outputs = base.shape[0]
+        scores = np.zeros((leaves.shape[0], n_outputs), np.float32)
+        for number, tree in enumerate(self.ensemble_.trees):
+            scores[:, number % n_outputs] += tree.value[leaves[:, number]]
+            if (number + 1) % n_outputs == 0:
+                yield scores + base
+
+    def apply(self, X: Any) -> npt.NDArray[np.int32]:
+        """The leaf that each row ends in, [rows, trees]; tree t belongs to output t % n_outputs."""
+        rows, n_threads = self._read_like_training(X)
+        return self.ensemble_.apply(rows, n_threads)
+
+    @property
+    def feature_importances_(self) -> Floats:
+        """Each column's share of the total gain of all splits; sums to 1 (all 0 if no tree ever split)."""
+        gains = self.importances("gain")
+        total = gains.sum()
+        return gains / total if total > 0 else gains
+
+    def importances(self, kind: Literal["gain", "count"] = "gain") -> Floats:
+        """Per column: the summed loss reduction of its splits ("gain"), or how many there are ("count")."""
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.importances(kind)
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    def save_model(self, path: Path) -> None:
+        """Write the model as a JSON file (docs/reference/model_file.md)."""
+        check_is_fitted(self, "ensemble_")
+        self.ensemble_.save(path)
+
+    def load_model(self, path: Path) -> Self:
+        """Take over the model in a file written by `save_model`; the parameters of this estimator stay as they are."""
+        return self.adopt(Ensemble.load(path), path)
+
+    def export_xgboost(self, path: Path) -> None:
+        """Write a file that `xgboost.Booster.load_model` reads and that predicts the same."""
+        check_is_fitted(self, "ensemble_")
+        export_xgboost(self.ensemble_, path)
+
+    def adopt(self, ensemble: Ensemble, path: Path) -> Self:
+        """Become the estimator of a trained ensemble; `path` is where it came from, for the error message."""
+        if ensemble.loss not in self._losses:
+            raise ModelFileError(f"{path}: a model with {ensemble.loss} loss is none of a {type(self).__name__}")
+        self.ensemble_ = ensemble
+        names = [feature.name for feature in ensemble.mapper.features]
+        self.n_features_in_ = len(names)
+        if ensemble.meta.get("has_feature_names", names != [f"x{j}" for j in range(len(names))]):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.n_iter_ = ensemble.n_iterations
+        self.best_iteration_ = None
+        self.evals_result_ = {}
+        self.constant_features_ = ()
+        seed = ensemble.meta.get("seed")
+        self._seed = seed if isinstance(seed, int) and 0 <= seed < 2**32 else 0
+        return self
+
+    def set_params(self, **params: Any) -> Self:
+        """scikit-learn's `set_params`, which also takes the other libraries' spellings."""
+        super().set_params(**translate(params, self._get_param_names(), type(self).__name__))
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def engine_params(model: BoostedTrees, columns: Sequence[tuple[str, bool]], **more: Any) -> BoostingParams:
+    """An estimator's parameters under the engine's names, for columns given as (name, whether it is categorical)."""
+    return BoostingParams(
+        learning_rate=float(model.learning_rate),
+        max_depth=model.max_depth,
+        max_leaves=model.max_leaf_nodes,
+        l2=float(model.l2_regularization),
+        min_gain=float(model.min_split_gain),
+        min_child_weight=float(model.min_child_weight),
+        min_samples_leaf=model.min_samples_leaf,
+        subsample=float(model.subsample),
+        colsample_bytree=float(model.colsample_bytree),
+        colsample_bynode=float(model.max_features),
+        monotone=_monotone(model.monotonic_cst, columns),
+        base_score=model.base_score,
+        gradient_bits=model.gradient_bits,
+        missing_unseen=model.missing_unseen,
+        tol=float(model.tol),
+        **more,
+    )
+
+
+def _monotone(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
+    """One of -1, 0, 1 per column, from a list or from a dict by column name."""
+    if wish is None:
+        return None
+    names = [name for name, _ in columns]
+    if isinstance(wish, dict):
+        unknown = [name for name in wish if name not in names]
+        if unknown:
+            near = nearest(str(unknown[0]), names)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise InvalidParameter(f"monotonic_cst names {unknown[0]!r}, which is not a column of X{hint}")
+        wish = [wish.get(name, 0) for name in names]
+    signs = list(wish)
+    if len(signs) != len(names):
+        raise InvalidParameter(f"monotonic_cst has {len(signs)} entries, but X has {len(names)} columns")
+    for (name, is_categorical), sign in zip(columns, signs, strict=True):
+        if sign not in (-1, 0, 1):
+            raise InvalidParameter(f"monotonic_cst must be -1, 0 or 1 for each column, got {sign!r} for {name!r}")
+        if sign != 0 and is_categorical:
+            raise InvalidParameter(f"monotonic_cst: column {name!r} is categorical, and its levels have no order")
+    return tuple(int(sign) for sign in signs) if any(signs) else None
+
+
+def _watch_list(eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any) -> list[_Watched]:
+    """Validation data in either spelling as (name, (X, y, weight)); entries of `eval_set` have XGBoost's names."""
+    if X_val is None and (y_val is not None or sample_weight_val is not None):
+        raise InvalidParameter("y_val and sample_weight_val need X_val")
+    if X_val is not None:
+        if eval_set is not None:
+            raise InvalidParameter("give either X_val and y_val or eval_set, not both")
+        if y_val is None:
+            raise InvalidParameter("X_val needs y_val")
+        return [("valid", (X_val, y_val, sample_weight_val))]
+    pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set or ())
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) not in (2, 3):
+            raise InvalidParameter(
+                f"eval_set must be a list of (X, y) or (X, y, sample_weight), got {type(pair).__name__} as an entry"
+            )
+    return [
+        (f"validation_{number}", (pair[0], pair[1], pair[2] if len(pair) == 3 else None))
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def _in_our_words(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call scikit-learn, and let what it finds wrong be one of our errors, with its own sentence."""
+    try:
+        return function(*args, **kwargs)
+    except ValueError as problem:
+        raise InvalidInput(str(problem)) from problem
+    except TypeError as problem:
+        raise InvalidType(str(problem)) from problem
+
+
+def _is_matrix(X: Any) -> bool:
+    return type(X) is np.ndarray and X.ndim == 2 and X.dtype in (np.float32, np.float64) and X.shape[0] > 0
+
+
+def _shapes_model(name: str, value: Any) -> bool:
+    """Whether a parameter belongs into the model file: not how it was run, and only what JSON can hold."""
+    how_it_ran = name in {"n_jobs", "verbose", "warm_start", "callbacks"}
+    return not how_it_ran and (value is None or isinstance(value, (bool, int, float, str)))

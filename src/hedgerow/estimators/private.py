@@ -1,0 +1,487 @@
+"""Boosted trees whose release is differentially private, with scikit-learn's rules.
+
+    DPBoostClassifier, DPBoostRegressor                    pure epsilon: the DPBoost paper, with its errors mended
+    PrivateBoostingClassifier, PrivateBoostingRegressor    (epsilon, delta), the ones we recommend
+
+Nothing may be looked at before it is paid for: columns, bounds, levels and classes come from a public `Schema`. Noise
+comes from the operating system's secret randomness and cannot be seeded; `random_state` decides only what is public
+anyway. With `epsilon=inf` there is no noise, nothing is private, and the same seed gives the same model.
+
+`budget=` takes the budget of a dataset (`privacy.budget_file`), which every `fit` is charged to before it looks at a
+row. No row can make `fit` raise (`protocols.bad_rows`), and what raises nevertheless stays charged. Where a guarantee
+was given up, the statement begins with NOT PRIVATE.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from hedgerow.crypto.csprng import SecureRandom
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.table import read_table
+from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
+from hedgerow.estimators.base import BoostedTrees, Path
+from hedgerow.estimators.labels import encode_classes, exact_array, read_classes, read_targets
+from hedgerow.estimators.parameters import accepts_aliases, seed_from
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
+from hedgerow.privacy.budget_file import Dataset
+from hedgerow.privacy.events import Event
+from hedgerow.privacy.statement import PrivacyStatement
+from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
+from hedgerow.protocols.central.dpboost.bins import public_bins
+from hedgerow.protocols.central.dpboost.candidates import list_candidates
+from hedgerow.protocols.central.dpboost.fit import CentralFit, fit_central
+from hedgerow.protocols.central.dpboost.plan import planned_event as planned_dpboost
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
+from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian, training_of
+from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
+from hedgerow.runtime.progress import say
+from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
+
+FROM_DATA = "bounds='from_data': bounds and levels were read off the rows themselves, which shows some of their values"
+
+Bounds = Literal["public", "from_data"]
+
+
+class _Private(BoostedTrees, ABC):
+    """What all private estimators share: the schema, the budget, the statement."""
+
+    epsilon: float
+    schema: Schema | None
+    bounds: Bounds
+    on_bad_rows: OnBadRows
+    budget: Dataset | None
+
+    schema_: Schema
+    statement_: PrivacyStatement
+
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]  # no weights, no validation rows: both would cost
+        """Train on the table `X` and the labels `y`, both as the schema describes them.
+
+        Numbers outside the public bounds count as the nearest bound, levels that are not listed as missing; a row whose
+        label is no listed class, or missing, does not count (`on_bad_rows`). No row makes this raise: errors are about
+        parameters, about names and types of columns, or about a number of labels that is not that of the rows.
+        """
+        for name in ("ensemble_", "statement_"):
+            if hasattr(self, name):
+                delattr(self, name)  # a fit that fails must not leave the last one's model behind
+        self._seed = seed_from(self.random_state)
+        began = datetime.now(UTC).isoformat(timespec="seconds")  # not when it ends: that would tell how long it took
+        self._check_guarantee()
+        schema = self._public_schema(X, y)
+        train, planned = self._plan(schema)
+        check_columns(X, schema)
+        with self._charged(planned) as (random, settle):
+            self._check_names(X, reset=True)
+            done = train(X, y, random)
+            settle(done.event)
+        given_up = (FROM_DATA,) if self.bounds == "from_data" else ()
+        statement = replace(done.statement, date=began, not_private=(*done.statement.not_private, *given_up))
+        return self._keep_private(done.model, statement, schema)
+
+    def privacy_statement(self) -> PrivacyStatement:
+        """What holds for the released model and what does not: `print` it, or take its `to_dict()`."""
+        check_is_fitted(self, "statement_")
+        return self.statement_
+
+    def adopt(self, ensemble: Ensemble, path: Path) -> Self:
+        """Become the estimator of a trained ensemble, with the statement that its file holds."""
+        super().adopt(ensemble, path)
+        try:
+            self.statement_ = PrivacyStatement.from_dict(ensemble.meta["privacy"])
+            self.schema_ = Schema.from_dict(ensemble.meta["schema"])
+        except (KeyError, InvalidInput, InvalidParameter) as problem:
+            raise ModelFileError(f"{path}: the model has no privacy statement that can be read: {problem}") from None
+        return self
+
+    # --- what subclasses know ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
+        """The training, and what it will cost at most; all parameters are checked here, without a look at the rows."""
+
+    # --- pieces ------------------------------------------------------------------------------------------------------
+
+    def _random(self) -> SecureRandom:
+        """Secret, except where there is no secret to keep."""
+        if not math.isinf(self.epsilon):
+            return SecureRandom()
+        return SecureRandom.from_seed(hashlib.sha256(f"hedgerow noise-free {self._seed}".encode()).digest())
+
+    def _check_guarantee(self) -> None:
+        """A budget is for trainings that keep a guarantee; one that gives it up must not look at the rows first."""
+        if self.bounds not in ("public", "from_data"):
+            raise InvalidParameter(f"bounds must be 'public' or 'from_data', got {self.bounds!r}")
+        check_on_bad_rows(self.on_bad_rows)
+        if self.budget is None:
+            return
+        if not isinstance(self.budget, Dataset):
+            raise InvalidParameter(
+                f"budget must be the budget of a dataset, BudgetFile(path).dataset(name), got {self.budget!r}"
+            )
+        given_up = {
+            "bounds='from_data'": self.bounds == "from_data",
+            "on_bad_rows='raise'": self.on_bad_rows == "raise",
+        }
+        for parameter, is_given_up in given_up.items():
+            if is_given_up:
+                raise InvalidParameter(
+                    f"budget is for trainings with a guarantee, and {parameter} gives it up; leave out one of the two"
+                )
+
+    def _public_schema(self, X: Any, y: Any) -> Schema:
+        is_classifier = isinstance(self, BoostedTreesClassifier)
+        if self.bounds == "from_data":
+            if self.schema is not None:
+                raise InvalidParameter("bounds='from_data' reads the schema off the rows; leave schema out")
+            return schema_from_data(X, y, classes=is_classifier)
+        if not isinstance(self.schema, Schema):
+            raise InvalidParameter(_no_schema(type(self).__name__, X, self.schema))
+        if is_classifier and self.schema.classes is None:
+            raise InvalidParameter(f"{type(self).__name__}: the schema must list the classes: classes=[...]")
+        if not is_classifier and self.schema.label_bounds is None:
+            raise InvalidParameter(
+                f"{type(self).__name__}: the schema must bound the label: label_bounds=(lowest, highest)"
+            )
+        return self.schema
+
+    @contextmanager
+    def _charged(self, planned: Event) -> Iterator[tuple[SecureRandom, Callable[[Event], None]]]:
+        """Charge the planned event before a row is looked at; what was not used is given back when all went well.
+
+        After an error nothing is: whatever is raised from here on may depend on rows, so it is paid for. What depends
+        on parameters and on the table's columns alone was found before.
+        """
+        if self.budget is None:
+            yield self._random(), lambda _event: None
+            return
+        with self.budget.reserve(planned, what=type(self).__name__, delta=getattr(self, "delta", 0.0)) as charge:
+            yield SecureRandom(), charge.settle  # what is charged has noise, so that its randomness is secret
+
+    def _keep_private(self, model: Ensemble, statement: PrivacyStatement, schema: Schema) -> Self:
+        model.meta |= {
+            "estimator": type(self).__name__,
+            "has_feature_names": hasattr(self, "feature_names_in_"),
+            "privacy": statement.to_dict(),
+            "schema": schema.to_dict(),
+        }
+        self.ensemble_, self.statement_, self.schema_ = model, statement, schema
+        if schema.classes is not None:
+            model.classes = schema.classes
+            self.classes_ = exact_array(schema.classes)
+        self.n_iter_ = model.n_iterations
+        self.best_iteration_, self.evals_result_, self.constant_features_ = None, {}, ()
+        return self
+
+    def _said(self, what: str) -> Callable[[int, int | None], None] | None:
+        """Progress lines for `verbose`: how many of how many."""
+        every = int(self.verbose)
+        if not every:
+            return None
+
+        def line(done: int, total: int | None) -> None:
+            if done % every == 0 or done == total:
+                say(f"[{done}{'' if total is None else f'/{total}'}] {what}")
+
+        return line
+
+
+class _DPBoost(_Private):
+    """Parameters of the DPBoost family as settings."""
+
+    protocol: str
+    trees_per_ensemble: int
+    loss: str
+    assignment: str
+    binning: str
+    selection: str
+    filtering: bool | None
+
+    def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
+        settings = DPBoostSettings(
+            protocol=self.protocol,  # type: ignore[arg-type]  # the settings refuse what they do not know
+            epsilon=self.epsilon,
+            n_trees=self.max_iter,
+            trees_per_ensemble=self.trees_per_ensemble,
+            max_depth=self.max_depth,  # type: ignore[arg-type]  # the settings refuse None
+            learning_rate=self.learning_rate,
+            l2=self.l2_regularization,
+            loss=self.loss,  # type: ignore[arg-type]  # as above
+            assignment=self.assignment,  # type: ignore[arg-type]  # as above
+            binning=self.binning,  # type: ignore[arg-type]  # as above
+            max_bins=self.max_bins,
+            selection=self.selection,  # type: ignore[arg-type]  # as above
+            filtering=self.filtering,
+        )
+
+        n_threads, said = resolve_n_jobs(self.n_jobs), self._said("trees")
+
+        def on_tree(done: int, _model: Ensemble) -> None:
+            if said is not None:
+                said(done, settings.n_trees)
+
+        def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
+            return fit_central(
+                X, y, schema, settings, random, n_threads=n_threads, on_tree=on_tree, on_bad_rows=self.on_bad_rows
+            )
+
+        planned = planned_dpboost(settings, schema)
+        list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
+        return train, planned
+
+
+class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
+    """DPBoost for two classes: pure epsilon-differential privacy for adding or removing one row.
+
+    Trees are trained on disjoint random parts of the rows, splits chosen by the exponential mechanism, leaf values
+    clipped and blurred with Laplace noise (Li et al. 2020, with the corrections in docs/protocols/central_dp.md).
+    `protocol` may name one of the paper's baselines: "central.sequential", "central.parallel", or "central.plain",
+    which is not private. For better models under (epsilon, delta) use `PrivateBoostingClassifier`.
+
+    >>> from hedgerow import DPBoostClassifier, Schema
+    >>> schema = Schema.from_public(bounds={"x0": (0, 120)}, classes=["no", "yes"])
+    >>> model = DPBoostClassifier(epsilon=1.0, schema=schema, max_iter=5)
+    >>> model.fit([[30.0], [40.0], [50.0]] * 20, ["no", "no", "yes"] * 20).privacy_statement().epsilon <= 1.0
+    True
+    """
+
+    @accepts_aliases
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        schema: Schema | None = None,
+        protocol: str = "central.dpboost",
+        max_iter: int = 50,
+        trees_per_ensemble: int = 50,
+        max_depth: int = 6,
+        learning_rate: float = 0.1,
+        l2_regularization: float = 0.1,
+        loss: str = "squared",
+        assignment: str = "independent",
+        binning: str = "public",
+        max_bins: int = 32,
+        selection: str = "exponential",
+        filtering: bool | None = None,
+        bounds: Bounds = "public",
+        on_bad_rows: OnBadRows = "map",
+        budget: Dataset | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.schema = schema
+        self.protocol = protocol
+        self.max_iter = max_iter
+        self.trees_per_ensemble = trees_per_ensemble
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.l2_regularization = l2_regularization
+        self.loss = loss
+        self.assignment = assignment
+        self.binning = binning
+        self.max_bins = max_bins
+        self.selection = selection
+        self.filtering = filtering
+        self.bounds = bounds
+        self.on_bad_rows = on_bad_rows
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+
+class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
+    """DPBoost for numbers between public bounds; see `DPBoostClassifier`. The loss is always the squared one."""
+
+    @accepts_aliases
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        schema: Schema | None = None,
+        protocol: str = "central.dpboost",
+        max_iter: int = 50,
+        trees_per_ensemble: int = 50,
+        max_depth: int = 6,
+        learning_rate: float = 0.1,
+        l2_regularization: float = 0.1,
+        assignment: str = "independent",
+        binning: str = "public",
+        max_bins: int = 32,
+        selection: str = "exponential",
+        filtering: bool | None = None,
+        bounds: Bounds = "public",
+        on_bad_rows: OnBadRows = "map",
+        budget: Dataset | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.schema = schema
+        self.protocol = protocol
+        self.max_iter = max_iter
+        self.trees_per_ensemble = trees_per_ensemble
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.l2_regularization = l2_regularization
+        self.assignment = assignment
+        self.binning = binning
+        self.max_bins = max_bins
+        self.selection = selection
+        self.filtering = filtering
+        self.bounds = bounds
+        self.on_bad_rows = on_bad_rows
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @property
+    def loss(self) -> str:  # type: ignore[override]  # a parameter of the classifier, not of this one
+        """Always the squared loss."""
+        return "squared"
+
+
+class _Gaussian(_Private):
+    """Parameters of `central.gaussian` as settings."""
+
+    delta: float
+    policy: str
+
+    @accepts_aliases
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        schema: Schema | None = None,
+        policy: str = "smooth_then_trees",
+        max_iter: int | None = None,
+        max_depth: int | None = None,
+        learning_rate: float | None = None,
+        l2_regularization: float | None = None,
+        subsample: float = 1.0,
+        bounds: Bounds = "public",
+        on_bad_rows: OnBadRows = "map",
+        budget: Dataset | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.schema = schema
+        self.policy = policy
+        self.max_iter = max_iter  # type: ignore[assignment]  # None: by the rule
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate  # type: ignore[assignment]  # as above
+        self.l2_regularization = l2_regularization  # type: ignore[assignment]  # as above
+        self.subsample = subsample
+        self.bounds = bounds
+        self.on_bad_rows = on_bad_rows
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
+        settings = GaussianSettings(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            policy=self.policy,  # type: ignore[arg-type]  # the settings refuse what they do not know
+            seed=self._seed,
+            subsample=self.subsample,
+            n_trees=self.max_iter,
+            max_depth=self.max_depth,
+            learning_rate=self.learning_rate,
+            l2=self.l2_regularization,
+        )
+
+        n_threads, said = resolve_n_jobs(self.n_jobs), self._said("releases")
+
+        def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
+            return fit_gaussian(
+                X, y, schema, settings, random, n_threads=n_threads, on_request=said, on_bad_rows=self.on_bad_rows
+            )
+
+        training_of(schema, settings)  # refuses a schema that the policy cannot train on
+        return train, planned_gaussian(settings)
+
+
+class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
+    """(epsilon, delta)-differentially private boosting for two or more classes: the one we recommend.
+
+    Noisy class histograms give bins, ten passes over the columns give one smoothed function each, and random oblivious
+    trees add what columns say together; all noise is Gaussian on whole numbers, accounted exactly. There is nothing to
+    tune: every constant follows from public or released numbers (docs/protocols/central_gaussian.md). `policy` names
+    other ways, for study; the parameters from `max_iter` to `subsample` are theirs.
+
+    >>> from hedgerow import PrivateBoostingClassifier, Schema
+    >>> schema = Schema.from_public(bounds={"x0": (0, 120)}, classes=["no", "yes"])
+    >>> model = PrivateBoostingClassifier(epsilon=1.0, delta=1e-6, schema=schema)
+    >>> model.fit([[30.0], [40.0], [50.0]] * 20, ["no", "no", "yes"] * 20).privacy_statement().epsilon <= 1.0
+    True
+    """
+
+
+class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
+    """The same for numbers between public bounds; predictions never leave them."""
+
+
+def private_kind(ensemble: Ensemble) -> type[BoostedTreesClassifier | BoostedTreesRegressor]:
+    """The estimator that a private model belongs to."""
+    kinds = (DPBoostClassifier, DPBoostRegressor, PrivateBoostingClassifier, PrivateBoostingRegressor)
+    return {kind.__name__: kind for kind in kinds}[ensemble.meta["estimator"]]
+
+
+def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:
+    """What the rows themselves say: convenient for a first try, and never private."""
+    table = read_table(X)
+    columns: list[Column] = []
+    for column in table.columns:
+        if column.levels is not None:
+            columns.append(CategoricalColumn(column.name, tuple(column.levels), may_be_missing=True))
+            continue
+        values = np.asarray(column.values, np.float64)
+        there = values[np.isfinite(values)]
+        if not there.size:
+            raise InvalidInput(f"column {column.name!r} has no value that bounds could be read off")
+        low, high = float(there.min()), float(there.max())
+        whole = bool((there == np.floor(there)).all())
+        columns.append(
+            NumericColumn(column.name, low, high if high > low else low + 1.0, integer=whole, may_be_missing=True)
+        )
+    if classes:
+        found, _ = encode_classes(read_classes(y, table.n_rows))
+        return Schema(tuple(columns), classes=tuple(found.tolist()))
+    targets = read_targets(y, table.n_rows)
+    low, high = float(targets.min()), float(targets.max())
+    return Schema(tuple(columns), label_bounds=(low, high if high > low else low + 1.0))
+
+
+def _no_schema(owner: str, X: Any, given: Any) -> str:
+    if given is not None:
+        return f"{owner}: schema must be a hedgerow.Schema, got {type(given).__name__}"
+    try:
+        outline = Schema.outline(X)
+    except InvalidInput:
+        outline = 'Schema.from_public(bounds={"x0": (LOWEST, HIGHEST), ...}, classes=[...])'
+    return (
+        f"{owner} needs the public facts about the table: schema=Schema.from_public(...). Bounds read off the rows "
+        "would give some of them away. For this table, with values that anybody may know:\n"
+        f"{outline}\n(bounds='from_data' reads them off the rows all the same, and the model is then NOT PRIVATE)"
+    )

@@ -1,0 +1,1 @@
+"""Several parties from one Python program: matching rows, training, and the models that come of it."""

@@ -1,0 +1,343 @@
+"""Several parties on one machine, running the same role functions as in production.
+
+    fed = Federation.horizontal({"clinic_a": (X_a, y_a), "clinic_b": (X_b, y_b), "clinic_c": (X_c, y_c)})
+    run = fed.fit("horizontal.secure_sum", n_estimators=50, max_depth=4, transport="grpc")
+    run.model.predict_proba(X); print(run.statement()); print(run.ledgers["clinic_a"].to_text())
+
+With transport="memory" parties are threads; with "grpc" each is a process that has its own rows and nothing else, and
+all talk over mutual TLS. The result is the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hedgerow.crypto.identifiers import Duplicates, IdRule
+from hedgerow.engine.table import Table
+from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.estimators.base import engine_params
+from hedgerow.estimators.parameters import ALIASES, UnknownParameter, check_values, seed_from
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
+from hedgerow.federation.alignment import Alignment, align, split_ids
+from hedgerow.federation.brought import Brought, Declared
+from hedgerow.federation.run import Run
+from hedgerow.federation.vertical_model import VerticalModel
+from hedgerow.privacy.budget_file import Dataset
+from hedgerow.protocols.bad_rows import check_columns
+from hedgerow.protocols.services.align.job import MOST_IDS
+from hedgerow.runtime import protocol as protocols
+from hedgerow.runtime.budgets import checked_budgets, refuse_raising
+from hedgerow.runtime.party import DEADLINE
+from hedgerow.runtime.protocol import PartyData, Protocol, Request
+from hedgerow.runtime.recording import records_for
+from hedgerow.runtime.running import OnProgress, check_how, run_together, watcher
+from hedgerow.schema import Schema
+from hedgerow.transport.emulate import Link
+from hedgerow.transport.mtls import check_party_names
+
+Estimator = BoostedTreesClassifier | BoostedTreesRegressor
+NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
+
+
+class Federation:
+    """Parties and their data. Make one with `Federation.horizontal` or `Federation.vertical`, then `fit`."""
+
+    def __init__(
+        self, partition: str, brought: Mapping[str, Brought], task: str, *, label_holder: str | None = None
+    ) -> None:
+        self.partition = partition
+        self.task = task
+        self.label_holder = label_holder
+        self.alignment: Alignment | None = None
+        self._brought = dict(brought)
+        self._linkage: dict[str, Any] | None = None  # how rows are to be aligned, until they are
+        self._schema: Schema | None = None  # that tables are read by
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The parties that bring data."""
+        return tuple(self._brought)
+
+    @classmethod
+    def horizontal(
+        cls,
+        data: Mapping[str, tuple[Any, Any]],
+        *,
+        task: str = "classification",
+        categorical_features: Any = "from_dtype",
+        schema: Schema | None = None,
+    ) -> Federation:
+        """Owners of rows: name -> (X, y), with the same columns. `task` is "classification" or "regression".
+
+        `categorical_features` as for the estimators: by dtype, or by name, index or mask. With a public `schema` tables
+        are read as it says, and no row can make that fail: what does not fit is mapped to what it allows, and a row
+        with an unlisted class is left out (`protocols/bad_rows.py`). `fit` with dp goes by the same schema, or by the
+        one that it is given itself. Without either, `fit` raises if a row cannot be trained on.
+        """
+        _check_task(task)
+        if not isinstance(data, Mapping) or not data:
+            raise InvalidInput("Federation.horizontal takes a dict: name of the owner -> (X, y)")
+        read = {}
+        check_party_names(data)
+        for name, pair in data.items():
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
+            if schema is not None:
+                check_columns(pair[0], schema, where=name)
+            read[name] = Brought(name, *pair, task=task, categorical_features=categorical_features)
+        federation = cls("rows", read, task)
+        federation._schema = schema
+        return federation
+
+    @classmethod
+    def vertical(
+        cls,
+        data: Mapping[str, Any],
+        *,
+        labels: tuple[str, Any],
+        task: str = "classification",
+        categorical_features: Mapping[str, Any] | None = None,
+        id: str | int | None = None,  # noqa: A002 - what users call it
+        id_rule: IdRule | Mapping[str, Any] | None = None,
+        duplicates: Duplicates = "refuse",
+        minimum: int = 2,
+        most_ids: int = MOST_IDS,
+    ) -> Federation:
+        """Holders of columns of the same people: name -> X; `labels` = (name of their holder, y).
+
+        Without `id` the rows of all parties must be the same ones, in the same order. With `id`, the name of a column
+        that all tables have, parties find their common rows first, without showing each other the ids (`align`);
+        `id_rule`, `duplicates`, `minimum` and `most_ids` as for `alignment.align`. That column is not trained on.
+        `categorical_features`: by party, as for the estimators.
+        """
+        _check_task(task)
+        if not isinstance(data, Mapping) or not data:
+            raise InvalidInput("Federation.vertical takes a dict: name of the party -> X")
+        is_pair = isinstance(labels, tuple) and len(labels) == 2 and isinstance(labels[0], str)
+        if not is_pair or labels[0] not in data:
+            raise InvalidInput(f"labels must be (name of a party, y), with one of the parties {list(data)}")
+        holder, y = labels
+        categorical = dict(categorical_features or {})
+        unknown = [name for name in categorical if name not in data]
+        if unknown:
+            raise InvalidParameter(f"categorical_features names {unknown[0]!r}, which is none of {list(data)}")
+        read, ids = {}, {}
+        check_party_names(data)
+        for name, X in data.items():
+            if id is not None:
+                ids[name], X = split_ids(X, id, name)  # noqa: PLW2901 - from here on the table is without ids
+            if _n_columns(X) == 0:
+                raise InvalidInput(f"{name}: brings no column; a party that takes part needs at least one")
+            kinds, has_labels = categorical.get(name, "from_dtype"), name == holder
+            own = y if has_labels else None
+            read[name] = Brought(name, X, own, task=task, categorical_features=kinds, has_labels=has_labels)
+        federation = cls("columns", read, task, label_holder=holder)
+        if id is not None:
+            how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "most_ids": most_ids}
+            federation._linkage = {"ids": ids, **how, "column": str(id)}
+            return federation
+        if id_rule is not None:
+            raise InvalidParameter("id_rule says how ids are compared, but no id was given")
+        sizes = {name: party.n_rows for name, party in read.items()}
+        odd = next((name for name, n_rows in sizes.items() if n_rows != sizes[holder]), None)
+        if odd is not None:
+            raise InvalidInput(
+                f"{odd} has {sizes[odd]} rows and {holder} has {sizes[holder]}; rows of all parties must be the same "
+                "ones, in the same order; with id='...' they are found by a column of ids"
+            )
+        return federation
+
+    def align(
+        self,
+        *,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        verbose: int = 0,
+        on_progress: OnProgress | None = None,
+    ) -> Alignment:
+        """Find the rows that all parties hold, by the column `id`; `fit` does it too, if it has not been done."""
+        if self.alignment is not None:
+            return self.alignment
+        if self._linkage is None:
+            raise InvalidParameter("rows are aligned by a column of ids; give Federation.vertical its name, id='...'")
+        found = align(
+            **self._linkage,
+            transport=transport,
+            link=link,
+            deadline=deadline,
+            verbose=verbose,
+            on_progress=on_progress,
+        )
+        for name, brought in self._brought.items():
+            brought.rows = found.rows[name]
+        self.alignment, self._linkage = found, None
+        return found
+
+    def fit(
+        self,
+        protocol: str,
+        *,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        verbose: int = 0,
+        on_progress: OnProgress | None = None,
+        record: bool | str | Path = False,
+        budget: Mapping[str, Dataset] | None = None,
+        **params: Any,
+    ) -> Run:
+        """Train with a protocol. `params` are those of the estimators (XGBoost's spellings too) and the protocol's own.
+
+        `link` emulates a slow network (`hedgerow.transport.emulate.Link`). `deadline`: seconds that a party waits for a
+        message. `verbose=1` says how far it is, `on_progress(done, total)` tells a program. `record=True` keeps all
+        frames that each party sent and received (`run.transcripts`), a folder writes them there as they pass. That is
+        as sensitive as the data, and for tests and attacks only.
+
+        `budget`: name of a party -> its own `BudgetFile(path).dataset(name)`. What the run may cost is charged to it
+        before the party sends anything, and stays charged if the run fails. BudgetExceeded if it is too small.
+        """
+        check_how(transport, deadline)
+        refuse_raising(budget, params)
+        chosen, own, estimator, data, job = self._plan(protocol, params)
+        budgets = checked_budgets(budget, chosen, job, data)
+        if own.get("on_bad_rows") == "raise":
+            self._refuse_bad_rows(own)
+        records = records_for(record, job.run_id)
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        if self._linkage is not None:
+            self.align(**how, verbose=verbose)
+            data = self._read(chosen, own, estimator)
+        watch = watcher(verbose, on_progress)
+        results, ledgers, meters, seconds = run_together(
+            chosen, job, _with_threads(data, estimator), **how, on_progress=watch, records=records, budgets=budgets
+        )
+        model = self._model(results, estimator, chosen, job, next(iter(data.values())).table)
+        transcripts = {} if records is None else records.transcripts
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
+        run.reconcile()
+        return run
+
+    def _plan(
+        self, protocol: str, params: dict[str, Any]
+    ) -> tuple[Protocol, dict[str, Any], Estimator, dict[str, PartyData], Any]:
+        """What `fit` would run: the protocol or the variant that is meant, its options, the model to be, data, job."""
+        chosen = protocols.find(protocol)
+        if chosen.partition != self.partition:
+            raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
+        if protocol not in protocols.names():
+            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
+        own = {name: value for name, value in params.items() if name in chosen.options}
+        if self._schema is not None and own.get("dp") is not None:
+            own.setdefault("schema", self._schema)
+        trees = {name: value for name, value in params.items() if name not in chosen.options}
+        chosen = chosen.variant(own)
+        estimator = self._estimator(trees, chosen)
+        data = self._read(chosen, own, estimator)
+        return chosen, own, estimator, data, chosen.job(self._request(estimator, own, data))
+
+    def _model(
+        self,
+        results: Mapping[str, Any],
+        estimator: BoostedTreesClassifier | BoostedTreesRegressor,
+        protocol: Protocol,
+        job: Any,
+        table: Table,
+    ) -> BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel:
+        first = results[protocol.parties(job)[0]]
+        meta = first.meta
+        meta |= {"protocol": protocol.name, "estimator": type(estimator).__name__}
+        meta |= {"has_feature_names": table.has_names}
+        stamp = protocol.statement(job, meta).facts.get("stamp")
+        if stamp:
+            meta["stamp"] = stamp
+        if self.partition == "rows":
+            return estimator.adopt(first, "the federation")
+        return VerticalModel({name: results[name] for name in self.parties})
+
+    def _estimator(self, params: dict[str, Any], protocol: Protocol) -> BoostedTreesClassifier | BoostedTreesRegressor:
+        """An estimator with these parameters: it knows their names, aliases and ranges, and will hold the model."""
+        kind = BoostedTreesClassifier if self.task == "classification" else BoostedTreesRegressor
+        given = {ALIASES.get(name, name) for name in params}
+        own = {name: value for name, value in protocol.defaults.items() if name not in given}
+        try:
+            estimator = kind(**own, **params)
+        except UnknownParameter as problem:
+            raise UnknownParameter(f"{problem}; {protocol.name} adds {', '.join(sorted(protocol.options))}") from None
+        check_values(estimator.get_params(deep=False))
+        default = kind().get_params(deep=False)
+        for name in NOT_FEDERATED:
+            value = getattr(estimator, name)
+            if value != default[name]:
+                hint = "; give it to the Federation instead" if name == "categorical_features" else ""
+                raise InvalidParameter(f"{name} is not available in a federation, got {value!r}{hint}")
+        return estimator
+
+    def _read(self, protocol: Protocol, options: Mapping[str, Any], estimator: Estimator) -> dict[str, PartyData]:
+        """What everybody brings, read as the protocol needs it. Where that protects rows, none of them raises."""
+        declared = Declared.of(self.task, options, getattr(estimator, "label_range", None))
+        read = {}
+        for name, brought in self._brought.items():
+            is_mapped = protocol.maps_rows(options, has_labels=self.label_holder in (None, name))
+            if self.partition == "columns":
+                is_mapped = is_mapped and options.get("on_bad_rows") != "raise"
+                read[name] = brought.as_columns(declared) if is_mapped else brought.strictly()
+            elif is_mapped and declared.schema is not None:
+                read[name] = brought.as_rows(declared.schema)
+            else:
+                read[name] = brought.strictly() if self._schema is None else brought.fitted(self._schema)
+        return read
+
+    def _refuse_bad_rows(self, options: Mapping[str, Any]) -> None:
+        """InvalidInput for a row that does not fit: for rows that are public."""
+        schema = options.get("schema")
+        if self.partition == "rows" and isinstance(schema, Schema):
+            for brought in self._brought.values():
+                brought.refuse_bad_rows(schema)
+
+    def _request(self, estimator: Estimator, options: dict[str, Any], data: Mapping[str, PartyData]) -> Request:
+        tables = [party.table for party in data.values()]
+        names = tables[0].columns if self.partition == "rows" else [c for table in tables for c in table.columns]
+        columns = [(column.name, column.levels is not None) for column in names]
+        loss: dict[str, Any] = {}
+        if isinstance(estimator, BoostedTreesRegressor):
+            loss = {
+                "loss": "squared" if estimator.loss == "squared_error" else "poisson",
+                "label_range": estimator.label_range,
+            }
+        boosting = engine_params(
+            estimator, columns, n_iterations=estimator.max_iter, seed=seed_from(estimator.random_state), **loss
+        )
+        return Request(
+            self.parties, uuid.uuid4().hex, self.task, boosting, int(estimator.max_bins), options, self.label_holder
+        )
+
+    def __repr__(self) -> str:
+        rows = ", ".join(
+            f"{name}: {brought.n_rows:,} x {len(brought.names)}" for name, brought in self._brought.items()
+        )
+        return f"Federation({self.partition} split, {rows})"
+
+
+def _with_threads(data: Mapping[str, PartyData], estimator: Estimator) -> dict[str, PartyData]:
+    """Each party's data; one thread each unless the user asks for more, since all share this machine."""
+    n_threads = 1 if estimator.n_jobs is None else resolve_n_jobs(estimator.n_jobs)
+    return {name: replace(brought, n_threads=n_threads) for name, brought in data.items()}
+
+
+def _check_task(task: str) -> None:
+    if task not in ("classification", "regression"):
+        raise InvalidParameter(f"task must be 'classification' or 'regression', got {task!r}")
+
+
+def _n_columns(X: Any) -> int | None:
+    """How many columns a table has, if it can be told without reading it."""
+    shape = getattr(X, "shape", None)
+    return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None

@@ -1,0 +1,187 @@
+"""What a federated training leaves behind: model, ledgers, traffic, time, a statement - and how they are saved."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hedgerow._version import __version__
+from hedgerow.errors import InvalidInput
+from hedgerow.estimators.plain import load_model
+from hedgerow.federation.alignment import Alignment
+from hedgerow.federation.vertical_model import VerticalModel
+from hedgerow.ledger import Ledger, reconcile
+from hedgerow.runtime.protocol import find
+from hedgerow.runtime.recording import FOLDER, LEDGERS
+from hedgerow.runtime.saved_files import damage_told, read_object, whole_folder
+from hedgerow.statement import Statement
+from hedgerow.transport.meter import Meter
+from hedgerow.transport.mtls import check_party_names
+from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
+
+FORMAT = 1
+ABOUT = "run.json"
+FILES = (
+    *(ABOUT, "model.json", "model/parties.json", "model/*/part.json"),
+    *("alignment/alignment.json", "alignment/*/rows.npy", "alignment/*/ledger.jsonl"),
+    *(f"{LEDGERS}/*.jsonl", f"{FOLDER}/*{SUFFIX}"),
+)
+"""All that can be in the folder of a run; one that holds other files is not replaced."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished training. `seconds` is from the first protocol message to the model, without starting processes."""
+
+    protocol: str
+    transport: str
+    job: Any
+    model: Any  # an estimator, or where columns are split a VerticalModel
+    ledgers: Mapping[str, Ledger]
+    meters: Mapping[str, Meter]
+    seconds: float
+    alignment: Alignment | None = None  # how the rows were found, where ids were compared
+    transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
+    finished: str | None = (
+        None  # when it ended, ISO 8601 in UTC; runs that were saved before there was a date have none
+    )
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the model says about its training."""
+        found: dict[str, Any] = self.model.meta if isinstance(self.model, VerticalModel) else self.model.ensemble_.meta
+        return found
+
+    @property
+    def traffic(self) -> dict[str, Any]:
+        """Bytes and messages of each party: in all, by peer and by kind of message, sent and received."""
+        return {party: meter.to_dict() for party, meter in self.meters.items()}
+
+    @property
+    def rounds(self) -> dict[str, int]:
+        """Rounds of messages to the coordinator and back: before the first tree, and for the trees."""
+        return dict(self.meta.get("rounds", {}))
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """Parties that were lost on the way, and the number of the tree in which that was noticed."""
+        return dict(self.meta.get("lost_owners", {}))
+
+    def statement(self) -> Statement:
+        """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`)."""
+        stated = find(self.protocol).statement(self.job, self.meta)
+        stated = replace(stated, date=self.finished)
+        if self.alignment is None:
+            return stated
+        matched = self.alignment.statement()
+        return replace(
+            stated,
+            guarantee=(*stated.guarantee, "Before the training, rows were matched by ids:", *matched.guarantee),
+            not_covered=(*stated.not_covered, *(gap for gap in matched.not_covered if gap not in stated.not_covered)),
+            facts={**stated.facts, "aligning": dict(matched.facts)},
+        )
+
+    def reconcile(self) -> None:
+        """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
+        reconcile({party: ledger for party, ledger in self.ledgers.items() if party not in self.lost})
+
+    def transcript(self, party: str) -> Transcript:
+        """What one party sent and received. InvalidInput if the run was not recorded, or nobody has that name."""
+        if not self.transcripts:
+            raise InvalidInput("this run was not recorded, so there are no transcripts: fit(..., record=True)")
+        if party not in self.transcripts:
+            raise InvalidInput(f"there is no transcript of {party!r}, only of {', '.join(self.transcripts)}")
+        return self.transcripts[party]
+
+    def save(self, folder: str | Path) -> None:
+        """Write the run into a folder: run.json, one ledger per party as JSON lines, and the model.
+
+        The model is model.json, or where columns are split a folder `model` with one part per party. Transcripts of a
+        recorded run are transcripts/<party>.frames. All of it is for the eyes of the folder's owner only, and appears
+        whole or not at all; another run that was saved there is replaced.
+        """
+        about = {
+            "format": FORMAT,
+            "version": __version__,
+            "protocol": self.protocol,
+            "transport": self.transport,
+            "job": self.job.to_dict(),
+            "parties": list(self.ledgers),
+            "recorded": list(self.transcripts),
+            "seconds": self.seconds,
+            "finished": self.finished,
+            "traffic": self.traffic,
+            "statement": self.statement().to_dict(),
+        }
+        with whole_folder(folder, FILES) as place:
+            if isinstance(self.model, VerticalModel):
+                self.model.save(place / "model")
+            else:
+                self.model.save_model(place / "model.json")
+            if self.alignment is not None:
+                self.alignment.save(place / "alignment")
+            (place / LEDGERS).mkdir()
+            for party, ledger in self.ledgers.items():
+                (place / LEDGERS / f"{party}.jsonl").write_text(ledger.to_json_lines())
+            if self.transcripts:
+                (place / FOLDER).mkdir()
+            for party, transcript in self.transcripts.items():
+                _bring(transcript, place / FOLDER / f"{party}{SUFFIX}", Path(folder).resolve())
+            (place / ABOUT).write_text(json.dumps(about, indent=1))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """The run that was saved in a folder. Transcripts are opened when they are asked for."""
+        place = Path(folder)
+        with damage_told(f"{place} holds no saved run"):
+            about = read_object(place / ABOUT)
+        if about.get("format") != FORMAT:
+            raise InvalidInput(f"{place / ABOUT} is not a run of a kind that this version can read")
+        with damage_told(f"{place / ABOUT} is damaged"):
+            protocol = find(about["protocol"])
+            job = protocol.job_from_dict(about["job"])
+            parties, recorded = list(about["parties"]), list(about.get("recorded", ()))
+            for names in (parties, recorded):
+                check_party_names(names)
+            meters = {party: Meter.from_dict(meter) for party, meter in about["traffic"].items()}
+            seconds, transport = float(about["seconds"]), str(about["transport"])
+        with damage_told(f"{place}: the model of the run is damaged"):
+            vertical = protocol.partition == "columns"
+            model = VerticalModel.load(place / "model") if vertical else load_model(place / "model.json")
+        with damage_told(f"{place}: a ledger of the run is damaged"):
+            texts = {party: (place / LEDGERS / f"{party}.jsonl").read_text() for party in parties}
+            ledgers = {party: Ledger.from_json_lines(party, text) for party, text in texts.items()}
+        found = cls(
+            protocol=protocol.name,
+            transport=transport,
+            job=job,
+            model=model,
+            ledgers=ledgers,
+            meters=meters,
+            seconds=seconds,
+            alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,
+            finished=about.get("finished"),
+            transcripts=SavedTranscripts(place / FOLDER, recorded, job.run_id),
+        )
+        with damage_told(f"{place}: what the model and the job say does not fit together"):
+            found.statement()
+        return found
+
+    def __repr__(self) -> str:
+        return f"Run({self.protocol!r}, {len(self.ledgers)} parties, {self.transport}, {self.seconds:.2f} s)"
+
+
+def _bring(transcript: Transcript, path: Path, home: Path) -> None:
+    """Into the folder that is to become `home`. What lies there gets a second name, and then loses the first."""
+    if transcript.path is not None and transcript.path.resolve().parent.parent == home:
+        try:
+            os.link(transcript.path, path)
+        except OSError:  # a disk without hard links
+            pass
+        else:
+            return
+    transcript.save(path)

@@ -1,0 +1,347 @@
+"""A model whose parts are with several parties: predictions and explanations by all of them together.
+
+    run = fed.fit("vertical.bucket_rr", epsilon=4, ...)
+    run.model.predict_proba({"bank": X_bank, "shop": X_shop})     # rows in the same order
+    run.model.save("model")                                       # model/bank/part.json, model/shop/part.json
+
+On this machine all parts are at hand, as all tables are. Still nothing is put together: every call plays the roles of
+a service (`scoring`, `closed_scoring` or `explaining` in `hedgerow.protocols.vertical`), with the same messages,
+ledgers and transports as in production.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.losses import Loss
+from hedgerow.engine.table import Table
+from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
+from hedgerow.estimators.labels import exact_array, read_classes, read_targets
+from hedgerow.ledger import Ledger, reconcile
+from hedgerow.protocols.services.explain.job import ExplainingJob
+from hedgerow.protocols.services.explain.results import Contributions
+from hedgerow.protocols.services.score.job import BATCH_ROWS, ScoringJob
+from hedgerow.protocols.services.score.roles import Answered
+from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, load_part, save_part
+from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart, Target
+from hedgerow.runtime.party import DEADLINE
+from hedgerow.runtime.protocol import PartyData, find
+from hedgerow.runtime.running import OnProgress, run_together
+from hedgerow.runtime.saved_files import damage_told, read_object, whole_folder
+from hedgerow.statement import Statement
+from hedgerow.transport.emulate import Link
+from hedgerow.transport.meter import Meter
+from hedgerow.transport.mtls import check_party_names
+
+PART, ABOUT = "part.json", "parties.json"
+FILES = (ABOUT, f"*/{PART}")
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """One scoring of rows: the label holder's raw scores, and what it took."""
+
+    job: ScoringJob | ClosedScoringJob
+    transport: str
+    raw: Floats  # [rows, outputs]
+    answered: Mapping[str, Answered]  # what each feature holder gave away; of a closed scoring nothing
+    ledgers: Mapping[str, Ledger]
+    meters: Mapping[str, Meter]
+    seconds: float
+    rounds: int | None = None  # of a closed scoring: how often all parties sent each other words
+
+    def statement(self) -> Statement:
+        """Who learned what, in words (`str`) and as facts (`to_dict`)."""
+        columns = {party: answered.n_columns for party, answered in self.answered.items()}
+        return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
+
+    @property
+    def traffic(self) -> dict[str, Any]:
+        """Bytes and messages of each party: in all, by peer and by kind of message, sent and received."""
+        return {party: meter.to_dict() for party, meter in self.meters.items()}
+
+
+class VerticalModel:
+    """The parts of one model, by party."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        asking = [part for part in parts.values() if not isinstance(part, OwnerPart) and part.target is not None]
+        if len(asking) != 1:
+            raise InvalidInput(f"a model has one label holder's part, got {len(asking)} among {list(parts)}")
+        self._asking: LabelHolderPart | SharedLeavesPart = asking[0]
+        for name, part in parts.items():
+            if part.party != name or part.run_id != self._asking.run_id:
+                raise InvalidInput(f"{name}: its part is that of {part.party} in run {part.run_id!r}, of another model")
+            if isinstance(part, SharedLeavesPart) != self._is_shared:
+                raise InvalidInput(f"{name}: its part is of another kind than that of {self.label_holder}")
+        absent = [party for party in self._all_parties if party not in parts]
+        if absent:
+            raise InvalidInput(f"{absent[0]}: its part of the model is not there")
+        self.parts = dict(parts)
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether leaf values are shared, so that nobody knows them."""
+        return isinstance(self._asking, SharedLeavesPart)
+
+    @property
+    def _all_parties(self) -> tuple[str, ...]:
+        """Whose parts the label holder's part speaks of."""
+        part = self._asking
+        return part.holders if isinstance(part, SharedLeavesPart) else tuple(part.handles)
+
+    @property
+    def _target(self) -> Target:
+        """How scores become predictions."""
+        target = self._asking.target
+        if target is None:  # never so: it was found by this
+            raise InvalidInput(f"{self.label_holder}: its part does not say what scores are for")
+        return target
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Everybody who has a part, in the order of training."""
+        return tuple(self.parts)
+
+    @property
+    def label_holder(self) -> str:
+        """The party that asks, and learns the scores."""
+        return self._asking.party
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the model says about its training."""
+        return dict(self._asking.meta)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes, in the order of the columns of `predict_proba`."""
+        classes = self._target.classes
+        if classes is None:
+            raise AttributeError("a model for numbers has no classes")
+        return exact_array(classes)
+
+    @property
+    def n_iter_(self) -> int:
+        """Rounds of boosting."""
+        return self._asking.n_trees // self._target.n_outputs
+
+    def __repr__(self) -> str:
+        if isinstance(self._asking, SharedLeavesPart):
+            return f"VerticalModel({self.n_iter_} iterations, leaves shared among {', '.join(self._all_parties)})"
+        others = ", ".join(f"{party}: {n} handles" for party, n in self._asking.handles.items())
+        return f"VerticalModel({self.n_iter_} iterations, {self.label_holder} asks {others})"
+
+    # --- predictions -------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Mapping[str, Any], **how: Any) -> np.ndarray:
+        """The class, or the number, that is expected for each row; `how` as for `scoring`."""
+        predictions = self._predictions(X, **how)
+        if self._target.classes is None:
+            return predictions
+        labels: np.ndarray = self.classes_[np.argmax(predictions, axis=1)]
+        return labels
+
+    def predict_proba(self, X: Mapping[str, Any], **how: Any) -> Floats:
+        """The probability of each class [rows, classes]; `how` as for `scoring`."""
+        if self._target.classes is None:
+            raise AttributeError("a model for numbers has no probabilities")
+        return self._predictions(X, **how)
+
+    def decision_function(self, X: Mapping[str, Any], **how: Any) -> Floats:
+        """Raw scores, [rows] or [rows, classes]; `how` as for `scoring`."""
+        raw = self.scoring(X, **how).raw
+        return raw[:, 0] if raw.shape[1] == 1 else raw
+
+    def score(self, X: Mapping[str, Any], y: Any, **how: Any) -> float:
+        """Accuracy, or R^2 for a regression."""
+        predicted = self.predict(X, **how)
+        if self._target.classes is not None:
+            return float(np.mean(read_classes(y, len(predicted), "y") == predicted))
+        target = read_targets(y, len(predicted), "y")
+        return 1.0 - float(np.sum((target - predicted) ** 2) / np.sum((target - target.mean()) ** 2))
+
+    def _predictions(self, X: Mapping[str, Any], **how: Any) -> Floats:
+        target = self._target
+        return Loss(target.loss, target.n_outputs).predictions(self.scoring(X, **how).raw)
+
+    def scoring(
+        self,
+        X: Mapping[str, Any],
+        *,
+        predict_epsilon: float | None = None,
+        closed: bool = False,
+        dealer: str = "dealer",
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        batch_rows: int = BATCH_ROWS,
+        n_jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Scoring:
+        """Score rows: name of each party -> its table of them, in the same order. All trees in one round trip.
+
+        With `predict_epsilon` feature holders randomise their answers: that much for each value of each row, every
+        time. With `closed` nobody answers: scores are computed on shares that one more party deals, `dealer`, and
+        nothing but the scores is opened; a model whose leaf values are shared is scored in no other way.
+        `transport`, `link` and `deadline` as for `Federation.fit`.
+        """
+        closed = closed or self._is_shared
+        if closed and predict_epsilon is not None:
+            raise InvalidParameter(
+                "predict_epsilon must be None in a closed scoring, in which no feature holder answers, "
+                f"got {predict_epsilon!r}"
+            )
+        who = (self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id)
+        job = ClosedScoringJob(*who, dealer, batch_rows) if closed else ScoringJob(*who, predict_epsilon, batch_rows)
+        results, ledgers, meters, seconds = run_together(
+            find(job.NAME),
+            job,
+            self._data(X, n_jobs),
+            transport=transport,
+            link=link,
+            deadline=deadline,
+            on_progress=on_progress,
+        )
+        reconcile(ledgers)
+        mine = results[self.label_holder]
+        if closed:
+            return Scoring(job, transport, mine.raw, {}, ledgers, meters, seconds, mine.rounds)
+        answered = {party: results[party] for party in job.feature_holders}
+        return Scoring(job, transport, mine.raw, answered, ledgers, meters, seconds)
+
+    # --- explanations ------------------------------------------------------------------------------------------------
+
+    def importances(
+        self,
+        kind: Literal["gain", "count"] = "gain",
+        *,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+    ) -> dict[str, dict[str, float]]:
+        """Party -> column -> its importance; in production each party sees its own columns only.
+
+        Feature holders learn the gains of their own splits, which follow from the labels.
+        """
+        job = self._explaining(what="importances", kind=kind)
+        nobody = Table((), 0, (), has_names=False)
+        data = {name: PartyData(nobody, part=part.to_dict()) for name, part in self.parts.items()}
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        results, ledgers, _, _ = run_together(find("vertical.explaining"), job, data, **how)
+        reconcile(ledgers)
+        return {
+            party: dict(zip(results[party].columns, results[party].values.tolist(), strict=True))
+            for party in self.parties
+        }
+
+    def contributions(
+        self,
+        X: Mapping[str, Any],
+        *,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        n_jobs: int | None = None,
+    ) -> dict[str, Contributions]:
+        """Party -> what each of its columns adds to the raw score of each row (TreeSHAP); each party sees its own only.
+
+        Values of all parties and the label holder's `expected` add up to the raw scores.
+        """
+        job = self._explaining(what="contributions")
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        results, ledgers, _, _ = run_together(find("vertical.explaining"), job, self._data(X, n_jobs), **how)
+        reconcile(ledgers)
+        return {party: results[party] for party in self.parties}
+
+    def _explaining(self, **what: Any) -> ExplainingJob:
+        if self._is_shared:
+            raise InvalidInput(
+                f"this model cannot be explained: its leaf values are shared among {', '.join(self._all_parties)}, and "
+                "nobody knows what a split or a column adds to a score"
+            )
+        return ExplainingJob(self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id, **what)
+
+    def _data(self, X: Mapping[str, Any], n_jobs: int | None) -> dict[str, PartyData]:
+        """Each party's table, read as its own part wants it, and its part."""
+        if not isinstance(X, Mapping):
+            raise InvalidInput(f"rows are given by party, {{name: table}}, got {type(X).__name__}")
+        for name in self.parties:
+            if name not in X:
+                raise InvalidInput(f"{name}: its table of the rows is not there; there are {list(X)}")
+        unknown = [name for name in X if name not in self.parts]
+        if unknown:
+            raise InvalidInput(f"{unknown[0]!r} is not a party of this model; those are {list(self.parties)}")
+        n_threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
+        return {
+            name: PartyData(part.read(X[name], f"{name}: X"), n_threads=n_threads, part=part.to_dict())
+            for name, part in self.parts.items()
+        }
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write one file per party, each in a folder of its own: that folder is what the party takes home.
+
+        All of them appear together or not at all; another model that was saved there is replaced.
+        """
+        with whole_folder(folder, FILES) as place:
+            for name, part in self.parts.items():
+                (place / name).mkdir()
+                save_part(part, place / name / PART)
+            (place / ABOUT).write_text(json.dumps({"parties": list(self.parties)}))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> VerticalModel:
+        """The model whose parts `save` has written."""
+        place = Path(folder)
+        with damage_told(f"{place} holds no model in parts", ModelFileError):
+            parties = list(read_object(place / ABOUT)["parties"])
+            check_party_names(parties)  # each is the name of a folder
+            return cls({name: load_part(place / name / PART) for name in parties})
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refused: pickle and joblib would write everybody's parts into one file."""
+        self._refuse("one file (with pickle or joblib)")
+
+    def __copy__(self) -> VerticalModel:
+        """In memory there is nothing to refuse."""
+        return VerticalModel(self.parts)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> VerticalModel:
+        """In memory there is nothing to refuse."""
+        return VerticalModel(deepcopy(self.parts, memo))
+
+    def save_model(self, path: str | Path) -> NoReturn:
+        """Refused: one file would hold what each party has for itself."""
+        self._refuse(f"one file ({path})")
+
+    def export_xgboost(self, path: str | Path) -> NoReturn:
+        """Refused: XGBoost's format holds every threshold."""
+        self._refuse(f"XGBoost's format ({path})")
+
+    def _refuse(self, what: str) -> NoReturn:
+        if self._is_shared:
+            raise ExportRefused(
+                f"this model cannot be written as {what}: its leaf values are shared among "
+                f"{', '.join(self._all_parties)}, and nobody knows them. save(folder) writes one part for each party"
+            )
+        owners = [name for name, part in self.parts.items() if isinstance(part, OwnerPart) and part.n_handles]
+        raise ExportRefused(
+            f"this model cannot be written as {what}: it would show {self.label_holder} the thresholds of "
+            f"{', '.join(owners) or 'the other parties'}, and them its trees and leaf values. save(folder) writes one "
+            "part for each party"
+        )

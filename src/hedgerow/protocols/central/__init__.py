@@ -1,0 +1,1 @@
+"""One table, and a model that is to be released."""

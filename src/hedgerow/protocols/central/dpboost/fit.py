@@ -1,0 +1,209 @@
+"""The whole training in one process: records in, model and statement out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.building import FlatEdges
+from hedgerow.engine.dtypes import Floats, Scores
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.errors import ProtocolError
+from hedgerow.privacy.discrete_gaussian import RandomBytes
+from hedgerow.privacy.events import Composed, Event, Parallel
+from hedgerow.privacy.mechanisms import discrete_laplace
+from hedgerow.privacy.statement import PrivacyStatement
+from hedgerow.protocols.bad_rows import OnBadRows
+from hedgerow.protocols.central.dpboost.assignment import streams, subsets
+from hedgerow.protocols.central.dpboost.bins import (
+    cell_counts,
+    counted_columns,
+    edges_from_counts,
+    public_bins,
+    with_edges,
+)
+from hedgerow.protocols.central.dpboost.candidates import GRADIENT_BITS, list_candidates
+from hedgerow.protocols.central.dpboost.growth import TreeGrower
+from hedgerow.protocols.central.dpboost.plan import histogram_sensitivity, planned_event
+from hedgerow.protocols.central.dpboost.records import Labelled, Records, read_labelled
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.trees import released_tree
+from hedgerow.protocols.central.dpboost.words import statement_of
+from hedgerow.schema import Schema
+
+OnTree = Callable[[int, Ensemble], object]
+"""Called after each tree with the number of trees so far and the model so far: both are released anyway."""
+
+
+class CentralFit(NamedTuple):
+    """A trained model, what its training released, and what that is worth."""
+
+    model: Ensemble
+    event: Event
+    statement: PrivacyStatement
+
+
+def fit_central(
+    X: Any,
+    y: Any,
+    schema: Schema,
+    settings: DPBoostSettings,
+    random: RandomBytes,
+    *,
+    n_threads: int = 1,
+    on_tree: OnTree | None = None,
+    on_bad_rows: OnBadRows = "map",
+) -> CentralFit:
+    """Train on a table that the schema describes.
+
+    `random` makes noise and assignment and must be secret; production code passes `SecureRandom()`.
+    """
+    planned = planned_event(settings, schema)
+    training = CentralTraining(schema, settings, random, n_threads)
+    list_candidates(schema, training.bins)  # a schema without anything to ask is refused before the rows are read
+    labelled = training.read(X, y, on_bad_rows)
+    if settings.protocol == "central.plain":
+        model = training.plain(labelled, on_tree)
+        return CentralFit(model, planned, statement_of(settings, schema, planned, None, on_bad_rows))
+    n_misfits = training.prepare(labelled)
+    model = training.boost(training.load(labelled), on_tree)
+    event = Composed(tuple(training.events))
+    if event != planned:
+        raise ProtocolError("what was released is not what was planned; the model is not private as stated")
+    return CentralFit(model, event, statement_of(settings, schema, event, n_misfits, on_bad_rows))
+
+
+class CentralTraining:
+    """One run: bins, then trees, with the events of all releases."""
+
+    def __init__(self, schema: Schema, settings: DPBoostSettings, random: RandomBytes, n_threads: int) -> None:
+        self._schema, self._settings, self._random, self._n_threads = schema, settings, random, n_threads
+        self._streams: list[RandomBytes] = []
+        self.bins: BinMapper = public_bins(schema, settings.max_bins)
+        self.events: list[Event] = []
+
+    def read(self, X: Any, y: Any, on_bad_rows: OnBadRows = "map") -> Labelled:
+        """The table and its labels; then, before any noise is drawn, the secrets that assign records to trees."""
+        labelled = read_labelled(X, y, self._schema, self._settings.loss, on_bad_rows)
+        if self._settings.protocol != "central.plain":
+            self._streams = streams(self._settings, self._random)
+        return labelled
+
+    def prepare(self, labelled: Labelled) -> int | None:
+        """Private edges and the noisy number of rows that did not fit the schema, as far as they are wanted."""
+        settings = self._settings
+        counted = counted_columns(self._schema, settings.max_bins)
+        if settings.binning == "private" and counted:
+            counts, event = discrete_laplace(
+                cell_counts(labelled.table, self._schema, counted, labelled.counts),
+                sensitivity=histogram_sensitivity(settings, len(counted)),
+                epsilon=settings.epsilon_of_bins,
+                random=self._random,
+                adjacency=settings.adjacency,
+            )
+            self.events.append(event)
+            self.bins = with_edges(self.bins, edges_from_counts(counts, self._schema, counted, settings.max_bins))
+        if not settings.clipped_count_share:
+            return None
+        count, event = discrete_laplace(
+            np.array([labelled.n_misfits], np.int64),
+            sensitivity=1.0,
+            epsilon=settings.epsilon_of_count,
+            random=self._random,
+            adjacency=settings.adjacency,
+        )
+        self.events.append(event)
+        return max(int(count[0]), 0)
+
+    def load(self, labelled: Labelled) -> Records:
+        """The rows in the form that trees are grown on."""
+        settings = self._settings
+        codes = self.bins.transform(labelled.table, self._n_threads)
+        return Records(
+            self.bins, codes, labelled.labels, settings.loss, settings.n_trees, settings.max_depth, self._n_threads,
+            labelled.counts,
+        )  # fmt: skip
+
+    def boost(self, records: Records, on_tree: OnTree | None = None) -> Ensemble:
+        """All ensembles, one after the other."""
+        settings, schema, bins = self._settings, self._schema, self.bins
+        candidates = list_candidates(schema, bins)
+        grower = TreeGrower(records.rows, candidates, settings, self._random)
+        edges = FlatEdges([feature.edges for feature in bins.features])
+        is_categorical = np.array([feature.is_categorical for feature in bins.features])
+        bound, filtering = _gradient_limit(settings)
+        model = self._empty_model()
+        for n_trees, stream in zip(settings.ensembles, self._streams, strict=True):
+            events: list[Event] = []
+            for place, rows in enumerate(subsets(settings, records.n_rows, n_trees, stream)):
+                records.start_tree(rows, bound, filtering=filtering)
+                grown = grower.grow(place)
+                values: Scores = (grown.leaf_value * settings.learning_rate).astype(np.float32)
+                records.add_tree(candidates, grown.asked, values)
+                shown = self._in_units(grown.leaf_value * settings.learning_rate)
+                model.append(released_tree(grown.asked, candidates, is_categorical, edges, shown), checked=True)
+                events.append(grown.event)
+                if on_tree is not None:
+                    on_tree(len(model.trees), model)
+            self.events.append(Parallel(tuple(events)))
+        return model
+
+    def plain(self, labelled: Labelled, on_tree: OnTree | None) -> Ensemble:
+        """The engine on the same bins, without noise, sampling or clipping."""
+        settings = self._settings
+        if settings.binning == "private":
+            counted = counted_columns(self._schema, settings.max_bins)
+            counts = cell_counts(labelled.table, self._schema, counted, labelled.counts)
+            self.bins = with_edges(self.bins, edges_from_counts(counts, self._schema, counted, settings.max_bins))
+        params = BoostingParams(
+            loss=settings.loss,
+            n_iterations=settings.n_trees,
+            learning_rate=settings.learning_rate,
+            max_depth=settings.max_depth,
+            l2=settings.l2,
+            base_score=0.0,
+            label_range=(-1.0, 1.0) if settings.loss == "squared" else None,
+            n_threads=self._n_threads,
+        )
+        codes = self.bins.transform(labelled.table, self._n_threads)[:, labelled.counts]
+        trained = train(params, self.bins, codes, labelled.labels[labelled.counts]).ensemble
+        model = self._empty_model()
+        for tree in trained.trees:
+            model.append(replace(tree, value=self._in_units(tree.value.astype(np.float64))))
+            if on_tree is not None:
+                on_tree(len(model.trees), model)
+        return model
+
+    def _empty_model(self) -> Ensemble:
+        settings, schema = self._settings, self._schema
+        meta: dict[str, Any] = {"protocol": settings.protocol}
+        base = 0.0
+        if schema.label_bounds is not None:
+            low, high = schema.label_bounds
+            base = (low + high) / 2.0
+            meta["prediction_bounds"] = [low, high]
+        elif settings.loss == "squared":
+            meta["probability"] = "clip((score + 1) / 2, 0, 1)"
+        return Ensemble(self.bins, settings.loss, [base], classes=schema.classes, meta=meta)
+
+    def _in_units(self, values: Floats) -> Scores:
+        """Leaf values in the units of the labels: those of scores in [-1, 1] times half the width of the bounds."""
+        low, high = self._schema.label_bounds or (-1.0, 1.0)
+        return (values * ((high - low) / 2.0)).astype(np.float32)
+
+
+def _gradient_limit(settings: DPBoostSettings) -> tuple[int, bool]:
+    """The largest absolute gradient in steps, and whether records beyond it are left out (else clipped).
+
+    Without noise, and without subsets that would have to be bounded, there is nothing to protect: the sequential
+    baseline then is the plain engine, whose gradients have twice the bound.
+    """
+    if settings.protocol == "central.sequential" and math.isinf(settings.epsilon):
+        return round(2.0 * settings.gradient_bound * 2**GRADIENT_BITS), False
+    return round(settings.gradient_bound * 2**GRADIENT_BITS), settings.filters

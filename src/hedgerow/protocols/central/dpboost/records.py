@@ -1,0 +1,264 @@
+"""The private side: packed rows with labels, their gradients in whole numbers, and their scores, made when needed.
+
+A record's score follows from the record and from released trees only. It is brought up to date when the record's turn
+comes: one that serves the tenth tree of an ensemble is never scored by the forty after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.dtypes import SCORE, Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores, Words
+from hedgerow.engine.jit import kernel
+from hedgerow.engine.layout import Layout
+from hedgerow.engine.losses import Loss, Quantiser, logistic_gradients, squared_gradients
+from hedgerow.engine.rows import Rows
+from hedgerow.engine.table import Table
+from hedgerow.engine.threads import Team
+from hedgerow.errors import InvalidInput
+from hedgerow.protocols.bad_rows import OnBadRows, fit_rows
+from hedgerow.protocols.central.dpboost.candidates import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, Candidates
+from hedgerow.protocols.central.dpboost.settings import LossName
+from hedgerow.protocols.central.gaussian.rows import outside_bounds
+from hedgerow.schema import Schema
+
+_BLOCK = 256
+_ROWS_WORTH_A_THREAD = 1 << 14
+
+
+class Labelled(NamedTuple):
+    """A table that was read, and its labels as the loss wants them."""
+
+    table: Table
+    labels: Floats
+    """In [-1, 1] for the squared loss, 0 or 1 for the logistic one."""
+    counts: Bools
+    """Whether a row counts. One that does not keeps its place, so that it moves no other, and is in no sum."""
+    n_misfits: int
+    """Rows with a value or a label that the schema does not allow. Not private."""
+
+
+def read_labelled(X: Any, y: Any, schema: Schema, loss: LossName, on_bad_rows: OnBadRows = "map") -> Labelled:
+    """Read a table and its labels as the schema describes them."""
+    given = fit_rows(X, y, schema, on_bad_rows=on_bad_rows)
+    if given.table.n_rows > MAX_ROWS:  # that there are no more is taken to be public (words.py)
+        raise InvalidInput(f"X: at most {MAX_ROWS:,} rows can be summed exactly, and there are more")
+    if schema.label_bounds is not None:
+        low, high = schema.label_bounds
+        labels = 2.0 * ((given.labels - low) / (high - low) - 0.5)
+    else:
+        labels = given.labels if loss == "logistic" else 2.0 * given.labels - 1.0
+    misfits = given.misfits | outside_bounds(given.table, schema)
+    return Labelled(given.table, labels, given.counts, int(np.count_nonzero(misfits)))
+
+
+class Records:
+    """Rows that a tree can be grown on, any subset of them at a time."""
+
+    def __init__(
+        self,
+        bins: BinMapper,
+        codes: Bytes,
+        labels: Floats,
+        loss: LossName,
+        n_trees: int,
+        depth: int,
+        n_threads: int = 1,
+        counts: Bools | None = None,
+    ) -> None:
+        unused = Quantiser(1.0, 1.0)
+        engine_loss = Loss(loss, label_range=(-1.0, 1.0))
+        self.rows = Rows.from_codes(
+            bins, codes, labels, None, loss=engine_loss, base_scores=np.zeros(1), quantiser=unused, n_threads=n_threads
+        )
+        self.n_rows = self.rows.n_rows
+        self._loss = loss
+        self._counts = None if counts is None or counts.all() else counts
+        self._labels: Scores = labels.astype(SCORE)
+        self._seen = np.zeros(self.n_rows, np.int32)  # trees that are in a row's score already
+        self._scores: Scores = np.zeros(self.n_rows, SCORE)
+        self._walkable = Walkable.room_for(n_trees, 2 ** (depth + 1) - 1)
+        self._n_trees = 0
+        self._depth = depth
+        self._places = _byte_places(self.rows.layout)
+        self._team = Team(n_threads)
+
+    def start_tree(self, ids: RowIds, bound: int, *, filtering: bool) -> None:
+        """Bring rows up to date, compute their gradients, and let those that may take part stand at the root.
+
+        `bound` is g* in steps: beyond it a record is left out, or without `filtering` its gradient is clipped.
+        """
+        ids = self._scored(ids if self._counts is None else ids[self._counts[ids]])
+        packed = np.empty(len(ids), np.int64)
+        scores, labels = self._scores[ids], self._labels[ids]
+        unit = np.float32(2.0**GRADIENT_BITS)
+        if self._loss == "squared":
+            squared_gradients(scores, labels, np.float32(2.0), unit, np.float32(1.0), packed)
+        else:
+            logistic_gradients(scores, labels, np.float32(0.0), unit, np.float32(1.0), packed)
+        kept = keep_bounded(ids, packed, bound, filtering, self.rows.gradients_packed[0])
+        self.rows.start_tree(rows=ids[:kept])
+
+    def add_tree(self, candidates: Candidates, tree: Asked, values: Scores) -> None:
+        """A released tree, and the value of each node that is a leaf."""
+        write_walkable(candidates, self.rows.layout, self._places, *tree, values, self._n_trees, self._walkable)
+        self._n_trees += 1
+
+    def _scored(self, ids: RowIds) -> RowIds:
+        """The same rows, scored by all trees so far, those that had seen fewest first (so that blocks are alike)."""
+        seen = self._seen[ids]
+        if len(seen) and int(seen.min()) < int(seen.max()):
+            ids = ids[np.argsort(seen.astype(np.int16) if self._n_trees < 2**15 else seen, kind="stable")]
+        else:
+            ids = ids.copy()
+        records = self.rows.packed.records.view(np.uint8)
+        n_tasks = max(1, min(self._team.n_threads, len(ids) // _ROWS_WORTH_A_THREAD))
+        cuts = [len(ids) * task // n_tasks for task in range(n_tasks + 1)]
+        common = (self.rows.layout.bin_of_code, self._walkable, self._n_trees, self._depth, self._seen, self._scores)
+        self._team.run(walk, [(records, ids[cuts[t] : cuts[t + 1]], *common) for t in range(n_tasks)])
+        return ids
+
+
+def _byte_places(layout: Layout) -> Ints:
+    """Where each column's byte is in a row's record: words of eight bytes, the first column lowest."""
+    places = [8 * word + k for word, columns in enumerate(layout.columns_in_word.tolist()) for k in range(columns)]
+    return np.array(places, np.int64)
+
+
+@kernel
+def keep_bounded(ids: RowIds, packed: Ints, bound: int, filtering: bool, values: Ints) -> int:
+    """Write (q, 1) of each record that takes part to `values`, and move its number to the front of `ids`.
+
+    In: `packed`, the engine's gradient in the high 32 bits. The sensitivity rests on this loop alone: whatever goes
+    out, |q| <= bound. Returns how many take part.
+    """
+    kept = 0
+    for k in range(ids.shape[0]):
+        q = packed[k] >> np.int64(32)
+        if q > bound or q < -bound:
+            if filtering:
+                continue
+            q = bound if q > 0 else -bound
+        row = ids[k]
+        values[np.uint64(row)] = (np.int64(q) << np.int64(COUNT_BITS)) + np.int64(1)
+        ids[kept] = row
+        kept += 1
+    return kept
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """What the nodes of a tree ask, breadth-first."""
+
+    chosen: Ints  # number of the node's candidate; -1 for a leaf
+    missing_left: Bools  # that of the candidate, or (without noise) where most rows went if nobody was missing
+    child: Ints  # left child; -1 for a leaf
+
+
+class Walkable(NamedTuple):
+    """Released trees in a form that rows walk down fast: [trees, nodes] each.
+
+    A key holds, from its lowest bit, the place of the column's byte in a record (20 bits), the feature (20), and three
+    codes of 8 bits: low, high - low, and another. A code goes left if it is between low and high, or if it is the
+    other. A leaf lets every code "left", to itself.
+    """
+
+    key: Words
+    child: Int32s  # left; the right one comes next
+    value: Scores
+
+    @classmethod
+    def room_for(cls, n_trees: int, n_nodes: int) -> Walkable:
+        """Arrays that `write_walkable` fills, tree by tree."""
+        shape = (n_trees, n_nodes)
+        return cls(np.zeros(shape, np.uint64), np.zeros(shape, np.int32), np.zeros(shape, SCORE))
+
+
+@kernel
+def write_walkable(
+    candidates: Candidates,
+    layout: Layout,
+    places: Ints,
+    chosen: Ints,
+    missing_left: Bools,
+    child: Ints,
+    values: Scores,
+    tree: int,
+    walkable: Walkable,
+) -> None:
+    """One tree, nodes breadth-first. Out: row `tree` of `walkable`."""
+    key, child_of, value = walkable
+    for node in range(chosen.shape[0]):
+        candidate = chosen[node]
+        value[tree, node] = values[node]
+        if candidate < 0:
+            key[tree, node] = np.uint64(255) << np.uint64(48)
+            child_of[tree, node] = node
+            continue
+        feature = candidates.feature[candidate]
+        high = candidates.cut[candidate]
+        low = high if layout.is_categorical[feature] else 0
+        other = layout.n_value_bins[feature] if missing_left[node] else low
+        key[tree, node] = (
+            np.uint64(places[layout.column_of_feature[feature]])
+            | np.uint64(feature) << np.uint64(20)
+            | np.uint64(low) << np.uint64(40)
+            | np.uint64(high - low) << np.uint64(48)
+            | np.uint64(other) << np.uint64(56)
+        )
+        child_of[tree, node] = child[node]
+
+
+@kernel
+def walk(
+    records: Bytes,  # in  [rows, bytes]
+    ids: RowIds,  # in  rows to score
+    bin_of_code: Bytes,  # in  [features, 256]
+    walkable: Walkable,
+    n_trees: int,
+    depth: int,
+    seen: Int32s,  # in/out [rows] trees that are in the score
+    scores: Scores,  # in/out [rows]
+) -> None:
+    """Add the values of trees seen..n_trees, in order, block by block: steps of different rows overlap."""
+    keys, children, values = walkable
+    n_bytes = np.uint64(records.shape[1])
+    bins = bin_of_code.reshape(-1)
+    block = np.empty(_BLOCK * records.shape[1], np.uint8)
+    node = np.empty(_BLOCK, np.int32)
+    total = np.empty(_BLOCK, np.float32)
+    place_bits, code_bits = np.uint64(0xFFFFF), np.uint64(0xFF)
+    for start in range(0, ids.shape[0], _BLOCK):
+        size = min(_BLOCK, ids.shape[0] - start)
+        first = n_trees
+        for i in range(size):
+            row = ids[start + i]
+            first = min(first, seen[row])
+            total[i] = scores[row]
+            block[np.uint64(i) * n_bytes : np.uint64(i + 1) * n_bytes] = records[row]
+        for tree in range(first, n_trees):
+            key, child = keys[tree], children[tree]
+            for i in range(size):
+                node[i] = 0
+            for _ in range(depth):
+                for i in range(size):
+                    at = np.uint64(node[i])
+                    word = key[at]
+                    byte = np.uint64(block[np.uint64(i) * n_bytes + (word & place_bits)])
+                    feature = (word >> np.uint64(20)) & place_bits
+                    code = np.uint64(bins[(feature << np.uint64(8)) + byte])
+                    from_low = (code - (word >> np.uint64(40))) & code_bits
+                    left = (from_low <= ((word >> np.uint64(48)) & code_bits)) | (code == (word >> np.uint64(56)))
+                    node[i] = child[at] + np.int32(1) - np.int32(left)
+            for i in range(size):
+                if tree >= seen[ids[start + i]]:
+                    total[i] += values[tree, node[i]]
+        for i in range(size):
+            row = ids[start + i]
+            scores[row] = total[i]
+            seen[row] = n_trees

@@ -1,0 +1,249 @@
+"""central.gaussian: one owner of all rows trains under (epsilon, delta) and releases the model.
+
+    1. The plan: what will be released, at which cost, follows from the settings. Nothing has been read so far.
+    2. The rows are read as the public schema says. How many did not fit it is released with noise.
+    3. The policy asks for sums (or, one of them, for choices); noise is added to each; in the end there is a model.
+    4. What was really released is added up again. Only if it is within (epsilon, delta) is the model handed out.
+
+Whoever gets the model learns it, the statement, and nothing else of the rows than these say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from hedgerow.engine.dtypes import Bytes
+from hedgerow.errors import InvalidParameter
+from hedgerow.privacy.accountants import Accountant
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.privacy.discrete_gaussian import RandomBytes
+from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
+from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
+from hedgerow.privacy.statement import PrivacyStatement, Stage
+from hedgerow.privacy.wording import chance_beyond
+from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
+from hedgerow.protocols.central.dpboost.fit import CentralFit
+from hedgerow.protocols.central.gaussian.growing import GrowingRows, NodeRequest
+from hedgerow.protocols.central.gaussian.policies import POLICIES, Policy, PolicySettings
+from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE, PASSES, SHARES, Recipe
+from hedgerow.protocols.central.gaussian.requests import SumRequest
+from hedgerow.protocols.central.gaussian.training import Training
+from hedgerow.protocols.measured import audit_of
+from hedgerow.schema import Schema
+
+PROTOCOL = "central.gaussian"
+PolicyName = Literal["smooth_then_trees", "random", "cyclic", "exponential", "histogram"]
+
+OnRequest = Callable[[int, int | None], object]
+"""Called after each release with its number and how many there will be, once that is known. Both are public."""
+
+NO_NOISE = "epsilon is infinite: no noise was added, for comparison"
+
+
+@dataclass(frozen=True)
+class GaussianSettings:
+    """How to train. All of it is public. None means that the policy decides."""
+
+    epsilon: float
+    delta: float
+    policy: PolicyName = "smooth_then_trees"
+    seed: int = 0
+    """Decides orders, columns and thresholds; never noise."""
+    subsample: float = 1.0
+    """Chance of a row to take part in a release (policies random and cyclic)."""
+    n_trees: int | None = None
+    max_depth: int | None = None
+    learning_rate: float | None = None
+    l2: float | None = None
+    clipped_count_share: float = MISFITS_SHARE
+    """Share of the budget for the number of rows that did not fit the schema; 0 for not telling it."""
+
+    def __post_init__(self) -> None:
+        mu_for(self.epsilon, self.delta)  # refuses what is no budget
+        if self.policy not in get_args(PolicyName):
+            raise InvalidParameter(f"policy must be one of {', '.join(get_args(PolicyName))}, got {self.policy!r}")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
+            raise InvalidParameter(f"seed must be a whole number of at least 0, got {self.seed!r}")
+        if not 0.0 <= self.clipped_count_share <= 0.5:
+            raise InvalidParameter(f"clipped_count_share must be between 0 and 0.5, got {self.clipped_count_share!r}")
+        given = self.of_policy  # checks them
+        if self.policy == "smooth_then_trees" and given != PolicySettings():
+            wishes = [name for name, value in vars(given).items() if value != getattr(PolicySettings(), name)]
+            raise InvalidParameter(
+                f"the policy smooth_then_trees sets {wishes[0]} by its own rule, from noisy counts; "
+                "leave it away, or choose another policy"
+            )
+        if given.subsample < 1.0 and not POLICIES[self.policy].CAN_SAMPLE:
+            raise InvalidParameter(f"subsample is for the policies random and cyclic, not for {self.policy}")
+
+    @property
+    def of_policy(self) -> PolicySettings:
+        """Those that a policy takes."""
+        return PolicySettings(self.n_trees, self.max_depth, self.learning_rate, self.l2, self.subsample)
+
+
+def planned_event(settings: GaussianSettings) -> Event:
+    """An upper bound of what the training will cost, known before the rows are read."""
+    if settings.policy != "smooth_then_trees":
+        return POLICIES[settings.policy].planned_event(
+            settings.of_policy, settings.epsilon, settings.delta, settings.clipped_count_share
+        )
+    if math.isinf(settings.epsilon):
+        return NonPrivate("no noise was asked for")
+    # mu_for keeps a billionth back; discrete noise may use it up.
+    return Gaussian(mu_for(settings.epsilon, settings.delta) * (1.0 + 1e-9), 1.0)
+
+
+def fit_gaussian(
+    X: Any,
+    y: Any,
+    schema: Schema,
+    settings: GaussianSettings,
+    random: RandomBytes,
+    *,
+    n_threads: int = 1,
+    on_request: OnRequest | None = None,
+    on_bad_rows: OnBadRows = "map",
+) -> CentralFit:
+    """Train on a table that the schema describes.
+
+    `random` makes noise and samples and must be secret; production code passes `SecureRandom()`.
+    """
+    training = training_of(schema, settings)
+    rows = GrowingRows.read(
+        X, y, schema, n_threads=n_threads, multiclass=settings.policy == "smooth_then_trees", on_bad_rows=on_bad_rows
+    )
+
+    def release(request: SumRequest) -> Released[Any]:
+        released = _release(rows, training, request, random)
+        if on_request is not None and request.kind != "misfits":
+            on_request(request.number, training.n_requests)
+        return released
+
+    model = training.run(release)
+    event = training.budget.accountant.event
+    return CentralFit(model, event, _statement(settings, training, event, on_bad_rows))
+
+
+def training_of(schema: Schema, settings: GaussianSettings) -> Training:
+    """The training by the policy that the settings name."""
+    common: dict[str, Any] = {
+        "epsilon": settings.epsilon,
+        "delta": settings.delta,
+        "seed": settings.seed,
+        "reserve": settings.clipped_count_share,
+    }
+    if settings.policy == "smooth_then_trees":
+        return Recipe(schema, multiclass=True, **common)
+    return POLICIES[settings.policy](schema, settings=settings.of_policy, **common)
+
+
+# --- releases ------------------------------------------------------------------------------------------------------
+
+
+def _release(rows: GrowingRows, training: Training, request: SumRequest, random: RandomBytes) -> Released[Any]:
+    """The answer to a request, with noise."""
+    if isinstance(request, NodeRequest) and request.kind == "node_gains" and isinstance(training, Policy):
+        gains = rows.node_gains(request, training.described)
+        n_nodes, n_candidates = gains.shape
+        chosen, event = exponential(
+            gains.reshape(-1),
+            starts=np.arange(n_nodes + 1) * n_candidates,
+            multiplicity=np.ones(gains.size, np.int64),
+            sensitivity=request.gain_sensitivity,
+            epsilon=request.choice_epsilon,
+            random=random,
+            magnitude=request.largest_gain,
+        )
+        return Released(chosen.group % n_candidates, event)
+    rate = training.rate if isinstance(training, Policy) and request.kind != "misfits" else 1.0
+    if isinstance(request, NodeRequest):
+        exact = rows.node_answer(request)
+    else:
+        exact = rows.answer(request, chosen=None if rate == 1.0 else sample_of(rows.n_rows, rate, random))
+    released = discrete_gaussian(exact, sensitivity=request.sensitivity, sigma=request.sigma, random=random)
+    if rate == 1.0 or isinstance(released.event, NonPrivate):
+        return released
+    return Released(released.values, PoissonSampled(rate, released.event))
+
+
+def sample_of(n_rows: int, rate: float, random: RandomBytes) -> Bytes:
+    """1 for each row that takes part: with chance `rate`, a multiple of 2^-32, for each by itself."""
+    words = np.frombuffer(random.bytes(4 * n_rows), "<u4")
+    return (words < int(rate * 2.0**32)).astype(np.uint8)
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def _statement(
+    settings: GaussianSettings, training: Training, event: Event, on_bad_rows: OnBadRows
+) -> PrivacyStatement:
+    facts: dict[str, Any] = {"policy": settings.policy}
+    if training.n_misfits is not None:
+        facts[MISFITS_FACT] = training.n_misfits
+    reasons = [NO_NOISE] if math.isinf(settings.epsilon) else []
+    reasons += [RAISED] if on_bad_rows == "raise" else []
+    accountant = training.budget.accountant
+    return PrivacyStatement(
+        protocol=PROTOCOL,
+        epsilon=settings.epsilon,  # not what was spent: that may be less, but depends on what was released
+        delta=settings.delta,
+        adjacency=accountant.adjacency,
+        event=event,
+        stages=tuple(_stages(settings, training)),
+        accountant=accountant.description,
+        not_private=tuple(reasons),
+        chance_beyond=None if math.isinf(settings.epsilon) else _chance_beyond(settings, accountant),
+        audit=audit_of(PROTOCOL, settings.epsilon) if settings.policy == "smooth_then_trees" else None,
+        facts=facts,
+    )
+
+
+def _chance_beyond(settings: GaussianSettings, accountant: Accountant) -> float:
+    """From the larger of two curves: that of the plan, which is what is claimed, and that of what was released.
+
+    The latter has the distance of real samplers to ideal ones, which plans leave out. With samples of rows both are the
+    same releases, and one is enough.
+    """
+    if settings.of_policy.subsample < 1.0:
+        return chance_beyond(settings.epsilon, accountant.delta)
+    planned = type(accountant)(accountant.adjacency)
+    planned.compose(planned_event(settings))
+    return chance_beyond(settings.epsilon, lambda t: max(planned.delta(t), accountant.delta(t)))
+
+
+def _stages(settings: GaussianSettings, training: Training) -> list[Stage]:
+    kept = 1.0 - settings.clipped_count_share
+    gaussian = "discrete Gaussian noise on sums"
+    stages = []
+    if settings.clipped_count_share:
+        stages.append(
+            Stage(
+                "number of misfits", "discrete Gaussian noise on a count", share=settings.clipped_count_share,
+                releases=1, words=MISFITS,
+            )
+        )  # fmt: skip
+    if isinstance(training, Policy):
+        return stages + [
+            Stage(name, mechanism, share=None if share is None else kept * share, releases=releases, words=words)
+            for name, mechanism, share, releases, words in training.stages(gaussian)
+        ]
+    histograms, squares, tables, trees, mean = SHARES[training.loss]
+    n_columns = len(training.schema.columns)
+    n_trees = (training.n_requests or 0) - (1 + (squares > 0.0)) - PASSES * n_columns - 1
+    what = "Labels over the public cells of each column: bins, base score and size of the task."
+    stages.append(Stage("histograms", gaussian, share=kept * histograms, releases=1, words=what))
+    if squares:
+        stages.append(Stage("spread of the label", gaussian, share=kept * squares, releases=1))
+    what = f"{PASSES} rounds over {n_columns} column{'s' * (n_columns > 1)}, each all rows."
+    stages.append(Stage("tables", gaussian, share=kept * tables, releases=PASSES * n_columns, words=what))
+    stages.append(Stage("trees", gaussian, share=kept * trees, releases=n_trees, words="Each tree sees all rows."))
+    what = "One sum over all rows, which moves the base score."
+    stages.append(Stage("mean", gaussian, share=kept * mean, releases=1, words=what))
+    return stages

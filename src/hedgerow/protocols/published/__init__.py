@@ -1,0 +1,1 @@
+"""Protocols as their papers have them, with their leaks: gated, stamped, there to compare with."""

@@ -1,0 +1,131 @@
+"""What a run of vertical.masked_gradients is to do: public parameters, checked before any party is asked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hedgerow.engine.losses import Loss
+from hedgerow.errors import InvalidParameter
+from hedgerow.privacy.masked import LEAST_SNR, RECORD, VECTOR, MaskedNoise, Reading, calibrate_masked
+from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NOT_OFFERED, XGBOOST
+
+STAMP = "accepted known leaks: every feature holder can compute every label (vertical.masked_gradients)"
+GIVEN = ("sigma1", "sigma2", "C")
+BUDGETS = ("eps_ap", "delta_ap", "eps_pp")
+CACHED_BYTES = 4 << 20
+"""Messages of about this size are fastest: noise, masked gradients and random words stay in the cache."""
+UNDER_WAY = 2
+"""Messages that are sent before the first is answered, so that nobody waits for the link."""
+
+
+@dataclass(frozen=True)
+class MaskedGradientsJob(VerticalJob):
+    """Everything that the parties must agree on."""
+
+    NAME: ClassVar[str] = "vertical.masked_gradients"
+
+    eps_ap: float | None = None  # of one message, as the paper counts
+    delta_ap: float | None = None
+    eps_pp: float | None = None
+    delta_pp: float | None = None  # None: 1 / number of rows
+    sigma1: float | None = None  # these three instead of the four above
+    sigma2: float | None = None
+    C: float | None = None
+    n_vectors: int = 1
+    score: str = XGBOOST
+    reading: Reading = VECTOR
+    accept_low_snr: bool = False
+    accept_known_leaks: bool = False
+    block_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = self.NAME
+        for option, value, allowed in (
+            ("score", self.score, (XGBOOST, FIRST_ORDER)),
+            ("reading", self.reading, (VECTOR, RECORD)),
+            ("accept_low_snr", self.accept_low_snr, (True, False)),
+            ("accept_known_leaks", self.accept_known_leaks, (True, False)),
+        ):
+            if value not in allowed:
+                raise InvalidParameter(f"{name}: {option} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+        for option, least in (("n_vectors", 1), ("block_bytes", 1 << 10)):
+            whole = getattr(self, option)
+            if not isinstance(whole, int) or isinstance(whole, bool) or whole < least:
+                raise InvalidParameter(f"{name}: {option} must be a whole number of at least {least}, got {whole!r}")
+        for parameter, outside in NOT_OFFERED.items():
+            value = getattr(self.boosting, parameter)
+            if value != 1.0:
+                raise InvalidParameter(f"{name} uses all rows and columns for every tree; leave out {outside}={value}")
+        self._check_noise()
+        if not self.accept_known_leaks:
+            raise InvalidParameter(
+                f"{name} does not protect labels: {', '.join(self.feature_holders)} made the noise on the gradients, "
+                "and can take it off by least squares, which recovers every label. Which rows each candidate sends "
+                f"left shows in the noise that {self.label_holder} gets. vertical.noised_gradients protects labels; "
+                "accept_known_leaks=True runs this one all the same, and stamps the model"
+            )
+
+    def _check_noise(self) -> None:
+        name = self.NAME
+        given = [option for option in GIVEN if getattr(self, option) is not None]
+        asked = [option for option in (*BUDGETS, "delta_pp") if getattr(self, option) is not None]
+        if given and (len(given) < len(GIVEN) or asked):
+            raise InvalidParameter(
+                f"{name} takes sigma1, sigma2 and C, all three and nothing else, or eps_ap, delta_ap and eps_pp; got "
+                f"{', '.join([*given, *asked])}"
+            )
+        for option in given:
+            value = getattr(self, option)
+            if not (isinstance(value, int | float) and value >= 0.0 and math.isfinite(value)):
+                raise InvalidParameter(f"{name}: {option} must be a number of at least 0, got {value!r}")
+        if not given:
+            if any(getattr(self, option) is None for option in BUDGETS):
+                values = ", ".join(f"{option}={getattr(self, option)!r}" for option in BUDGETS)
+                raise InvalidParameter(f"{name} needs {', '.join(BUDGETS)}, or sigma1, sigma2 and C; got {values}")
+            self._calibrated(self.delta_pp or 1e-5, 100_000, 2.0)  # whatever can be refused without data
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the strength of the noise was given directly, without any theorem."""
+        return self.C is not None
+
+    @property
+    def sends_hessians(self) -> bool:
+        """Whether hessians differ from 1 and are used; else nobody sends them."""
+        is_squared = self.task == "regression" and self.boosting.loss == "squared"
+        return self.score != FIRST_ORDER and not is_squared
+
+    def candidates_at_once(self, n_rows: int) -> int:
+        """How many may be in a message about this many rows: two messages and their answers must fit block_bytes.
+
+        0: not even one, so its vectors are sent one after the other.
+        """
+        arrays = self.n_vectors + (2 if self.sends_hessians else 1)
+        return min(self.block_bytes // UNDER_WAY, CACHED_BYTES) // (4 * max(n_rows, 1) * arrays)
+
+    def noise_for(self, n_rows: int, loss: Loss | None = None) -> MaskedNoise:
+        """The strength of the noise; sigma1 and sigma2 depend on public numbers only, C on the loss's range too."""
+        if self.sigma1 is not None and self.sigma2 is not None and self.C is not None:
+            return MaskedNoise(float(self.sigma1), float(self.sigma2), float(self.C), n_rows, self.n_vectors)
+        bound = 1.0 if loss is None else loss.gradient_bound
+        low, high = (0.0, 1.0) if loss is None else loss.label_range
+        mu = 2.0 * bound if self.reading == VECTOR else max(high - low, 1e-30)
+        return self._calibrated(1.0 / n_rows if self.delta_pp is None else self.delta_pp, n_rows, mu)
+
+    def _calibrated(self, delta_pp: float, n_rows: int, mu: float) -> MaskedNoise:
+        eps_ap, delta_ap, eps_pp = (float(getattr(self, option)) for option in BUDGETS)
+        return calibrate_masked(
+            eps_ap,
+            delta_ap,
+            eps_pp,
+            delta_pp,
+            n_rows,
+            self.n_vectors,
+            mu=mu,
+            reading=self.reading,
+            least_snr=0.0 if self.accept_low_snr else LEAST_SNR,
+        )

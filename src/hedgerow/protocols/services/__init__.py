@@ -1,0 +1,1 @@
+"""What parties do together before and after a training: matching rows, scoring, explaining."""

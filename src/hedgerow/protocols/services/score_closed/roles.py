@@ -1,0 +1,248 @@
+"""The three roles of vertical.closed_scoring, and what each of them ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hedgerow.crypto.choosing import chosen, deal_choosing
+from hedgerow.crypto.dealing import Label
+from hedgerow.crypto.rounds import Conversation
+from hedgerow.crypto.shares import SUM64, Share
+from hedgerow.engine.dtypes import Floats
+from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.protocols.services.score_closed.blocks import Blocks, lane_of
+from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.services.score_closed.messages import (
+    BlockDone,
+    QuestionsInTrees,
+    ReadyToScore,
+    ScoreShare,
+)
+from hedgerow.protocols.services.score_closed.sides import (
+    FRACTION_BITS,
+    Side,
+    label_holder_side,
+    owner_side,
+    shared_side,
+)
+from hedgerow.protocols.shares.dealing_out import DealingOut
+from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
+from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.vertical.common.agreement import PATIENCE
+from hedgerow.protocols.vertical.common.arrays_as_text import Words, as_text, from_text
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, partial_trees_of, tree_of_handles
+from hedgerow.protocols.vertical.common.serving import (
+    as_feature_holder,
+    as_label_holder,
+    check_ready,
+    check_rows,
+    own_part,
+    rows_of,
+)
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, shapes_of
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+
+AHEAD = 2
+"""Blocks that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedScores:
+    """What the label holder has in the end."""
+
+    raw: Floats  # [rows, outputs]
+    rounds: int  # in which all parties with data sent each other words
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able: the numbers as they lie in memory (little-endian float64), in base64."""
+        return {"kind": "scores", "shape": list(self.raw.shape), "raw": as_text(self.raw), "rounds": self.rounds}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ClosedScores:
+        """The inverse of `to_dict`."""
+        return cls(from_text(data["raw"], data["shape"]), data["rounds"])
+
+
+@dataclass(frozen=True)
+class TookPart:
+    """What everybody else has in the end."""
+
+    n_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"kind": "took part", **asdict(self)}
+
+
+def result_from_dict(data: Mapping[str, Any]) -> ClosedScores | TookPart:
+    """Either kind of result, after a way through JSON."""
+    return ClosedScores.from_dict(data) if data.get("kind") == "scores" else TookPart(data["n_rows"])
+
+
+# --- the dealer ------------------------------------------------------------------------------------------------------
+
+
+def dealer(me: Party, job: ClosedScoringJob) -> TookPart:
+    """Deal for all blocks, never far ahead of the others."""
+    me.wait_longer(PATIENCE)
+    blocks = Blocks.told(job, me)
+    out = DealingOut(me, job.holders)
+    n_blocks = 0
+    for n_blocks, rows in enumerate(blocks.rows(), start=1):
+        if n_blocks > AHEAD:
+            me.recv(job.label_holder, BlockDone)
+        for output, plan in enumerate(blocks.plans(rows)):
+            step = out.step(lane_of(output), Label(tree=n_blocks))
+            deal_choosing(step, plan)
+            out.send(lane_of(output), step)
+    for _ in range(min(AHEAD, n_blocks)):
+        me.recv(job.label_holder, BlockDone)
+    return TookPart(blocks.n_rows)
+
+
+# --- parties with data -----------------------------------------------------------------------------------------------
+
+
+class _Choosing:
+    """A party's side of all blocks."""
+
+    def __init__(self, me: Party, job: ClosedScoringJob, side: Side, blocks: Blocks) -> None:
+        self._side, self._blocks = side, blocks
+        self._place = job.holders.index(me.name)
+        self._supply, self._mesh = Supply(me, job.dealer, job.holders), Mesh(me, job.holders)
+        self._values = [Share(words, SUM64) for words in side.values(blocks.n_outputs)]
+
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        return self._mesh.rounds
+
+    def shares(self, number: int, rows: slice) -> Words:
+        """Shares of the scores of a block as words, uint64 [rows, outputs]. Blocks are numbered from 1."""
+        bits = self._side.bits(rows, self._blocks.n_outputs)
+        self._supply.begin(number, 0, self._blocks.n_outputs)
+        talks = []
+        for output, (values, plan) in enumerate(zip(self._values, self._blocks.plans(rows), strict=True)):
+            step = self._supply.step(lane_of(output))
+            talks.append(Conversation(chosen(step, bits[output], values, plan, me=self._place)))
+        found = self._mesh.talk(talks)
+        self._supply.finish()
+        return np.stack([share.words for share in found], axis=1)
+
+
+def feature_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> TookPart:
+    """Say which leaves own splits rule out, on shares, and send the label holder shares of the scores."""
+    part, brought = own_part(me.name, job, data)
+    part = _checked(part, job) if isinstance(part, SharedLeavesPart) else as_feature_holder(part, job)
+    table = rows_of(part, brought.table)
+    me.wait_longer(PATIENCE)
+    if isinstance(part, SharedLeavesPart):
+        me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, 0, shapes_of(part.trees)))
+    else:
+        me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, part.n_handles, b""))
+    blocks = Blocks.told(job, me, table.n_rows)
+    if isinstance(part, SharedLeavesPart):
+        side = shared_side(part, table, brought.n_threads)
+    else:
+        side = owner_side(part, _trees_told(me, job, part), table, brought.n_threads)
+    if blocks.n_leaves != side.n_leaves(blocks.n_outputs):
+        raise ProtocolError(f"{job.label_holder} speaks of other leaves than those of {me.name}")
+    choosing = _Choosing(me, job, side, blocks)
+    for number, rows in enumerate(blocks.rows(), start=1):
+        me.send(job.label_holder, ScoreShare(as_bytes(choosing.shares(number, rows))))
+    return TookPart(side.n_rows)
+
+
+def _trees_told(me: Party, job: ClosedScoringJob, part: OwnerPart) -> list[PartialTree]:
+    """The trees in which the handles of a part stand; ProtocolError if these are none."""
+    told = me.recv(job.label_holder, QuestionsInTrees, n_handles=part.n_handles)
+    said = f"{job.label_holder} sent {part.party} what are no trees"
+    if len(told.handles) != told.n_nodes.sum():
+        raise ProtocolError(said)
+    ends = np.cumsum(told.n_nodes).tolist()
+    try:
+        return [
+            tree_of_handles(told.handles[end - n : end]) for end, n in zip(ends, told.n_nodes.tolist(), strict=True)
+        ]
+    except InvalidInput as problem:
+        raise ProtocolError(f"{said}: {problem}") from problem
+
+
+def label_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> ClosedScores:
+    """The same as the others, and add up everybody's shares of the scores."""
+    part, brought = own_part(me.name, job, data)
+    part = _checked(part, job) if isinstance(part, SharedLeavesPart) else as_label_holder(part, job)
+    table = rows_of(part, brought.table)
+    if isinstance(part, LabelHolderPart):
+        side = label_holder_side(part, table, brought.n_threads)
+    else:
+        side = shared_side(part, table, brought.n_threads)
+    base, step = _scale(part)
+    for party in job.feature_holders:
+        _check_ready(party, me.recv(party, ReadyToScore), part, table.n_rows)
+    blocks = Blocks.planned(job, table.n_rows, side.n_leaves(len(base)))
+    me.send_all((*job.feature_holders, job.dealer), blocks.message)
+    if isinstance(part, LabelHolderPart):
+        _tell_trees(me, job, part)
+    choosing = _Choosing(me, job, side, blocks)
+    raw = np.empty((table.n_rows, len(base)))
+    for number, rows in enumerate(blocks.rows(), start=1):
+        total = choosing.shares(number, rows)
+        me.send(job.dealer, BlockDone())
+        for party in job.feature_holders:
+            words = me.recv(party, ScoreShare, n_bytes=total.nbytes).words
+            total += as_words(party, words, total.dtype, total.shape)
+        raw[rows] = base + step * total.view(np.int64)
+        me.report(rows.stop, table.n_rows)
+    return ClosedScores(raw, choosing.rounds)
+
+
+def _scale(part: LabelHolderPart | SharedLeavesPart) -> tuple[Floats, float]:
+    """The base scores, and what one unit of the sum of leaf values adds to them."""
+    if isinstance(part, LabelHolderPart):
+        return part.ensemble.base_scores, 2.0**-FRACTION_BITS
+    if part.target is None:
+        raise InvalidInput(f"{part.party}: its part does not say what scores are for")
+    return np.array(part.target.base_scores), part.target.learning_rate * 2.0**-part.fraction_bits
+
+
+def _tell_trees(me: Party, job: ClosedScoringJob, part: LabelHolderPart) -> None:
+    trees = partial_trees_of(part)
+    n_nodes = np.array([tree.n_nodes for tree in part.ensemble.trees], np.int32)
+    for party in job.feature_holders:
+        columns = [tree.column for tree in trees[party]]
+        me.send(party, QuestionsInTrees(n_nodes, np.concatenate([np.zeros(0, np.int32), *columns])))
+
+
+def _checked(part: SharedLeavesPart, job: ClosedScoringJob) -> SharedLeavesPart:
+    """The part, if its holders are those of the job."""
+    if part.label_holder != job.label_holder:
+        raise InvalidInput(f"{part.party}: the labels of its model are {part.label_holder}'s, not {job.label_holder}'s")
+    for party in part.holders:
+        if party not in job.holders:
+            raise InvalidInput(f"{party}: has shares of the leaves, but does not take part in {job.TAKES_PART_IN}")
+    for party in job.holders:
+        if party not in part.holders:
+            raise InvalidInput(f"{party}: took no part in the training of the model")
+    return part
+
+
+def _check_ready(party: str, ready: ReadyToScore, part: LabelHolderPart | SharedLeavesPart, n_rows: int) -> None:
+    """InvalidInput unless what a feature holder says it brings fits the label holder's part and number of rows."""
+    is_shared = isinstance(part, SharedLeavesPart)
+    if bool(ready.shapes) != is_shared:
+        raise InvalidInput(f"{party}: its part is of another kind than that of {part.party}")
+    if isinstance(part, LabelHolderPart):
+        check_ready(party, ready, part, n_rows)
+        return
+    if ready.model_run_id != part.run_id or ready.shapes != shapes_of(part.trees):
+        raise InvalidInput(f"{party}: its part is of another model: its trees are not those of {part.party}")
+    check_rows(party, ready.n_rows, part.party, n_rows)

@@ -1,0 +1,49 @@
+"""What a finished closed scoring guarantees, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hedgerow.protocols.services.score_closed.job import NAME, ClosedScoringJob
+from hedgerow.protocols.vertical.common import stating
+from hedgerow.statement import Statement
+
+OWNERS_LEARNED = (
+    "A feature holder learned how many rows were scored with which model, the shapes of the trees, and which of its "
+    "own splits stand where in them; nothing about scores, labels or the other parties' columns."
+)
+NOT_COVERED = (
+    "what scores tell about rows and about the model to those who get to see them",
+    "what the training disclosed",
+    *stating.NOT_COVERED,
+)
+
+
+def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
+    """In words and as facts. `meta` may say under "rounds" how often the parties sent each other words."""
+    guarantee = (
+        f"Rows were scored by {len(job.parties)} parties, on shares dealt by {job.dealer}. There is no epsilon.",
+        _about_scores(job.label_holder),
+        OWNERS_LEARNED,
+    )
+    facts = {
+        "protocol": NAME,
+        "parties": list(job.parties),
+        "label_holder": job.label_holder,
+        "dealer": job.dealer,
+        "model_run_id": job.model_run_id,
+        "adversary": "honest but curious; any parties together, but not with the dealer",
+        "answers_are_private": True,
+        "rounds": meta.get("rounds"),
+        "stamp": None,
+    }
+    assumed = (*stating.ASSUMED, stating.dealer_keeps_out(job.dealer), "Other parties may put together what they saw.")
+    return Statement(NAME, guarantee, assumed, (), NOT_COVERED, facts)
+
+
+def _about_scores(label_holder: str) -> str:
+    return (
+        f"{label_holder} learned the scores, and about which way rows go only what scores themselves tell: to who "
+        "knows all leaf values that can be the leaves of a row, where trees are few."
+    )

@@ -1,0 +1,91 @@
+"""A party's own columns as a one-hot matrix of bins, which is masked, multiplied and never written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hedgerow.crypto.ring import histogram, one_hot_minus
+from hedgerow.crypto.shares import Array
+from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.dtypes import Bytes
+from hedgerow.errors import InvalidInput
+from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.job import SharesJob
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import check_memory
+
+
+def bins_minus(codes: Bytes, n_codes: Sequence[int], masks: Array, bins: slice) -> Array:
+    """Some rows of the one-hot matrix of all bins but each column's last, minus masks, written over them."""
+    start = 0
+    for column, n in zip(codes, n_codes, strict=True):
+        first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
+        if first < last:
+            here = column
+            if (first, last) != (0, n - 1):  # a block may end within a column; codes of other bins go to the last
+                here = np.minimum(column - np.uint8(first), np.uint8(last - first))
+            place = start + first - bins.start
+            one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
+        start += n - 1
+    return masks
+
+
+class OneHotColumns:
+    """Its own columns, binned by itself."""
+
+    def __init__(self, party: str, features: Sequence[FeatureBins], codes: Bytes, gaps: Sequence[bool]) -> None:
+        self.features, self.codes, self.gaps = tuple(features), codes, list(gaps)
+        self.n_bins = [feature.n_value_bins for feature in features]
+        self.n_codes = [n + has for n, has in zip(self.n_bins, self.gaps, strict=True)]
+        self.cuts = Cuts.of(self.n_bins, self.gaps)
+        if not len(self.cuts.bin):
+            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
+        within = [np.arange(n - 1) for n in self.n_codes]
+        self._column = np.repeat(np.arange(len(within)), [len(bins) for bins in within])
+        self._bin = np.concatenate(within)
+
+    @classmethod
+    def by_quantiles(cls, party: str, job: SharesJob, data: PartyData) -> OneHotColumns:
+        """Bins of about equally many rows; which columns have gaps is read off the rows."""
+        table, trees = data.table, job.boosting
+        if len(table.columns) > job.most_columns:
+            raise InvalidInput(
+                f"{party}: brings {len(table.columns):,} columns, and a party may have {job.most_columns:,} at most; "
+                "leave some out"
+            )
+        for column in table.columns:
+            if column.levels is not None:
+                raise InvalidInput(
+                    f"{party}: column {column.name!r} has levels, whose order by gradient nobody may know here; make a "
+                    "column of 0 and 1 for each level"
+                )
+        check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
+        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        codes = mapper.transform(table, data.n_threads)
+        gaps = [bool((row == feature.n_value_bins).any()) for row, feature in zip(codes, mapper.features, strict=True)]
+        return cls(party, mapper.features, codes, gaps)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.codes.shape[1])
+
+    def minus(self, masks: Array, bins: slice) -> Array:
+        """Some bins of the one-hot matrix minus masks, written over them: [bins, rows]."""
+        return bins_minus(self.codes, self.n_codes, masks, bins)
+
+    def histograms(self, vectors: Array, n_threads: int) -> Array:
+        """The one-hot matrix times vectors: [vectors, bins]."""
+        sums = histogram(self.codes, vectors, max(self.n_codes), n_threads=n_threads)
+        return np.ascontiguousarray(sums[:, self._column, self._bin])
+
+    def goes_left(self, cut: int) -> Bytes:
+        """Which rows a cut sends left, one bit each."""
+        column, last_bin = int(self.cuts.column[cut]), int(self.cuts.bin[cut])
+        codes = self.codes[column]
+        left = codes <= last_bin
+        if self.cuts.missing_left[cut]:
+            left |= codes == self.n_bins[column]
+        return np.packbits(left)

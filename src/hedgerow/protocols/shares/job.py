@@ -1,0 +1,96 @@
+"""What every training on secret shares asks of its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import Loss
+from hedgerow.errors import InvalidParameter
+from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.runtime.protocol import Request
+
+DEEPEST = 12
+"""Levels of a tree: the dealer deals for full ones, because it does not know which nodes there are."""
+
+MOST_ROWS = 2**31 - 1
+MOST_COLUMNS = 1 << 16
+"""Of a party: nobody makes room for more, whatever the others say about their tables."""
+
+_ONLY = {
+    "subsample": (1.0, "all rows are used for every tree"),
+    "colsample_bytree": (1.0, "all columns are used for every tree"),
+    "colsample_bynode": (1.0, "all columns are used for every node"),
+    "min_child_weight": (0.0, "nobody knows the weight of a child of a split that has not won"),
+    "min_samples_leaf": (1, "nobody knows the rows of a child of a split that has not won"),
+    "max_leaves": (None, "nobody knows which node gains most"),
+}
+"""Parameters of trees of which one value can be had -> that value, and why."""
+
+
+@dataclass(frozen=True)
+class SharesJob(VerticalJob):
+    """A training on shares, with a dealer beside the parties that have data."""
+
+    NAME: ClassVar[str] = "vertical.on_shares"
+    DEALS_NOISE: ClassVar[bool] = False  # how much follows from sizes, so everybody tells the dealer about them
+
+    dealer: str = "dealer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, trees = self.NAME, self.boosting
+        if not isinstance(self.dealer, str) or not self.dealer or self.dealer in self.parties:
+            raise InvalidParameter(
+                f"{name}: the dealer must be a party of its own, beside {list(self.parties)}, got {self.dealer!r}"
+            )
+        for parameter, (possible, reason) in _ONLY.items():
+            value = getattr(trees, parameter)
+            if value != possible:
+                raise InvalidParameter(f"{name}: {parameter} must be {possible}, because {reason}; got {value}")
+        if trees.max_depth is None or trees.max_depth > DEEPEST:
+            raise InvalidParameter(f"{name}: max_depth must be between 1 and {DEEPEST}, got {trees.max_depth}")
+        if self.task == "regression" and trees.label_range is None:
+            raise InvalidParameter(
+                f"{name}: a regression needs label_range=(low, high), which must be public: the sizes of all numbers "
+                "follow from it"
+            )
+        bits = trees.gradient_bits
+        if bits is not None and (isinstance(bits, bool) or not isinstance(bits, int | np.integer)):
+            raise InvalidParameter(f"{name}: gradient_bits must be a whole number, got {bits!r}")
+        self.loss()  # refuses a label_range that cannot be
+
+    @classmethod
+    def common_fields(cls, request: Request) -> dict[str, Any]:
+        """The fields that every job on shares takes from a request.
+
+        A child's weight cannot be checked on shares. The default of min_child_weight is taken for "no wish", and is 0
+        here, as statements say; any other value is refused.
+        """
+        fields = super().common_fields(request)
+        if request.boosting.min_child_weight == BoostingParams().min_child_weight:
+            fields["boosting"] = replace(request.boosting, min_child_weight=0.0)
+        return fields
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Who has data: the label holder, then the feature holders. Shares and columns go by this order."""
+        return (self.label_holder, *self.feature_holders)
+
+    @property
+    def depth(self) -> int:
+        """Levels of a tree at most."""
+        return self.boosting.max_depth or DEEPEST
+
+    @property
+    def most_columns(self) -> int:
+        """Of a party."""
+        return MOST_COLUMNS
+
+    def loss(self) -> Loss:
+        """The loss, which is public."""
+        given = self.boosting.label_range or (0.0, 1.0)
+        return self.for_labels(2 if self.task == "classification" else None, given).loss_for(np.array(given))

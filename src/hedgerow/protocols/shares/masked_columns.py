@@ -1,0 +1,92 @@
+"""Masked one-hot columns, E = X - A, which everybody sends to all others; A is known to its owner and the dealer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.shares import Array, Kind
+from hedgerow.protocols.shares.mesh import WordsMessage, as_bytes, blocks, received
+from hedgerow.runtime.party import Party
+
+MESSAGE_BYTES = 16 << 20
+
+
+class OneHot(Protocol):
+    """Columns that can be written as a one-hot matrix of bins."""
+
+    def minus(self, masks: Array, bins: slice) -> Array:
+        """Some bins of the matrix minus masks, written over them: [bins, rows]."""
+
+
+class Matrices(NamedTuple):
+    """The one-hot matrices of all holders, one below the other."""
+
+    bins: tuple[int, ...]  # rows of each holder's
+    n_rows: int  # of the tables: columns of the matrices
+    kind: Kind
+
+    @property
+    def n_bins(self) -> int:
+        """Of all holders."""
+        return sum(self.bins)
+
+    def of(self, place: int) -> slice:
+        """Where a holder's bins are."""
+        start = sum(self.bins[:place])
+        return slice(start, start + self.bins[place])
+
+    def blocks(self, place: int) -> list[slice]:
+        """Bins of a holder that go into one message: all rows of a few, which lie together in memory."""
+        return blocks(self.bins[place], self.n_rows * self.kind.number_bytes, MESSAGE_BYTES)
+
+    def empty(self) -> Array:
+        """Room for all of them."""
+        return np.empty((self.n_bins, self.n_rows), self.kind.dtype)
+
+
+def drawn_masks(step: DealerStep, matrices: Matrices) -> Array:
+    """A of all holders, at the dealer."""
+    masks = matrices.empty()
+    for place in range(len(matrices.bins)):
+        of_party = masks[matrices.of(place)]
+        for bins in matrices.blocks(place):
+            of_party[bins] = step.mask(of_party[bins].shape, matrices.kind, (place,))
+    return masks
+
+
+def exchanged(
+    me: Party,
+    holders: Sequence[str],
+    step: HandStep,
+    columns: OneHot,
+    matrices: Matrices,
+    message: WordsMessage,
+    *,
+    keep_own: bool = True,
+) -> Array:
+    """E of all holders, at each of them; without `keep_own` there is room for its own, but nothing in it.
+
+    Blocks go in turn, one to everybody and one from everybody: a party that sent all of its own first would wait for
+    others to take them, who wait as well.
+    """
+    hidden, kind = matrices.empty(), matrices.kind
+    own = list(holders).index(me.name)
+    others = [party for party in holders if party != me.name]
+    blocks_of = [matrices.blocks(place) for place in range(len(holders))]
+    for turn in range(max(len(each) for each in blocks_of)):
+        if turn < len(blocks_of[own]):
+            bins = blocks_of[own][turn]
+            mine = hidden[matrices.of(own)][bins]
+            masked = columns.minus(step.mask(mine.shape, kind, (own,)).words, bins)
+            me.send_all(others, message(as_bytes(masked)))
+            if keep_own:
+                mine[:] = masked
+        for place, party in enumerate(holders):
+            if place != own and turn < len(blocks_of[place]):
+                theirs = hidden[matrices.of(place)][blocks_of[place][turn]]
+                theirs[:] = received(me, party, message, kind.dtype, theirs.shape)
+    return hidden

@@ -1,0 +1,88 @@
+"""What the dealer sends to a party, and the words that the party makes of the seed that it shares with the dealer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hedgerow.crypto.csprng import KEY_BYTES
+from hedgerow.crypto.dealing import Hand, HandStep, Label
+from hedgerow.errors import ProtocolError
+from hedgerow.protocols.shares.messages import Dealt, Seed
+from hedgerow.runtime.party import Party
+
+Bytes = np.ndarray
+Parcel = tuple[str, int]  # lane and step
+
+
+class Supply:
+    """All that is dealt to this party. The seed is new for every run, and no label is used twice with it.
+
+    1. `begin(tree, level, n_parcels)`: what is taken from now on is for this level, for which so many messages come.
+    2. `step(lane, step)`: the next step of a lane.
+    3. `finish()`: the level is over.
+    """
+
+    def __init__(self, me: Party, dealer: str, holders: Sequence[str]) -> None:
+        seed = me.rng.bytes(KEY_BYTES)
+        me.send(dealer, Seed(seed))
+        self._me, self._dealer = me, dealer
+        self._seed, self._place, self._n_holders = seed, list(holders).index(me.name), len(holders)
+        self._hands: dict[str, Hand] = {}
+        self._label = Label()
+        self._waiting: dict[Parcel, Bytes] = {}
+        self._left = 0  # parcels of this level that have not come yet
+        self._taken: list[HandStep] = []
+
+    def without_parcel(self, lane: str) -> HandStep:
+        """A step for masks alone, for which nothing is sent."""
+        return self._hand(lane).step(Label())
+
+    def begin(self, tree: int, level: int, n_parcels: int) -> None:
+        """What is taken from now on is for this level."""
+        self._label = Label(tree=tree, level=level)
+        self._left = n_parcels
+
+    def step(self, lane: str, step: int = 0) -> HandStep:
+        """The next step of a lane."""
+        while (lane, step) not in self._waiting:
+            self._receive()
+        corrections = self._waiting.pop((lane, step))
+        try:
+            taken = self._hand(lane).step(self._label._replace(step=step), corrections if len(corrections) else None)
+        except ProtocolError as problem:
+            raise ProtocolError(f"{self._dealer} dealt what cannot be used: {problem}") from problem
+        self._taken.append(taken)
+        return taken
+
+    def finish(self) -> None:
+        """The level is over: what was dealt for it and not used is thrown away."""
+        while self._left:
+            self._receive()
+            self._waiting.clear()
+        try:
+            for step in self._taken:
+                step.finish()
+        except ProtocolError as problem:
+            raise ProtocolError(f"{self._dealer} dealt what cannot be used: {problem}") from problem
+        self._waiting.clear()
+        self._taken.clear()
+
+    def _hand(self, lane: str) -> Hand:
+        if lane not in self._hands:
+            self._hands[lane] = Hand(self._seed, self._place, self._n_holders, lane=lane)
+        return self._hands[lane]
+
+    def _receive(self) -> None:
+        if not self._left:
+            raise ProtocolError(f"{self._dealer} has not dealt all that is needed at {self._label}")
+        dealt = self._me.recv(self._dealer, Dealt)
+        if (dealt.tree, dealt.level) != (self._label.tree, self._label.level):
+            raise ProtocolError(
+                f"{self._dealer} dealt for tree {dealt.tree}, level {dealt.level}, when {self._label} had its turn"
+            )
+        if (dealt.lane, dealt.step) in self._waiting:
+            raise ProtocolError(f"{self._dealer} dealt step {dealt.step} of {dealt.lane!r} twice at {self._label}")
+        self._waiting[dealt.lane, dealt.step] = dealt.corrections
+        self._left -= 1

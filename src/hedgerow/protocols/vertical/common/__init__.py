@@ -1,0 +1,1 @@
+"""What label holders and feature holders of all protocols do alike."""

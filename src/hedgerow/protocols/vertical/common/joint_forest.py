@@ -1,0 +1,232 @@
+"""A conversation about splits that everybody may see: gains are compared, winners say which way the rows go.
+
+Two protocols have it in common, each with messages of its own that have the same fields:
+
+    every feature holder -> label holder    how much its best split of each node gains
+    label holder -> each of them            what becomes of each node: `Winners`
+    winners -> label holder                 which rows go right, and a number for each question: `WhichWay`
+    label holder -> those who need it       which rows go right in all nodes: `Partition`
+
+`JointForest` is the label holder's side. A feature holder tells its gains with `told_gains`, takes its roles with
+`receive_roles`, and keeps what it was asked in `Asked`. Both take sides with `new_sides`, which refuses those of rows
+that the sender has no say in. What the fields may hold: `joint_fields`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
+from hedgerow.engine.ensemble import Ensemble, Tree
+from hedgerow.engine.losses import Loss
+from hedgerow.engine.splitting import LevelSplits
+from hedgerow.errors import ProtocolError
+from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
+from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.protocols.vertical.common.joint_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, theirs
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+
+# --- both sides ------------------------------------------------------------------------------------------------------
+
+
+def new_sides(
+    sender: str, message: Any, n_rows: int, count_in_question: Callable[[Bytes], int], known: Bytes | None = None
+) -> Bytes:
+    """By row: the sides that a peer tells of nodes in question; `count_in_question` counts the bits of their rows.
+
+    Elsewhere a side must be 0, or the one that is `known` here; ProtocolError if it is not.
+    """
+    told: Bytes = np.unpackbits(message.sides)
+    sides = told[:n_rows]
+    if known is not None:
+        sides ^= known
+    n_elsewhere = int(np.count_nonzero(told)) - count_in_question(sides)
+    if n_elsewhere:
+        raise ProtocolError(
+            f"{sender} sent {message.NAME} with sides of {n_elsewhere} rows that are not in the nodes in question"
+        )
+    return sides
+
+
+# --- the label holder ------------------------------------------------------------------------------------------------
+
+
+class JointForest(ABC):
+    """Grows trees together with the feature holders, and remembers whose each split is."""
+
+    WINNERS: ClassVar[type[Any]]
+    WHICH_WAY: ClassVar[type[Any]]
+    PARTITION: ClassVar[type[Any]]
+
+    def __init__(
+        self, me: Party, job: VerticalJob, rows: JointRows, grower: JointGrower, *, tells_leaves: bool
+    ) -> None:
+        """`tells_leaves`: whether feature holders must know the rows of leaves, as who keeps scores must."""
+        self._me, self._parties = me, job.parties
+        self._n_trees, self._min_gain = job.boosting.n_iterations, job.boosting.min_gain
+        self._rows, self._grower, self._tells_leaves = rows, grower, tells_leaves
+        self._place = job.parties.index(me.name)
+        self._trees: list[Tree] = []
+        self._foreign = ForeignSplits(job.parties, job.label_holder)
+        self.rounds = 0
+
+    @abstractmethod
+    def _begin_tree(self) -> None:
+        """Gradients, and all rows at the root."""
+
+    @abstractmethod
+    def _own_best(self) -> LevelSplits:
+        """The best splits of the own columns; the feature holders have what they need to find theirs."""
+
+    @abstractmethod
+    def _gains_of(self, party: str, n_nodes: int) -> Floats:
+        """What a feature holder sends: the gain of its best split of each node."""
+
+    def grow(self) -> None:
+        """All trees."""
+        for done in range(self._n_trees):
+            self._me.report(done, self._n_trees)
+            self._begin_tree()
+            self._foreign.begin_tree()
+            while self._grow_level():
+                pass
+            self._trees.append(self._grower.finish())
+        self._me.report(self._n_trees, self._n_trees)
+
+    def _grow_level(self) -> bool:
+        me, grower, rows = self._me, self._grower, self._rows
+        splits = self._own_best()
+        own = np.where(splits.feature >= 0, splits.gain, -1.0)
+        gains = np.array([own if party == me.name else self._checked_gains(party, len(own)) for party in self._parties])
+        winner = choose_winners(gains, grower.room, self._min_gain)
+        for place, party in enumerate(self._parties):
+            if party != me.name:
+                roles = np.where(winner < 0, LEAF, np.where(winner == place, YOURS, OTHERS)).astype(np.uint8)
+                me.send(party, self.WINNERS(roles))
+        splits.gain[:] = gains.max(axis=0)
+        splits.feature[winner != self._place] = -1
+        rows.sides[:] = 0
+        rows.write_sides(splits.feature, splits.goes_left)
+        self._ask_winners(winner)
+        theirs(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
+        if self._tells_leaves or not grower.is_last(int((winner >= 0).sum())):
+            self._tell_sides(winner)
+        self.rounds += 2
+        return grower.divide(splits)
+
+    def _checked_gains(self, party: str, n_nodes: int) -> Floats:
+        gains = self._gains_of(party, n_nodes)
+        if (gains[self._rows.node_counts == 0] > 0.0).any():  # it would go on splitting it, level after level
+            raise ProtocolError(f"{party} says that splitting a node without rows gains something")
+        return gains
+
+    def _ask_winners(self, winner: Ints) -> None:
+        """Which way the rows go in nodes that others won, and what they call those splits."""
+        rows = self._rows
+        handles = np.zeros(len(winner), np.int64)
+        for place, party in enumerate(self._parties):
+            nodes = np.flatnonzero(winner == place)
+            if party == self._me.name or not len(nodes):
+                continue
+            most = self._foreign.n_handles_of(place) + len(nodes)  # if every question is new
+            answer = self._me.recv(
+                party, self.WHICH_WAY, n_won=len(nodes), most_handles=most, n_bytes=bytes_for(rows.n_rows)
+            )
+            handles[nodes] = answer.handles
+            rows.sides[:] |= new_sides(party, answer, rows.n_rows, partial(rows.count_sides, nodes=winner == place))
+        foreign = (winner >= 0) & (winner != self._place)
+        self._foreign.add_level(winner[foreign], handles[foreign])
+
+    def _tell_sides(self, winner: Ints) -> None:
+        """Everybody's bits to those who need them: not to the winner of all nodes."""
+        message: Any = None
+        for place, party in enumerate(self._parties):
+            if party != self._me.name and ((winner >= 0) & (winner != place)).any():
+                message = message or self.PARTITION(np.packbits(self._rows.sides))
+                self._me.send(party, message)
+
+    def part(
+        self,
+        job: VerticalJob,
+        data: PartyData,
+        features: Sequence[FeatureBins],
+        loss: Loss,
+        base_score: float,
+        meta: dict[str, Any],
+    ) -> LabelHolderPart:
+        """The label holder's part of the model: all trees over own columns and handles."""
+        handles = self._foreign.n_handles
+        ensemble = Ensemble(
+            composite_features(features, handles),
+            loss.name,
+            [base_score],
+            trees=self._foreign.in_trees(self._trees, len(features)),
+            classes=data.classes,
+            meta=meta,
+        )
+        return LabelHolderPart(self._me.name, job.NAME, job.run_id, ensemble, handles)
+
+
+# --- a feature holder ------------------------------------------------------------------------------------------------
+
+
+def told_gains(splits: LevelSplits) -> Floats:
+    """The gains of this party's best splits, as they are sent."""
+    return np.where(splits.feature >= 0, np.minimum(splits.gain, MOST_GAIN), -1.0)
+
+
+def receive_roles(
+    me: Party, label_holder: str, winners: type[Any], splits: LevelSplits, *, room: int, counts: Ints
+) -> Bytes:
+    """What the label holder says becomes of each node, `room` of which may split; `counts` are their rows.
+
+    ProtocolError where it says that a node was won which has no split here, or that one splits which has no rows.
+    """
+    roles: Bytes = me.recv(label_holder, winners, n_nodes=len(splits.feature)).roles
+    splitting = roles != LEAF
+    cannot = (roles == YOURS) & (splits.feature < 0) | splitting & (counts == 0)
+    if cannot.any() or int(splitting.sum()) > room:
+        raise ProtocolError(
+            f"{label_holder} splits {int(splitting.sum())} nodes of {len(roles)}, {int(cannot.sum())} of which cannot "
+            f"be split; there is room for {room}"
+        )
+    return roles
+
+
+class Asked:
+    """The splits that this party won, in the order in which they were first used; equal ones have one handle."""
+
+    def __init__(self) -> None:
+        self._handles: dict[tuple[int, int, bool, bytes], int] = {}
+
+    def handles(self, splits: LevelSplits, nodes: Ints) -> np.ndarray:
+        """The handles of some nodes' splits."""
+        found = []
+        for node in nodes.tolist():
+            last_bin = int(splits.bin[node])
+            levels = np.packbits(splits.goes_left[node]).tobytes() if last_bin < 0 else bytes(MAX_BINS // 8)
+            question = (int(splits.feature[node]), last_bin, bool(splits.missing_left[node]), levels)
+            found.append(self._handles.setdefault(question, len(self._handles)))
+        return np.array(found, np.int32)
+
+    def questions(self) -> Questions:
+        """All of them, by handle."""
+        if not self._handles:
+            return Questions.none()
+        column, last_bin, missing_left, levels = zip(*self._handles, strict=True)
+        bits = np.frombuffer(b"".join(levels), np.uint8).reshape(len(levels), -1)
+        return Questions(
+            np.array(column, np.int32),
+            np.array(last_bin, np.int32),
+            np.array(missing_left, np.bool_),
+            np.unpackbits(bits, axis=1).astype(np.bool_),
+        )

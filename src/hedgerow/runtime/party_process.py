@@ -1,0 +1,192 @@
+"""One party of a federation as a process of its own, started by `hedgerow.runtime.processes`.
+
+Nothing that is secret has a name on disk. The process gets its key, its part of a model and what all know (job,
+certificates) in the first line of its standard input, and its rows in a file without a name, whose space is free again
+as soon as they are read. It talks to its peers over mutual TLS, and to whoever started it in JSON lines: on stdout what
+happens, on stdin what to do next.
+
+    <- {"start": {"name": "shop", "key": "...", "certificates": {...}, "job": {...}, ...}}
+    -> {"event": "listening", "port": 40123}       it can be dialled
+    <- {"dial": {"coordinator": "127.0.0.1:40123"}}
+    -> {"event": "ready"}                          all peers are connected, all kernels compiled
+    <- {"go": true}
+    -> {"event": "progress", "done": 3, "total": 20}, {"event": "log", "level": 30, "message": "..."}
+    -> {"event": "done", "result": {...}, "ledger": "...", ...}
+       or {"event": "failed", "error": "InvalidInput", "message": "...", "ledger": "..."}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from hedgerow.engine.table import Column, Table
+from hedgerow.runtime.budgets import read
+from hedgerow.runtime.party import LOGGER, Party
+from hedgerow.runtime.party_start import Orders
+from hedgerow.runtime.protocol import PartyData, find
+from hedgerow.runtime.same_job import agreed
+from hedgerow.runtime.warmup import role
+from hedgerow.transport.agreed import Agreed
+from hedgerow.transport.emulate import Emulated, Link
+from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.mtls import Identity, TrustStore
+from hedgerow.transport.transcripts import Recording, TranscriptFile
+
+if TYPE_CHECKING:
+    from hedgerow.transport.grpc import GrpcEndpoint
+
+# --- what a party brings, on its way into the process ----------------------------------------------------------------
+
+
+def describe(data: PartyData) -> dict[str, Any]:
+    """What a party brings, but for the numbers in its rows."""
+    return {
+        "names": list(data.table.names),
+        "has_names": data.table.has_names,
+        "n_rows": data.table.n_rows,
+        "levels": [None if c.levels is None else list(c.levels) for c in data.table.columns],
+        "classes": None if data.classes is None else list(data.classes),
+        "n_threads": data.n_threads,
+        "part": data.part,
+    }
+
+
+def rows_file(data: PartyData) -> IO[bytes]:
+    """The numbers, in a file that has no name: it is gone when the last process that has it open is."""
+    columns = {f"column_{k}": column.values for k, column in enumerate(data.table.columns)}
+    more = {"labels": data.labels, "ids": data.ids, "misfits": data.misfits}
+    more = {name: values for name, values in more.items() if values is not None}
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it, once a process has it
+    np.savez(file, allow_pickle=False, **columns, **more)  # type: ignore[arg-type]  # the stubs take keywords for options
+    file.seek(0)
+    return file
+
+
+def _read_data(rows: int, described: Mapping[str, Any]) -> PartyData:
+    with os.fdopen(rows, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        columns = tuple(
+            Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels))
+            for k, (name, levels) in enumerate(zip(described["names"], described["levels"], strict=True))
+        )
+        labels, ids, misfits = (arrays.get(name) for name in ("labels", "ids", "misfits"))
+    table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
+    classes = None if described["classes"] is None else tuple(described["classes"])
+    return PartyData(table, labels, classes, described["n_threads"], described["part"], ids, misfits)
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+Prepared = tuple[str, Mapping[str, Any]]
+"""A protocol's name and a job of it, for which everything is loaded."""
+
+
+def prepare(protocol: str, job: Mapping[str, Any]) -> Prepared | None:
+    """Load, and compile where it is not on disk, what a run of this job needs; None if that failed.
+
+    Whatever is wrong then, each party finds by itself, and says so.
+    """
+    try:
+        import hedgerow.transport.grpc  # noqa: F401 - starts no thread before there is a connection
+
+        chosen = find(protocol)
+        chosen.rehearse(chosen.job_from_dict(job))
+    except Exception:  # noqa: BLE001 - as just said
+        return None
+    return protocol, job
+
+
+def play(orders: Orders, rows: int | None, transcript_file: int | None, prepared: Prepared | None) -> int:
+    """Play one party's role; 0 if it came to its end. Rows and transcript are descriptors of files."""
+    about = orders.wait_for("start")
+    LOGGER.addHandler(_TellLog(logging.WARNING))
+    party: Party | None = None
+    try:
+        data = None if rows is None else _read_data(rows, about["data"])
+        certificates = about["certificates"]
+        identity = Identity.from_pem(about["key"].encode(), certificates[about["name"]].encode())
+        trust = TrustStore()
+        for name, pem in certificates.items():
+            trust.pin(name, pem.encode())
+        protocol = find(about["protocol"])
+        job = protocol.job_from_dict(about["job"])
+        if prepared != (about["protocol"], about["job"]):
+            protocol.rehearse(job)
+        connection = _open(orders, about, identity, trust, agreed(protocol, job))
+        endpoint: Endpoint = Emulated(connection, Link(**about["link"])) if about["link"] else connection
+        transcript = None
+        place = about.get("record", transcript_file)
+        if place is not None:
+            transcript = TranscriptFile(place, endpoint.name, endpoint.peers, about["run_id"])
+            endpoint = Recording(endpoint, transcript)
+        party = Party(endpoint, identity, trust, deadline=about["deadline"], on_progress=_tell_progress)
+        connection.wait_connected()
+        _tell(event="ready")
+        orders.wait_for("go")
+        started = time.monotonic()
+        result = role(protocol, party, job, data, read(about.get("budget")))()
+        ended = time.monotonic()
+        if transcript is not None:
+            transcript.close()
+        endpoint.close()
+        done = {"started": started, "ended": ended, "traffic": party.meter.to_dict()}
+        _tell(event="done", result=result.to_dict(), ledger=party.ledger.to_json_lines(), **done)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the peers and the one who started us must hear of it
+        if party is not None:
+            party.abort(error)
+        ledger = "" if party is None else party.ledger.to_json_lines()
+        told = {name: getattr(error, name, None) for name in ("party", "code")}
+        _tell(event="failed", error=type(error).__name__, message=str(error), ledger=ledger, **told)
+        return 1
+    return 0
+
+
+def _open(orders: Orders, about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: Agreed) -> GrpcEndpoint:
+    """Dial those that this party is to dial, and listen if others dial it."""
+    from hedgerow.transport.grpc import GrpcEndpoint
+
+    endpoint = GrpcEndpoint.open(
+        about["name"],
+        identity,
+        trust,
+        run_id=about["run_id"],
+        peers=about["peers"],
+        job=job,
+        listen="127.0.0.1:0" if about["listens"] else None,
+        dial=orders.wait_for("dial") if about["dials"] else {},
+        grace=about["grace"],
+    )
+    if about["listens"]:
+        _tell(event="listening", port=endpoint.port)
+    return endpoint
+
+
+_telling = threading.Lock()
+
+
+def _tell(**what: Any) -> None:
+    line = json.dumps(what) + "\n"
+    with _telling:  # a warning may come from any thread
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+class _TellLog(logging.Handler):
+    """Warnings go to whoever started the process: its own stderr is a file that nobody reads while all is well."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _tell(event="log", level=record.levelno, message=record.getMessage())
+
+
+def _tell_progress(done: int, total: int) -> None:
+    _tell(event="progress", done=done, total=total)

@@ -1,0 +1,132 @@
+"""All parties of a job on this machine: as threads that pass a baton, or as processes over mutual TLS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from hedgerow.errors import InvalidParameter
+from hedgerow.ledger import Ledger
+from hedgerow.runtime.budgets import Budgets
+from hedgerow.runtime.party import DEADLINE, named, root_cause
+from hedgerow.runtime.progress import duration, say
+from hedgerow.runtime.protocol import PartyData, Protocol
+from hedgerow.runtime.recording import Records
+from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.transport.emulate import Link
+from hedgerow.transport.memory import MemoryNetwork
+from hedgerow.transport.meter import Meter
+from hedgerow.transport.mtls import check_party_names
+
+TRANSPORTS = ("memory", "grpc")
+OnProgress = Callable[[int, int], None]
+Outcome = tuple[dict[str, Any], dict[str, Ledger], dict[str, Meter], float]
+"""Each party's result, ledger and traffic; seconds from the first message to the last result."""
+
+
+def check_how(transport: str, deadline: float) -> None:
+    """InvalidParameter for a way to run that there is not."""
+    if transport not in TRANSPORTS:
+        raise InvalidParameter(f"transport must be one of {', '.join(TRANSPORTS)}, got {transport!r}")
+    if not isinstance(deadline, int | float) or not deadline > 0:
+        raise InvalidParameter(f"deadline must be a positive number of seconds, got {deadline!r}")
+
+
+def run_together(
+    protocol: Protocol,
+    job: Any,
+    data: Mapping[str, PartyData],
+    *,
+    transport: str = "memory",
+    link: Link | None = None,
+    deadline: float = DEADLINE,
+    on_progress: OnProgress | None = None,
+    records: Records | None = None,
+    budgets: Budgets | None = None,
+) -> Outcome:
+    """Let all parties play their roles; raises the root cause if one of them has no result, and was not given up.
+
+    `records` gets everybody's transcript, `budgets` are charged by those whose they are.
+    """
+    check_how(transport, deadline)
+    check_party_names(protocol.parties(job))
+    if transport == "grpc":
+        from hedgerow.runtime.processes import run_in_processes
+
+        return run_in_processes(protocol, job, data, link, deadline, on_progress, records=records, budgets=budgets)
+    with records or nullcontext():
+        return _run_in_memory(protocol, job, data, link, deadline, on_progress, records, budgets or {})
+
+
+def _run_in_memory(
+    protocol: Protocol,
+    job: Any,
+    data: Mapping[str, PartyData],
+    link: Link | None,
+    deadline: float,
+    on_progress: OnProgress | None,
+    records: Records | None,
+    budgets: Budgets,
+) -> Outcome:
+    """Parties as threads that pass a baton."""
+    protocol.rehearse(job)
+    names = protocol.parties(job)
+    single = link is None and all(brought.n_threads == 1 for brought in data.values())
+    network = MemoryNetwork(names, link=link, one_core=single)
+    around = None if records is None else records.around
+    parties = in_memory(network, names, around=around, deadline=deadline, on_progress=on_progress)
+    roles = {name: role(protocol, parties[name], job, data.get(name), budgets.get(name)) for name in names}
+    started = time.perf_counter()
+    outcomes = network.run(roles)
+    seconds = time.perf_counter() - started
+    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
+    results = {
+        name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
+    }
+    ledgers = {name: party.ledger for name, party in parties.items()}
+    check_results(names, results, errors, ledgers, records)
+    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds
+
+
+def check_results(
+    names: tuple[str, ...],
+    results: Mapping[str, Any],
+    errors: Mapping[str, BaseException],
+    ledgers: Mapping[str, Ledger],
+    records: Records | None,
+) -> None:
+    """Raise the root cause unless everybody came to the end whom the others did not go on without.
+
+    The error's `ledgers` has the book of each party that could still hand it over; `records` keeps them in its folder.
+    """
+    given_up = getattr(results.get(names[0]), "meta", {}).get("lost_owners", {})
+    unexpected = {name: errors[name] for name in names if name in errors and name not in given_up}
+    if not unexpected:
+        return
+    party, error = root_cause(unexpected)
+    failure = named(party, error, names)
+    failure.ledgers = dict(ledgers)  # type: ignore[attr-defined]  # HedgerowError has it; others may get it as well
+    if records is not None:
+        records.keep_ledgers(ledgers)
+    raise failure
+
+
+def watcher(verbose: int, on_progress: OnProgress | None, what: str = "") -> OnProgress | None:
+    """`on_progress` that also says every `verbose` steps how far it is, and how long it will take."""
+    if not verbose:
+        return on_progress
+    first: list[tuple[float, int]] = []  # when the first news came, and how much was done by then
+
+    def watch(done: int, total: int) -> None:
+        if not first:
+            first.append((time.monotonic(), done))
+        if done % verbose == 0 or done == total:
+            started, before = first[0]
+            left = (total - done) * (time.monotonic() - started) / max(done - before, 1)
+            say(f"[{done}/{total}{what}] ETA {duration(left)}")
+        if on_progress is not None:
+            on_progress(done, total)
+
+    return watch
