@@ -12,6 +12,7 @@ import inspect
 import json
 import math
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -200,11 +201,15 @@ def test_public_names():
     )
 
 
+MODULES = r"hedgerow(\.[a-z_]+)*\."
+"""Where a class is defined, which is nobody's business."""
+
+
 def _members(thing):
     if not inspect.isclass(thing):
         return []
     return sorted(
-        f"{name}{inspect.signature(member)}" if inspect.isfunction(member) else name
+        f"{name}{re.sub(MODULES, '', str(inspect.signature(member)))}" if inspect.isfunction(member) else name
         for name, member in inspect.getmembers(thing)
         if not name.startswith("_")
     )
