@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto import dealing, lifting
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.rounds import Masked
@@ -29,7 +30,6 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.simulated_shares import (
     Leaked,
     Simulated,

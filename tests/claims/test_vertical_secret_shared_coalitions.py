@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.engine.binning import BinMapper
@@ -32,7 +33,6 @@ from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.simulated_coalition import Coalition, known_together
 from hedgerow.testing.simulated_shares import Leaked, counting_bits, dealt_by_itself, ideal, reader_masks, rounds_of
 from hedgerow.testing.transcripts import identity_of

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow import Federation
+from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto import limbs
 from hedgerow.crypto.rounds import Conversation
 from hedgerow.engine.binning import BinMapper
@@ -33,7 +34,6 @@ from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRE
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
-from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.testing.vertical import NAMES, make_data, outcomes_of, table_of

@@ -10,8 +10,9 @@ of others) is there to count with only; without it an attack says what it claims
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,87 +173,8 @@ def _check_rows(party: str, what: str, n_rows: int, wanted: int | None) -> None:
         raise InvalidInput(f"{party}: its {what} has {n_rows} rows, but the run was trained on {wanted}")
 
 
-Function = Callable[[Context], list[Outcome]]
-
 _MASKED, _HISTOGRAMS = "vertical.masked_gradients", "vertical.private_histograms"
 _ON_SHARES = ("vertical.secret_shared", "vertical.mp_fedxgb", _HISTOGRAMS)
-
-
-def _bucket_bayes() -> Function:
-    from hedgerow.attacks.bucket_rr.on_runs import bucket_bayes
-
-    return bucket_bayes
-
-
-def _noised_labels() -> Function:
-    from hedgerow.attacks.noised_gradients.on_runs import noised_labels
-
-    return noised_labels
-
-
-def _argmax_opened() -> Function:
-    from hedgerow.attacks.mp_fedxgb.on_runs import argmax_opened
-
-    return argmax_opened
-
-
-def _denominators_opened() -> Function:
-    from hedgerow.attacks.mp_fedxgb.on_runs import denominators_opened
-
-    return denominators_opened
-
-
-def _leaf_opened() -> Function:
-    from hedgerow.attacks.mp_fedxgb.on_runs import leaf_opened
-
-    return leaf_opened
-
-
-def _nothing_opened() -> Function:
-    from hedgerow.attacks.mp_fedxgb.on_runs import nothing_opened
-
-    return nothing_opened
-
-
-def _singleton_cells() -> Function:
-    from hedgerow.attacks.secure_sum.on_runs import singleton_cells
-
-    return singleton_cells
-
-
-def _unmask_least_squares() -> Function:
-    from hedgerow.attacks.masked_gradients import on_runs as masked_gradients
-    from hedgerow.attacks.private_histograms import on_runs as private_histograms
-
-    of_protocol: dict[str, Function] = {
-        _MASKED: masked_gradients.unmask_least_squares,
-        _HISTOGRAMS: private_histograms.unmask_least_squares,
-    }
-    return lambda context: of_protocol[context.run.protocol](context)
-
-
-def _all_but_one() -> Function:
-    from hedgerow.attacks.private_histograms.on_runs import all_but_one
-
-    return all_but_one
-
-
-def _mask_reuse() -> Function:
-    from hedgerow.attacks.shares.on_runs import mask_reuse
-
-    return mask_reuse
-
-
-def _label_network() -> Function:
-    from hedgerow.attacks.masked_gradients.on_runs import label_network
-
-    return label_network
-
-
-def _active_set() -> Function:
-    from hedgerow.attacks.masked_gradients.on_runs import active_set
-
-    return active_set
 
 
 @dataclass(frozen=True)
@@ -262,26 +184,35 @@ class Attack:
     name: str
     protocols: tuple[str, ...]
     attacker: str  # its role
-    load: Callable[[], Function]  # when it is needed
+    home: str  # "folder:function", in whose `on_runs` it is; "*" for the folder of the protocol
 
     def run(self, context: Context) -> list[Outcome]:
         """What it comes to, for every party that has the role or that is attacked."""
-        return self.load()(context)
+        return self.load(context.run.protocol)(context)
+
+    def load(self, protocol: str | None = None) -> Callable[[Context], list[Outcome]]:
+        """The function for runs of one of its protocols, imported when it is needed."""
+        folder, _, function = self.home.partition(":")
+        folder = folder.replace("*", (protocol or self.protocols[0]).rpartition(".")[2])
+        found: Callable[[Context], list[Outcome]] = getattr(
+            import_module(f"hedgerow.attacks.{folder}.on_runs"), function
+        )
+        return found
 
 
 ATTACKS = (
-    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", _bucket_bayes),
-    Attack("noised_labels", ("vertical.noised_gradients",), "feature holder", _noised_labels),
-    Attack("argmax_opened", ("vertical.mp_fedxgb",), "first feature holder", _argmax_opened),
-    Attack("denominators_opened", ("vertical.mp_fedxgb",), "label holder", _denominators_opened),
-    Attack("leaf_opened", ("vertical.mp_fedxgb",), "every party with data", _leaf_opened),
-    Attack("openings", ("vertical.secret_shared",), "every party with data", _nothing_opened),
-    Attack("singleton_cells", ("horizontal.secure_sum",), "coordinator", _singleton_cells),
-    Attack("unmask_least_squares", (_MASKED, _HISTOGRAMS), "feature holder", _unmask_least_squares),
-    Attack("all_but_one", (_HISTOGRAMS,), "who knows all else", _all_but_one),
-    Attack("label_network", (_MASKED,), "feature holder", _label_network),
-    Attack("active_set", (_MASKED,), "label holder", _active_set),
-    Attack("mask_reuse", _ON_SHARES, "every party with data", _mask_reuse),
+    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", "bucket_rr:bucket_bayes"),
+    Attack("noised_labels", ("vertical.noised_gradients",), "feature holder", "noised_gradients:noised_labels"),
+    Attack("argmax_opened", ("vertical.mp_fedxgb",), "first feature holder", "mp_fedxgb:argmax_opened"),
+    Attack("denominators_opened", ("vertical.mp_fedxgb",), "label holder", "mp_fedxgb:denominators_opened"),
+    Attack("leaf_opened", ("vertical.mp_fedxgb",), "every party with data", "mp_fedxgb:leaf_opened"),
+    Attack("openings", ("vertical.secret_shared",), "every party with data", "mp_fedxgb:nothing_opened"),
+    Attack("singleton_cells", ("horizontal.secure_sum",), "coordinator", "secure_sum:singleton_cells"),
+    Attack("unmask_least_squares", (_MASKED, _HISTOGRAMS), "feature holder", "*:unmask_least_squares"),
+    Attack("all_but_one", (_HISTOGRAMS,), "who knows all else", "private_histograms:all_but_one"),
+    Attack("label_network", (_MASKED,), "feature holder", "masked_gradients:label_network"),
+    Attack("active_set", (_MASKED,), "label holder", "masked_gradients:active_set"),
+    Attack("mask_reuse", _ON_SHARES, "every party with data", "shares:mask_reuse"),
 )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -132,87 +133,22 @@ class Protocol(ABC):
         """What a finished run guarantees and what it does not; `meta` is what the model says about its training."""
 
 
-def _secure_sum() -> Protocol:
-    from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _bucket_rr() -> Protocol:
-    from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _noised_gradients() -> Protocol:
-    from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _masked_gradients() -> Protocol:
-    from hedgerow.protocols.published.masked_gradients.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _private_histograms() -> Protocol:
-    from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _secret_shared() -> Protocol:
-    from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _mp_fedxgb() -> Protocol:
-    from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _aligning() -> Protocol:
-    from hedgerow.protocols.services.align.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _scoring() -> Protocol:
-    from hedgerow.protocols.services.score.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _closed_scoring() -> Protocol:
-    from hedgerow.protocols.services.score_closed.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-def _explaining() -> Protocol:
-    from hedgerow.protocols.services.explain.protocol import PROTOCOL
-
-    return PROTOCOL
-
-
-_TRAINING: dict[str, Callable[[], Protocol]] = {
-    "horizontal.secure_sum": _secure_sum,
-    "vertical.bucket_rr": _bucket_rr,
-    "vertical.noised_gradients": _noised_gradients,
-    "vertical.masked_gradients": _masked_gradients,
-    "vertical.private_histograms": _private_histograms,
-    "vertical.secret_shared": _secret_shared,
-    "vertical.mp_fedxgb": _mp_fedxgb,
+_TRAINING = {
+    "horizontal.secure_sum": "horizontal.secure_sum",
+    "vertical.bucket_rr": "vertical.bucket_rr",
+    "vertical.noised_gradients": "vertical.noised_gradients",
+    "vertical.masked_gradients": "published.masked_gradients",
+    "vertical.private_histograms": "vertical.private_histograms",
+    "vertical.secret_shared": "vertical.secret_shared",
+    "vertical.mp_fedxgb": "published.mp_fedxgb",
 }
-_SERVICES: dict[str, Callable[[], Protocol]] = {
-    "vertical.aligning": _aligning,
-    "vertical.scoring": _scoring,
-    "vertical.closed_scoring": _closed_scoring,
-    "vertical.explaining": _explaining,
+_SERVICES = {
+    "vertical.aligning": "services.align",
+    "vertical.scoring": "services.score",
+    "vertical.closed_scoring": "services.score_closed",
+    "vertical.explaining": "services.explain",
 }
+"""Name of a protocol -> its folder in `protocols`, whose `protocol` has a PROTOCOL."""
 
 
 def names() -> tuple[str, ...]:
@@ -227,7 +163,8 @@ def services() -> tuple[str, ...]:
 
 def find(name: str) -> Protocol:
     """The protocol of this name; loaded when it is first asked for."""
-    loader = _TRAINING.get(name) or _SERVICES.get(name)
-    if loader is None:
+    folder = _TRAINING.get(name) or _SERVICES.get(name)
+    if folder is None:
         raise InvalidParameter(f"there is no protocol {name!r}; there are {', '.join(_TRAINING)}")
-    return loader()
+    found: Protocol = import_module(f"hedgerow.protocols.{folder}.protocol").PROTOCOL
+    return found

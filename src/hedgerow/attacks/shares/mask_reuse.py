@@ -6,7 +6,7 @@ is any party that sees both.
 `from_one_run` has one run and knows only that hidden values are small numbers, as sums in fixed point are: two words of
 a ring of 64 bits that lie within 2**33 of each other do not do so by chance. `in_rounds` does the same with words of 32
 bits, which need company: in two rounds under the same masks word after word is near. `from_runs` is the experimenter's:
-it has several runs over the same data, and takes the pairs that `testing.openings.repeated_masks` finds, however large
+it has several runs over the same data, and takes the pairs that `openings.repeated_masks` finds, however large
 the values.
 """
 
@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.engine.dtypes import Ints, Words
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import Opening, repeated_masks
 
 FEWEST, LOOKED_AT = 8, 64
 """Words of a round that `in_rounds` needs, and that it looks at."""

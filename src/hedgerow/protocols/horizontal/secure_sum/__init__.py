@@ -23,7 +23,7 @@ the last one of the tree before, and leaf values need no round of their own, bec
 its two sides.
 
 With quantiles="private" step 4 is one round: NoisyCells over public bounds, with noise inside the sum. With
-dp=(epsilon, delta) steps 3 to 5 are replaced by the recipe of `protocols/private_boosting`, each of whose releases is
+dp=(epsilon, delta) steps 3 to 5 are replaced by the recipe of `protocols/central/gaussian`, each of whose releases is
 one sum with every owner's noise inside (SumWanted, NoisySum).
 
 What each ends up knowing. Owners: the model, the edges, base score and number of rows, everybody's levels and classes.

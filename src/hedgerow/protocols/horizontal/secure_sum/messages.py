@@ -137,7 +137,7 @@ class NoisyCells(Message, name="horizontal.noisy_cells", version=1):
 
 @dataclass(frozen=True, slots=True)
 class SumWanted(Message, name="horizontal.sum_wanted", version=2):
-    """Coordinator to owners: the next question of the private recipe (`private_boosting.requests.SumRequest`)."""
+    """Coordinator to owners: the next question of the private recipe (`central.gaussian.requests.SumRequest`)."""
 
     discloses = Result("what the recipe has learned from noisy sums so far, as updates of scores")
     number: Annotated[int, Index(MOST_REQUESTS, lowest=-1)]  # -1: that was the last one

@@ -1,4 +1,4 @@
-"""dp=(epsilon, delta): the recipe of `private_boosting` on secure sums, each with every owner's noise inside.
+"""dp=(epsilon, delta): the recipe of `central.gaussian` on secure sums, each with every owner's noise inside.
 
     coordinator -> owner   SumWanted   update your scores so, then sum this; with so much noise
     owner -> coordinator   NoisySum    own sums + own discrete Gaussian noise, under masks

@@ -1,9 +1,9 @@
 """A party's own columns in bins that follow from noisy counts over public cells.
 
-    schema -> cells of each column        public: bounds alone (`private_boosting.grid`)
+    schema -> cells of each column        public: bounds alone (`central.gaussian.grid`)
     rows   -> counts of cells             at the party
            -> counts with noise           discrete Gaussian noise that the party draws, once
-           -> bins of about n / max_bins  neighbouring cells put together (`private_boosting.tables.merged`)
+           -> bins of about n / max_bins  neighbouring cells put together (`central.gaussian.tables.merged`)
 
 Bins are all that leaves these counts, and others hear only how many there are. A column of few cells, such as one of
 zeros and ones, has a bin for each, and is not counted.

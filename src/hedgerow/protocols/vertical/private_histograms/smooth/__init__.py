@@ -1,4 +1,4 @@
-"""The policy smooth_then_trees of vertical.private_histograms: the recipe of `private_boosting`, answered on shares.
+"""The policy smooth_then_trees of vertical.private_histograms: the recipe of `central.gaussian`, answered on shares.
 
     label holder                         feature holders                          dealer
     asks (a request, which is public)    answer together with the label holder    deals masks, sines and noise ahead

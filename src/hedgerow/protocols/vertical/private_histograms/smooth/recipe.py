@@ -1,4 +1,4 @@
-"""The recipe of `private_boosting` where the columns of a row are with several parties.
+"""The recipe of `central.gaussian` where the columns of a row are with several parties.
 
 All that differs from rows of one owner:
 
