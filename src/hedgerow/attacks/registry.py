@@ -10,7 +10,7 @@ of others) is there to count with only; without it an attack says what it claims
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -194,9 +194,8 @@ class Attack:
         """The function for runs of one of its protocols, imported when it is needed."""
         folder, _, function = self.home.partition(":")
         folder = folder.replace("*", (protocol or self.protocols[0]).rpartition(".")[2])
-        found: Callable[[Context], list[Outcome]] = getattr(
-            import_module(f"hedgerow.attacks.{folder}.on_runs"), function
-        )
+        there = import_module(f"hedgerow.attacks.{folder}.on_runs")
+        found: Callable[[Context], list[Outcome]] = getattr(there, function)
         return found
 
 
