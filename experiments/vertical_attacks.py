@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from hedgerow import __version__
 from hedgerow.attacks.bucket_rr import bucket_bayes, moved_edges
 from hedgerow.attacks.noised_gradients import noised_labels
-from hedgerow.attacks.noised_gradients.seen_gradients import gradients_of_scores
+from hedgerow.attacks.noised_gradients.on_runs import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.datasets.folder import find_dataset
 from hedgerow.engine.boosting import BoostingParams

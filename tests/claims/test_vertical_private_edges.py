@@ -10,9 +10,8 @@ import pytest
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.privacy.choices import Chosen, exponential
-from hedgerow.privacy.events import NonPrivate
+from hedgerow.privacy.events import NonPrivate, Released
 from hedgerow.privacy.mechanisms import discrete_laplace
-from hedgerow.privacy.released import Released
 from hedgerow.protocols.vertical.bucket_rr import private_edges as module
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, level_sensitivities, private_edges
 from hedgerow.schema import NumericColumn

@@ -22,8 +22,8 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import HedgerowError, PeerFailed, ProtocolError
 from hedgerow.federation.federation import Federation
-from hedgerow.protocols.shares.dealing_out import DealingOut
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.protocols.vertical.secret_shared import dealer as dealers
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob

@@ -15,8 +15,8 @@ from hedgerow.crypto.psi import BlindingKey
 from hedgerow.errors import DeadlineExceeded, PeerLost
 from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob
 from hedgerow.protocols.services.align.messages import AtWork, BlindedIds, BlocksRead, IdsAgreed, IdsDescription
-from hedgerow.protocols.services.align.packed_ids import packed
 from hedgerow.protocols.services.align.protocol import PROTOCOL
+from hedgerow.protocols.services.align.result import packed
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.same_job import agreed

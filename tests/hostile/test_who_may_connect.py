@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from hedgerow.errors import DeadlineExceeded, PeerLost, PeerRefused
+from hedgerow.errors import MOST_CHARACTERS, DeadlineExceeded, PeerLost, PeerRefused, plain
 from hedgerow.testing.parties import connect_star
 from hedgerow.transport import doorkeeper, envelope, grpc_versions, streams
 from hedgerow.transport import grpc as endpoints
@@ -30,7 +30,6 @@ from hedgerow.transport.grpc_calls import load_grpc
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, now
 from hedgerow.transport.places import MOST_NOT_LET_IN, Places, host_of
 from hedgerow.transport.streams import METHOD
-from hedgerow.transport.texts import MOST_CHARACTERS, plain
 
 grpc, _ = load_grpc()
 INSTALLED = ".".join(grpc.__version__.split(".")[:2])

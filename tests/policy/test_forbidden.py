@@ -206,7 +206,7 @@ def test_a_breach_is_found(rule, code):
         (shares_random_state, "def f(random): return random.random()"),
         (relaxes_floats, "numba.njit(cache=True)(f)"),
         (uses_numba_threads, "import numba\nnumba.njit(nogil=True)\nrun(parallel=True)"),
-        (compiles, "import numba\nfrom hedgerow.engine.jit import kernel\nnumba.types.int64"),
+        (compiles, "import numba\nfrom hedgerow.compiling import kernel\nnumba.types.int64"),
     ],
 )
 def test_what_is_permitted_is_left_alone(rule, code):

@@ -16,9 +16,8 @@ from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, JobDiff
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.align import messages, roles
 from hedgerow.protocols.services.align.job import AligningJob
-from hedgerow.protocols.services.align.packed_ids import packed, unpacked
 from hedgerow.protocols.services.align.protocol import PROTOCOL
-from hedgerow.protocols.services.align.result import AlignedRows
+from hedgerow.protocols.services.align.result import AlignedRows, packed, unpacked
 from hedgerow.protocols.who_learns_what import messages_of, way_of
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.party import root_cause

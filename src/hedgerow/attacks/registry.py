@@ -24,8 +24,9 @@ from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.estimators.labels import read_classes
 from hedgerow.federation.alignment import take_rows
 from hedgerow.federation.run import Run
+from hedgerow.protocols.vertical.common.agreement import GoAhead
 from hedgerow.runtime.protocol import PartyData, names
-from hedgerow.transport.transcripts import Transcript
+from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
 
 HOLDS, BROKEN, INCONCLUSIVE, AS_STATED = "holds", "BROKEN", "inconclusive", "as stated"
 NOT_SCORED, NOT_RUN = "not scored", "not run"
@@ -236,3 +237,11 @@ def attacked(context: Context, only: tuple[str, ...] = ()) -> list[Outcome]:
 
 def _attacked_protocols() -> list[str]:
     return [name for name in names() if applicable(name)]
+
+
+def n_rows_of(transcript: Transcript) -> int:
+    """How many rows there were."""
+    for direction in (SENT, RECEIVED):
+        for message in transcript.messages(GoAhead, direction):
+            return message.n_rows
+    raise InvalidInput(f"the transcript of {transcript.party} does not have the beginning of a training")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.files import read_file, require_columns
+from hedgerow.cli.files import read_file, read_run, require_columns
 from hedgerow.cli.outcome import ExitCode, one_line_errors, print_json
-from hedgerow.cli.runs import read_run
 from hedgerow.errors import JobError
 
 if TYPE_CHECKING:

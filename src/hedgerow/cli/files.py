@@ -169,3 +169,16 @@ def _is_beyond_int64(table: Any, name: str) -> bool:
 
     largest = pc.max(table.column(name)).as_py() if table.column_names.count(name) == 1 else None
     return largest is not None and 2**63 <= largest < 2**64
+
+
+if TYPE_CHECKING:
+    from hedgerow.federation.run import Run
+
+
+def read_run(folder: Path) -> Run:
+    """The run in a folder that `run.save(folder)` wrote."""
+    from hedgerow.federation.run import Run
+
+    if not (folder / "run.json").is_file():
+        raise InvalidInput(f"{folder}: there is no saved run in it; run.save(folder) writes one")
+    return Run.load(folder)

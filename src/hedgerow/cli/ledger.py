@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hedgerow.cli.files import read_run
 from hedgerow.cli.outcome import one_line_errors, print_json
-from hedgerow.cli.runs import read_run
 from hedgerow.errors import InvalidParameter
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import kernel
 from hedgerow.crypto.beaver import deal_product, masked, product, take_product
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.jit import kernel
 from hedgerow.crypto.rounds import Masked, Talk
 from hedgerow.crypto.shares import SUM64, XOR8, Array, Share
 from hedgerow.errors import InvalidParameter, InvalidType

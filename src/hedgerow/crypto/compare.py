@@ -28,9 +28,9 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba.extending import intrinsic
 
+from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.jit import kernel
 from hedgerow.crypto.limbs import n_digits
 from hedgerow.crypto.rounds import Masked, Talk, opened
 from hedgerow.crypto.shares import XOR8, XOR16, XOR32, XOR64, Array, Kind, Share

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.jit import kernel
 from hedgerow.crypto.rounds import Masked, Talk, opened
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Shape, Share
 from hedgerow.errors import InvalidParameter, InvalidType

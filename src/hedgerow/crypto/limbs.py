@@ -26,7 +26,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from hedgerow.crypto.jit import kernel
+from hedgerow.compiling import kernel
 from hedgerow.errors import InvalidParameter, InvalidType
 
 LIMB_BITS = 32

@@ -22,7 +22,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hedgerow.crypto.jit import kernel
+from hedgerow.compiling import kernel
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
 
 TILE = 4096

@@ -52,8 +52,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.jit import inline_kernel, kernel
 from hedgerow.crypto.rounds import Masked, Talk, opened
 from hedgerow.crypto.shares import SUM32, SUM64, Share
 from hedgerow.crypto.truncation import deal_truncation, truncated

@@ -51,12 +51,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.beaver import cross_products, deal_cross_products, pairs_of, take_cross_products
 from hedgerow.crypto.compare import MAX_FAN_IN, Circuit, deal_signs, opened_bits, parity, products_of, signs
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.jit import kernel
 from hedgerow.crypto.rounds import Masked, Talk
 from hedgerow.crypto.shares import SUM32, XOR8, XOR32, Array, Kind, Share, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.cuts import choose_edges, whole_weights
 from hedgerow.engine.dtypes import BIN, MAX_BINS
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.table import Column, Level, Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, gradient_of, hessian_of
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import MAX_BINS, Ints
-from hedgerow.engine.jit import kernel
 
 if TYPE_CHECKING:
     from hedgerow.engine.binning import FeatureBins

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
 

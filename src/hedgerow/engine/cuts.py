@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hedgerow.engine.jit import kernel
+from hedgerow.compiling import kernel
 
 _ROWS_AT_A_TIME = 4096
 _LARGEST = float(np.finfo(np.float64).max)

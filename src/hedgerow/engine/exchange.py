@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Ints, Words
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.splitting import read_feature
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Ints, RowIds, Words
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import CELLS_PER_WORD
 
 GATHER_ROWS = 2048  # rows gathered before they are added: the loads are independent, so their cache misses overlap

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import BIN, MAX_BINS, WORD, Bools, Bytes, Ints, RowIds, Words
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.threads import Team
 
 COLUMNS_PER_WORD = 8

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Floats, Int32s, Ints, Scores
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.errors import InvalidParameter
 
 LOSSES = ("logistic", "squared", "softmax", "poisson")

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Bytes, Ints, RowIds, Scores
-from hedgerow.engine.jit import kernel
 
 
 @kernel

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.choices import MOST_CHOICES, CodingTables
 from hedgerow.engine.dtypes import MAX_BINS, Bytes
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.table import Table
 from hedgerow.engine.vectors import (
     BLOCK,

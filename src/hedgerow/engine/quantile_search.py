@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.cuts import edges_between
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.number_line import NumberLine, checked_kind
 from hedgerow.errors import InvalidInput, InvalidParameter
 

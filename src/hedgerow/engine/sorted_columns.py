@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.number_line import Kind, kind_of
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput

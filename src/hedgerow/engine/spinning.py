@@ -17,8 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Ints
-from hedgerow.engine.jit import kernel
 
 _HAS_PAUSE = platform.machine().lower() in {"x86_64", "amd64"}
 _CAN_YIELD = os.name == "posix"

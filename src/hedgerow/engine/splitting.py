@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.histogram import subtract_cells
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import Layout
 
 MIN_GAIN = 1e-6  # gains at or below are rounding, not structure (XGBoost's kRtEps)

@@ -72,8 +72,7 @@ import numpy.typing as npt
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.coins import below, short_words, words
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Adjacency, Exponential, NonPrivate, PermuteAndFlip
-from hedgerow.privacy.released import Released
+from hedgerow.privacy.events import Adjacency, Exponential, NonPrivate, PermuteAndFlip, Released
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from hedgerow.errors import InvalidInput, InvalidParameter
 
@@ -382,3 +382,13 @@ def _check_adjacency(event: Event, value: Any) -> None:
 def _check_event(event: Event, part: Any) -> None:
     if not isinstance(part, Event):
         raise InvalidParameter(f"{event.KIND}: only events can be held together, got {part!r}")
+
+
+Value = TypeVar("Value")
+
+
+class Released(NamedTuple, Generic[Value]):
+    """What left the private side, and what is known about it."""
+
+    values: Value
+    event: Event

@@ -27,8 +27,8 @@ from hedgerow.privacy.events import (
     Laplace,
     NonPrivate,
     RandomisedResponse,
+    Released,
 )
-from hedgerow.privacy.released import Released
 
 __all__ = [
     "Chosen",

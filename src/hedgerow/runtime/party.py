@@ -25,6 +25,7 @@ from hedgerow.errors import (
     ProcessEnded,
     ProtocolError,
     VersionMismatch,
+    plain,
 )
 from hedgerow.ledger import Disclosure, Exact, Kind, Ledger
 from hedgerow.transport.agreed import NOTHING, Agreed
@@ -34,7 +35,6 @@ from hedgerow.transport.frames import Message, decode, encode
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
 from hedgerow.transport.ranges import Index
-from hedgerow.transport.texts import plain
 from hedgerow.transport.transcripts import Recording
 
 M = TypeVar("M", bound=Message)

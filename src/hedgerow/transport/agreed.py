@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hedgerow.errors import FrameError, InvalidParameter, JobDiffers
-from hedgerow.transport.texts import plain
+from hedgerow.errors import FrameError, InvalidParameter, JobDiffers, plain
 
 FIELD_BYTES = 8  # enough to find an honest difference; who is dishonest is found by the digest of all
 MOST_BYTES = 3 << 10  # of all names and digests, so that they fit the first 4 KB of a connection

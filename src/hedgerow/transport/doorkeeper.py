@@ -12,13 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from hedgerow.errors import FrameError, JobDiffers, PeerRefused, VersionMismatch
+from hedgerow.errors import FrameError, JobDiffers, PeerRefused, VersionMismatch, plain
 from hedgerow.transport import envelope
 from hedgerow.transport.envelope import Hello
 from hedgerow.transport.mtls import Certificate, TrustStore
 from hedgerow.transport.peer_channel import ANOTHER_JOB, ANOTHER_VERSION, PeerChannel, Terms, check_version
 from hedgerow.transport.streams import Stream
-from hedgerow.transport.texts import plain
 
 _log = logging.getLogger("hedgerow")
 

@@ -25,8 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
-from hedgerow.transport.texts import plain
+from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused, plain
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SIGNED = b"hedgerow signed statement, version 1\0"

@@ -22,6 +22,7 @@ from hedgerow.errors import (
     PeerRefused,
     TransportError,
     VersionMismatch,
+    plain,
 )
 from hedgerow.transport import envelope
 from hedgerow.transport.agreed import Agreed
@@ -29,7 +30,6 @@ from hedgerow.transport.endpoint import LastWord
 from hedgerow.transport.envelope import Hello
 from hedgerow.transport.pump import Pump
 from hedgerow.transport.streams import Dialler, Stream
-from hedgerow.transport.texts import plain
 
 _log = logging.getLogger("hedgerow")
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from hedgerow.attacks.bucket_rr import bucket_bayes as bayes
 from hedgerow.attacks.intervals import Interval, share
-from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
-from hedgerow.attacks.seen_rows import n_rows_of
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.protocols.vertical.bucket_rr.buckets import Bucketing, codes_of, unpack
 from hedgerow.protocols.vertical.bucket_rr.job import PRIVATE, QUANTILE, Job

@@ -34,8 +34,8 @@ from scipy.special import expit, logit, logsumexp
 from scipy.stats import rankdata
 
 from hedgerow.attacks.intervals import Interval, area_under_roc, share
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.engine.jit import kernel
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 N_KEPT = 64

@@ -11,8 +11,7 @@ from hedgerow.attacks.masked_gradients import active_set as sets
 from hedgerow.attacks.masked_gradients import label_network as network
 from hedgerow.attacks.masked_gradients import unmask_least_squares as unmask
 from hedgerow.attacks.masked_gradients.seen_masks import SeenCandidate, root_candidates
-from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
-from hedgerow.attacks.seen_rows import n_rows_of
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
 from hedgerow.engine.dtypes import Bools
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
 from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedLevel, OpenedNode, nodes_of_tree
-from hedgerow.attacks.seen_rows import n_rows_of
+from hedgerow.attacks.registry import n_rows_of
 from hedgerow.crypto import limbs
 from hedgerow.crypto.shares import Array
 from hedgerow.engine.dtypes import Bools, Ints

@@ -8,15 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from hedgerow.attacks.noised_gradients import noised_labels as labels_attack
-from hedgerow.attacks.noised_gradients.seen_gradients import gradients_of_scores
-from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
-from hedgerow.attacks.seen_rows import n_rows_of
-from hedgerow.engine.dtypes import Floats
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
+from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.losses import Loss
+from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser
-from hedgerow.transport.transcripts import RECEIVED, Transcript
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.transport.mtls import Identity, TrustStore
+from hedgerow.transport.transcripts import RECEIVED, Replaying, Transcript
 
 
 class _Looks(NamedTuple):
@@ -72,3 +74,14 @@ def _looks(context: Context, job: NoisedGradientsJob, transcript: Transcript, n_
             scores[1:] = gradients_of_scores(transcript, own, job)[1 : len(received)] / planned.scale
             words = f"scores before each tree follow from what {transcript.party} received and from its columns"
     return _Looks(received / planned.scale, 0.5 + scores, sigmas, words)
+
+
+def gradients_of_scores(transcript: Transcript, data: PartyData, job: NoisedGradientsJob) -> Ints:
+    """[trees, rows] what the scores before each tree add to gradients, in units, by the feature holder's own account.
+
+    Its role is played again on what it received, so all of this follows from released numbers.
+    """
+    seen: list[Ints] = []
+    again = Party(Replaying(transcript), Identity.create(transcript.party, days=1), TrustStore())
+    feature_holder(again, job, data, lambda gradients: seen.append(gradients.copy()))
+    return np.array(seen)

@@ -19,8 +19,17 @@ from hedgerow.attacks.private_histograms.seen_releases import (
     looks_at_rows,
     sums_of_labels,
 )
-from hedgerow.attacks.registry import BROKEN, CONFIDENCE, INCONCLUSIVE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
-from hedgerow.attacks.seen_rows import n_rows_of
+from hedgerow.attacks.registry import (
+    BROKEN,
+    CONFIDENCE,
+    INCONCLUSIVE,
+    NOT_RUN,
+    NOT_SCORED,
+    Aim,
+    Context,
+    Outcome,
+    n_rows_of,
+)
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.estimators.plain import BoostedTreesClassifier

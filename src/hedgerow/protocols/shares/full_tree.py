@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.jit import kernel
 from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
 from hedgerow.crypto.shares import Array, Kind
 from hedgerow.protocols.shares.columns import OneHotColumns

@@ -1,4 +1,7 @@
-"""A party shares a value of its own with all others, by seeds: nothing as large as the value is sent."""
+"""A party shares a value of its own with all others, by seeds: nothing as large as the value is sent.
+
+Labels among them, whose range must be public before.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,13 @@ from collections.abc import Sequence
 from hedgerow.crypto.csprng import KEY_BYTES
 from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
+from hedgerow.engine.dtypes import Floats
+from hedgerow.errors import InvalidInput
+from hedgerow.protocols.shares.job import SharesJob
 from hedgerow.protocols.shares.rows_messages import SharingSeed
+from hedgerow.protocols.vertical.common.labels import finite_labels
 from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
 
 _TWO = 2  # each seed is known to two: who shares, and who takes
 
@@ -41,3 +49,12 @@ class Sharing:
     def take(self, giver: str, shape: Shape, kind: Kind, label: Label) -> Share:
         """Its own share of a value of somebody else."""
         return self._taking[giver].step(label).mask(shape, kind, (0,))
+
+
+def checked_labels(party: str, job: SharesJob, data: PartyData) -> Floats:
+    """Labels that are there and within the public range."""
+    labels = finite_labels(party, job, data)
+    low, high = job.loss().label_range
+    if labels.min() < low or labels.max() > high:
+        raise InvalidInput(f"{party}: some labels lie outside the declared label_range {(low, high)}")
+    return labels

@@ -1,4 +1,4 @@
-"""What the dealer sends to a party, and the words that the party makes of the seed that it shares with the dealer."""
+"""What the dealer sends, on both sides; and the words that a party makes of the seed that it shares with the dealer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hedgerow.crypto.csprng import KEY_BYTES
-from hedgerow.crypto.dealing import Hand, HandStep, Label
+from hedgerow.crypto.dealing import Dealer, DealerStep, Hand, HandStep, Label
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.messages import Dealt, Seed
 from hedgerow.runtime.party import Party
@@ -86,3 +86,32 @@ class Supply:
             raise ProtocolError(f"{self._dealer} dealt step {dealt.step} of {dealt.lane!r} twice at {self._label}")
         self._waiting[dealt.lane, dealt.step] = dealt.corrections
         self._left -= 1
+
+
+# --- the dealer's side -----------------------------------------------------------------------------------------------
+
+
+class DealingOut:
+    """Lanes of the dealer, begun as they are needed."""
+
+    def __init__(self, me: Party, holders: Sequence[str]) -> None:
+        self._me, self._holders = me, holders
+        self._seeds = [me.recv(party, Seed).seed for party in holders]
+        for place, seed in enumerate(self._seeds):
+            if seed in self._seeds[:place]:
+                first = holders[self._seeds.index(seed)]
+                raise ProtocolError(f"{first} and {holders[place]} sent the same seed; each needs its own")
+        self._lanes: dict[str, Dealer] = {}
+
+    def step(self, lane: str, label: Label) -> DealerStep:
+        """Begin a step of a lane."""
+        if lane not in self._lanes:
+            self._lanes[lane] = Dealer(self._seeds, lane=lane)
+        return self._lanes[lane].step(label)
+
+    def send(self, lane: str, step: DealerStep) -> None:
+        """What was dealt in a step, to everybody."""
+        corrections, label = step.corrections(), step.label
+        for place, party in enumerate(self._holders):
+            mine = corrections.get(place, np.zeros(0, np.uint8))
+            self._me.send(party, Dealt(label.tree, label.level, lane, label.step, mine))

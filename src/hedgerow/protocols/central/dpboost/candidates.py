@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.histogram import subtract_cells
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import Layout
 from hedgerow.errors import InvalidParameter
 from hedgerow.schema import Schema

@@ -11,14 +11,13 @@ import math
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Floats, Ints, Words
-from hedgerow.engine.jit import kernel
 from hedgerow.privacy import choices
 from hedgerow.privacy.choices import Chosen
 from hedgerow.privacy.coins import below
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Adjacency, Exponential
-from hedgerow.privacy.released import Released
+from hedgerow.privacy.events import Adjacency, Exponential, Released
 
 _REACH = 28.0
 """Step (4): differences of utilities beyond this many units of the rate are cut."""

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import SCORE, Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores, Words
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import Loss, Quantiser, logistic_gradients, squared_gradients
 from hedgerow.engine.rows import Rows

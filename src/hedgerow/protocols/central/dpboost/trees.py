@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.building import FlatEdges
 from hedgerow.engine.dtypes import Bools, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.jit import kernel
 from hedgerow.protocols.central.dpboost.candidates import Candidates
 from hedgerow.protocols.central.dpboost.records import Asked
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.losses import logistic_gradients, squared_gradients
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.events import Event, Exponential, NonPrivate

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hedgerow.engine.jit import kernel
+from hedgerow.compiling import kernel
 from hedgerow.engine.losses import exponential
 
 _BLOCK = 256

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
-from hedgerow.engine.jit import kernel
 
 RIDGE = 1.0
 """Prior precision of each bin's value in a numeric feature."""

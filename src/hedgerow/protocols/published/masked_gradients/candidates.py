@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Ints
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.splitting import INVALID, LEVEL_SMOOTHING, LevelSplits, SplitRules
 
 

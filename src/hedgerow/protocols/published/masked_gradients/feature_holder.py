@@ -37,8 +37,8 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
     write_sides,
 )
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.common.joint_fields import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
+from hedgerow.protocols.vertical.common.message_fields import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact, Public, Result
-from hedgerow.protocols.vertical.common.joint_fields import Gains, Handles, Roles, Sides
+from hedgerow.protocols.vertical.common.message_fields import Gains, Handles, Roles, Sides
 from hedgerow.transport.frames import Float32s, Int64s, Message
 from hedgerow.transport.ranges import FINITE, Anything, Free, Shape, Within
 

@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import kernel
 from hedgerow.crypto.csprng import CHUNK_BYTES, SecureRandom
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.threads import Team
 from hedgerow.protocols.vertical.common.joint_growth import count_sides
 

@@ -29,8 +29,7 @@ from hedgerow.protocols.services.align.messages import (
     IdsDescription,
     Verdict,
 )
-from hedgerow.protocols.services.align.packed_ids import unpacked
-from hedgerow.protocols.services.align.result import AlignedRows
+from hedgerow.protocols.services.align.result import AlignedRows, unpacked
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.table import Column, Table
 from hedgerow.engine.threads import Team
 from hedgerow.privacy.discrete_gaussian import RandomBytes

@@ -29,9 +29,8 @@ from hedgerow.protocols.services.score_closed.sides import (
     owner_side,
     shared_side,
 )
-from hedgerow.protocols.shares.dealing_out import DealingOut
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
-from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.shares.supply import DealingOut, Supply
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.arrays_as_text import Words, as_text, from_text
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, partial_trees_of, tree_of_handles

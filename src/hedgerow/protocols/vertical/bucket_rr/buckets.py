@@ -20,16 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Composed, Event, NonPrivate, RandomisedResponse
+from hedgerow.privacy.events import Composed, Event, NonPrivate, RandomisedResponse, Released
 from hedgerow.privacy.mechanisms import randomised_response
-from hedgerow.privacy.released import Released
 from hedgerow.protocols.bad_rows import OTHER
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, PUBLIC, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, planned, private_edges

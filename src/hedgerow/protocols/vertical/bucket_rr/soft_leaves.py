@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints, RowIds, Scores
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.splitting import SplitRules, gradient_of, hessian_of
 
 ROWS_PER_BLOCK = 256

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, RowIds, Scores, Words
 from hedgerow.engine.histogram import GATHER_ROWS, add_word, clear_cells
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import CELLS_PER_WORD, Layout
 from hedgerow.engine.splitting import gradient_of, hessian_of
 from hedgerow.protocols.vertical.bucket_rr.soft_leaves import Walks

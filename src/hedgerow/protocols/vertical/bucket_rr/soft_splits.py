@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.splitting import (
     LEVEL_SMOOTHING,

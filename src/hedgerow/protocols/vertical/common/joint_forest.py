@@ -29,8 +29,8 @@ from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.protocols.vertical.common.joint_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, theirs
+from hedgerow.protocols.vertical.common.message_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData

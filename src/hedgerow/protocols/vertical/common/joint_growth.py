@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.building import TreeBuilder
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
 from hedgerow.engine.ensemble import Tree
 from hedgerow.engine.growth import DEEPEST, GrowthRules, TreeGrower
-from hedgerow.engine.jit import kernel
 from hedgerow.engine.layout import PackedColumns, pack, with_spare_column
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.partition import translate

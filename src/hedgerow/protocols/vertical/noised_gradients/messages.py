@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from hedgerow.ledger import Exact, Randomised, Result
-from hedgerow.protocols.vertical.common.joint_fields import Gains, Handles, Roles, Sides
+from hedgerow.protocols.vertical.common.message_fields import Gains, Handles, Roles, Sides
 from hedgerow.transport.frames import Int32s, Message
 from hedgerow.transport.ranges import Shape, Within
 

@@ -24,9 +24,8 @@ from hedgerow.engine.losses import FIELD_FOR_VALUES, Loss, Quantiser
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
-from hedgerow.privacy.events import Adjacency, Composed, DiscreteGaussian, Event
+from hedgerow.privacy.events import Adjacency, Composed, DiscreteGaussian, Event, Released
 from hedgerow.privacy.mechanisms import discrete_gaussian
-from hedgerow.privacy.released import Released
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, MESSAGE, NoisedGradientsJob
 
 ADJACENCY: Adjacency = "replace_one"

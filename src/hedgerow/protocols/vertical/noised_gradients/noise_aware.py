@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.building import Children
 from hedgerow.engine.dtypes import Bools, Ints, Scores
 from hedgerow.engine.ensemble import Tree
 from hedgerow.engine.growth import GrowthRules
 from hedgerow.engine.histogram import subtract_cells
-from hedgerow.engine.jit import inline_kernel, kernel
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import (

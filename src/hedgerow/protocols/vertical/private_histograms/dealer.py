@@ -11,11 +11,11 @@ from hedgerow.crypto.shares import SUM64
 from hedgerow.crypto.sigmoid import deal_sigmoid
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.shares.dealing_out import DealingOut
 from hedgerow.protocols.shares.full_tree import TreeDealing
 from hedgerow.protocols.shares.masked_columns import drawn_masks
 from hedgerow.protocols.shares.rows_messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
+from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import (

@@ -18,11 +18,10 @@ from hedgerow.errors import ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.shares.full_tree import FullTree
-from hedgerow.protocols.shares.labels import checked_labels
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing
+from hedgerow.protocols.shares.sharing import Sharing, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table

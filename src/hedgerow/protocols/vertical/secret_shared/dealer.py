@@ -10,9 +10,9 @@ from hedgerow.crypto.lifting import deal_gains
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.shares.dealing_out import DealingOut
 from hedgerow.protocols.shares.job import MOST_ROWS
 from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes

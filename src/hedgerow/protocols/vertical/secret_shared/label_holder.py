@@ -17,9 +17,9 @@ from hedgerow.engine.growth import split_rules
 from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.cuts import BYTES_OF_CUTS, Cuts, masked_rows
-from hedgerow.protocols.shares.labels import checked_labels
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, received
 from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.shares.sharing import checked_labels
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits

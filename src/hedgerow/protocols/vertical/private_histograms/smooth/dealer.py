@@ -9,9 +9,9 @@ from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.dealt_noise import Ints, deal_noise
 from hedgerow.crypto.shares import SUM32, SUM64
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.shares.dealing_out import DealingOut
 from hedgerow.protocols.shares.masked_columns import Matrices, drawn_masks
 from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import told_layout

@@ -19,9 +19,9 @@ from hedgerow.privacy.mechanisms import Released, discrete_gaussian
 from hedgerow.protocols.central.gaussian.requests import SumRequest
 from hedgerow.protocols.central.gaussian.tables import Bins
 from hedgerow.protocols.central.gaussian.trees import merged_feature
-from hedgerow.protocols.shares.labels import checked_labels
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.sharing import checked_labels
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.fitting import fitted

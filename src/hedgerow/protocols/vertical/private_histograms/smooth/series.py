@@ -38,8 +38,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.jit import kernel
 from hedgerow.crypto.rounds import Masked, Talk, opened
 from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.crypto.sigmoid import turn_table
