@@ -1,4 +1,4 @@
-"""Fields that messages of several protocols share: of the conversation about splits (`joint_forest`), and of services."""
+"""Fields that messages of several protocols share: of the conversation about splits (`joint_forest`), of services."""
 
 from __future__ import annotations
 
