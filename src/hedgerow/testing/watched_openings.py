@@ -4,7 +4,7 @@
         play(PROTOCOL, job, data)
     seen.opened("anna", StepShare, 0), seen.gradients[0]
 
-Numbers come in their shapes, straight from memory: the twin of what a recorded run notes (`attacks.seen_openings`).
+Numbers come in their shapes, straight from memory: the twin of `attacks.mp_fedxgb.seen_openings`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ sees all those sums. For each of them it knows what the exact answer would be wi
     1  the public recipe asks for sums; what comes back depends on the rows and on the noise
     2  seen noise   = what came back - the exact answer without the canary
     3  canary's part = the exact answer with the canary - without it
-    4  a statistic of all these pairs goes to `attacks.audit`
+    4  a statistic of all these pairs goes to `attacks.central.audit`
 
 `likelihood_ratio` is the best statistic there is against independent Gaussian noise (Neyman and Pearson). The others
 look for mistakes that people have made.

@@ -1,4 +1,4 @@
-"""What the coordinator of horizontal.secure_sum can add up: from its transcript to `attacks.singleton_cells`."""
+"""What the coordinator of horizontal.secure_sum can add up: from its transcript to `singleton_cells`."""
 
 from __future__ import annotations
 
