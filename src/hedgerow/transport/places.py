@@ -1,4 +1,4 @@
-"""Room for calls at a listening port: so many in total, of which one address takes few before it is let in.
+"""Room for calls at a listening port: a limit in total, and a small one for each address before it is let in.
 
 A call that is turned away is over at once, unless whoever made it does not take the answer; then it stays for some
 seconds. Without the second limit somebody at one address could so take all places and keep the others out. It does not

@@ -66,7 +66,7 @@ def fit_own_labels(
 
 def _places(labels: Floats, classes: Sequence[Level | None], listed: Sequence[Level] | None) -> tuple[Floats, Bools]:
     codes = np.where(np.isfinite(labels), labels, -1.0).astype(np.int64)
-    if listed is not None:  # a label of which nothing but that it is none of them was kept has the class None
+    if listed is not None:  # one that is not listed has the class None
         codes = places_of(Coded(codes, list(classes), declared=True), places(listed))[0].astype(np.int64)
     return codes.astype(np.float64), codes >= 0
 
