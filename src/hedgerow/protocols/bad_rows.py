@@ -189,7 +189,7 @@ def feature_of(column: Column, name: str) -> FeatureBins:
 def read_labels(y: Any, classes: Sequence[Any] | None, *, where: str = "y") -> Floats:
     """Labels as numbers, whatever they are, for whoever fits them later.
 
-    The place in `classes`, and one place beyond for what is not listed; or numbers as they are, NaN for what is not a number.
+    The place in `classes`, and one place beyond for what is not listed; or numbers, NaN for what is not a number.
     """
     values = _one_per_row(y, where)
     if classes is None:
