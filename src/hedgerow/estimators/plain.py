@@ -24,7 +24,7 @@ from hedgerow.estimators.labels import encode_classes, encode_like, exact_array,
 from hedgerow.estimators.parameters import accepts_aliases
 
 CLASSIFIER_LOSSES = ("logistic", "softmax", "squared")
-"""The squared loss on labels -1 and 1 is how DPBoost classifies (`private_estimators.py`)."""
+"""The squared loss on labels -1 and 1 is how DPBoost classifies (`private.py`)."""
 
 PRIVATE_ESTIMATORS = (
     "DPBoostClassifier",

@@ -19,7 +19,7 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Public
-from hedgerow.protocols.central import dpboost as central_dp
+from hedgerow.protocols.central import dpboost
 from hedgerow.protocols.central.dpboost.plan import planned_event
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.dpboost.words import statement_of
@@ -215,7 +215,7 @@ def _central() -> list[str]:
         "## central: one table, a model to be released",
         "One party holds all rows and trains. No message is sent before the model is handed out, with its statement.",
         _table(("protocol", "what the owner learns", "what those learn who get the model"), rows),
-        *(_paragraphs(inspect.getdoc(module) or "")[-1] for module in (central, central_dp)),
+        *(_paragraphs(inspect.getdoc(module) or "")[-1] for module in (central, dpboost)),
         "What a training with `central.dpboost` and epsilon = 1 states in the end:",
         _quoted(str(stated)),
     ]

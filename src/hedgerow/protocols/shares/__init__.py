@@ -2,10 +2,9 @@
 
 job.py          what every training on shares asks of its job
 scales.py       how gradients become integers, and how wide rings must be for them
-labels.py       labels whose sizes are public
+sharing.py      a party shares a value of its own; labels, whose range is public before
 messages.py     messages to and from the dealer, and the rounds in which masked words are opened
-dealing_out.py  the dealer's side: seeds in, corrections out, lane by lane
-supply.py       a party's side of dealing
+supply.py       both sides of dealing: seeds in, corrections out, lane by lane
 mesh.py         a party's side of opening: one message to each other party in every round
 columns.py      a party's own columns as a one-hot matrix of bins
 cuts.py         possible splits as differences of running totals

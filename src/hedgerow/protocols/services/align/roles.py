@@ -327,7 +327,7 @@ def _way_back(
     n_places: int,
     patience: float,
 ) -> Rows:
-    """A part of all places: undo the own shuffle of every set that was here. Returns the own rows.
+    """A part of all places: undo this party's shuffle of every set that was here. Returns its own rows.
 
     The set that was here last comes first, from the comparer; the comparer has its places already (`mine`).
     """

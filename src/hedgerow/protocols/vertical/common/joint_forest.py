@@ -9,7 +9,7 @@ Two protocols have it in common, each with messages of its own that have the sam
 
 `JointForest` is the label holder's side. A feature holder tells its gains with `told_gains`, takes its roles with
 `receive_roles`, and keeps what it was asked in `Asked`. Both take sides with `new_sides`, which refuses those of rows
-that the sender has no say in. What the fields may hold: `joint_fields`.
+that the sender has no say in. What the fields may hold: `message_fields`.
 """
 
 from __future__ import annotations
