@@ -157,13 +157,18 @@ def test_runs(name, tmp_path):
     same_as_file(f"run_{name}", found)
 
 
+SIGNED = {"horizontal.mask_key", "horizontal.mask_keys"}
+"""They carry signatures and certificates, which are a byte longer now and then."""
+
+
 def _passed(path, *, sizes):
     """How many messages of each kind and length a party sent to and received from each peer."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     said = [f"{line['direction']} {line['peer']}: {line['message']}" for line in lines]
     if not sizes:
         return sorted(set(said))
-    return dict(Counter(f"{words} {line['n_bytes']}" for words, line in zip(said, lines, strict=True)))
+    lengths = ["signed" if line["message"] in SIGNED else line["n_bytes"] for line in lines]
+    return dict(Counter(f"{words} {length}" for words, length in zip(said, lengths, strict=True)))
 
 
 def _digest(model):
