@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.warmup import in_memory
+from hedgerow.runtime.running import in_memory
 
 
 @contextmanager

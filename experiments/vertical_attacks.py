@@ -36,7 +36,7 @@ from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, plain_quantiser
-from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
+from hedgerow.protocols.vertical.noised_gradients.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import play

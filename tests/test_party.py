@@ -26,7 +26,7 @@ from hedgerow.errors import (
 )
 from hedgerow.ledger import Exact, Line, Public, reconcile
 from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
-from hedgerow.runtime.warmup import in_memory
+from hedgerow.runtime.running import in_memory
 from hedgerow.testing.parties import Authority, make_identities, trust_in
 from hedgerow.transport.frames import Message, UInt64s, encode
 from hedgerow.transport.memory import MemoryNetwork

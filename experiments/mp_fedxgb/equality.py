@@ -21,7 +21,7 @@ from experiments.central_dp import datasets
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import run_together
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin

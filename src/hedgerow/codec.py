@@ -9,7 +9,8 @@
     infinity                     "inf" or "-inf", because JSON has no such numbers
     array of numbers             its type, its shape and its bytes in base64: bit for bit, and short
 
-A field that may be left out is one with a default. Fields that nobody knows are refused.
+A field that may be left out is one with a default. Fields that nobody knows are refused. Inside of another value, a
+class that has `to_dict` and `from_dict` is written and read by them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -32,32 +33,55 @@ _ARRAY = {"dtype", "shape", "base64"}
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
 
+class AsJson:
+    """A dataclass that is written and read by its fields."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        document: dict[str, Any] = to_json(self)
+        return document
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """The inverse of `to_dict`, also after a round trip through JSON."""
+        return from_json(cls, data)
+
+
 def to_json(value: Any) -> Any:
     """The value as `json.dumps` takes it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind = getattr(value, "KIND", None)
+        return ({"kind": kind} if kind else {}) | {
+            field.name: _written(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    return _written(value)
+
+
+def _written(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) or math.isnan(value) else str(float(value))
     if isinstance(value, np.generic):
-        return to_json(value.item())
+        return _written(value.item())
     if isinstance(value, np.ndarray):
         text = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
         return {"dtype": value.dtype.str, "shape": list(value.shape), "base64": text}
     if isinstance(value, Mapping):
-        return {str(key): to_json(inner) for key, inner in value.items()}
+        return {str(key): _written(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [to_json(inner) for inner in value]
+        return [_written(inner) for inner in value]
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     if dataclasses.is_dataclass(value):
-        kind = getattr(value, "KIND", None)
-        return ({"kind": kind} if kind else {}) | {
-            field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
+        return to_json(value)
     raise InvalidInput(f"{type(value).__name__} cannot be written as JSON")
 
 
 def from_json(kind: type[T], data: Any, where: str = "") -> T:
     """A value of this type; `where` names it in errors."""
-    read: T = _read(kind, data, where or getattr(kind, "__name__", str(kind)))
+    where = where or getattr(kind, "__name__", str(kind))
+    read: T = _read_fields(kind, data, where) if dataclasses.is_dataclass(kind) else _read(kind, data, where)
     return read
 
 
@@ -79,8 +103,10 @@ def _read(kind: Any, data: Any, where: str) -> Any:  # noqa: PLR0911 - one for e
     if origin in (dict, Mapping):
         _expect(isinstance(data, Mapping), data, where, "an object")
         return {key: _read(args[1], inner, f"{where}.{key}") for key, inner in data.items()}
+    if hasattr(kind, "from_dict"):
+        return kind.from_dict(data)
     if dataclasses.is_dataclass(kind):
-        return _read_dataclass(kind, data, where)
+        return _read_fields(kind, data, where)
     if kind is float and isinstance(data, str):
         return _INFINITIES[_expect(data in _INFINITIES, data, where, "a number")]
     if kind is float:
@@ -119,7 +145,7 @@ def _read_array(data: Any, where: str) -> np.ndarray:
         raise InvalidInput(f"{where} is not an array: {problem}") from problem
 
 
-def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
+def _read_fields(kind: Any, data: Any, where: str) -> Any:
     _expect(isinstance(data, Mapping), data, where, "an object")
     given = dict(data)
     if getattr(kind, "KIND", None):

@@ -27,11 +27,10 @@ from hedgerow.errors import (
 )
 from hedgerow.ledger import LedgerMismatch, reconcile
 from hedgerow.runtime.party import Abort, Party
-from hedgerow.runtime.protocol import Request, find
-from hedgerow.runtime.same_job import agreed
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.runtime.protocol import agreed, find
+from hedgerow.runtime.running import in_memory, role
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
-from hedgerow.testing.parties import make_identities, trust_in
+from hedgerow.testing.parties import asked, make_identities, trust_in
 from hedgerow.testing.vertical import make_data
 from hedgerow.transport import grpc_calls, grpc_public, grpc_versions
 from hedgerow.transport.frames import encode
@@ -61,8 +60,8 @@ def run_of(name):
         return job_for(data), data
     data = make_data(3, n_rows=60, n_columns=8)
     boosting = BoostingParams(n_iterations=1, max_depth=2, min_child_weight=0.0)
-    request = Request(tuple(data), "a run", "classification", boosting, 8, OPTIONS[name], "anna")
-    return find(name).job(request), data
+    request = (tuple(data), "a run", "classification", boosting, 8, OPTIONS[name], "anna")
+    return asked(find(name), *request), data
 
 
 def stop_at_first_message(party):
@@ -128,7 +127,7 @@ def test_in_memory_peers_learn_a_code_alone(name, failing, caplog):
 
 def opened(protocol, job, identities, stack):
     """An endpoint for each party, linked as the protocol says."""
-    trust, links, ends = trust_in(identities.values()), protocol.links(job), {}
+    trust, links, ends = trust_in(identities.values()), job.links, {}
     for name in protocol.parties(job):
         ends[name] = GrpcEndpoint.open(
             name,

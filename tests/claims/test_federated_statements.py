@@ -17,8 +17,9 @@ from hedgerow.privacy.calibrate import rho_for
 from hedgerow.privacy.curves import zcdp_delta
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.who_learns_what import EXAMPLES
-from hedgerow.runtime.protocol import Request, find, names, services
+from hedgerow.runtime.protocol import find, names, services
 from hedgerow.statement import Statement
+from hedgerow.testing.parties import asked
 
 PARTIES = ("anna", "ben", "carla")
 SCHEMA = Schema.from_public(bounds={"age": (0, 120)}, classes=[0, 1])
@@ -29,7 +30,7 @@ def stated(protocol, meta=None, **options):
     """The statement of a job, and its words in one line."""
     boosting = BoostingParams(min_child_weight=0.0, max_depth=3, l2=10.0)
     chosen = find(protocol)
-    job = chosen.job(Request(PARTIES, "a run", "classification", boosting, 64, options, "anna"))
+    job = asked(chosen, PARTIES, "a run", "classification", boosting, 64, options, "anna")
     found = chosen.statement(job, meta or {})
     return found, " ".join(str(found).split())
 
@@ -100,7 +101,7 @@ def test_the_dealer_is_named_as_unprotected_against():
         protocol = find("vertical.private_histograms")
         own = {"epsilon": 1.0, "schema": SCHEMA, "dealer": "notary", **boosting}
         trees = BoostingParams(n_iterations=60, max_depth=3, learning_rate=0.3, l2=10.0, min_child_weight=0.0)
-        job = protocol.job(Request(PARTIES, "a run", "classification", trees, 64, own, "anna"))
+        job = asked(protocol, PARTIES, "a run", "classification", trees, 64, own, "anna")
         found = protocol.statement(job, {"privacy": privacy})
         assert "everybody who gets the model, but not towards notary, who knows the noise" in found.guarantee[0]
         assert any("notary draws the noise and knows it" in sentence for sentence in found.assumed_of_parties)
@@ -171,10 +172,8 @@ def test_statements_have_the_order_and_the_gaps_of_all(name):
     protocol = find(name)
     for example in EXAMPLES[name]:
         boosting = BoostingParams()
-        request = Request(
-            example.parties, "example", "classification", boosting, 256, example.options, example.parties[0]
-        )
-        found = protocol.statement(example.job or protocol.job(request), example.meta)
+        request = (example.parties, "example", "classification", boosting, 256, example.options, example.parties[0])
+        found = protocol.statement(example.job or asked(protocol, *request), example.meta)
         assert isinstance(found, Statement)
         words = str(found)
         titles = ["What is guaranteed", "What is assumed of the parties", "What is assumed of the data", "Not covered:"]

@@ -26,9 +26,9 @@ from hedgerow.protocols.central.gaussian.requests import COUNT_UNIT, SumRequest,
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisySum, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.private import PrivateOwner
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party_process import _read_data, describe, rows_file
-from hedgerow.runtime.same_job import agreed
+from hedgerow.runtime.protocol import agreed
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
 

@@ -26,7 +26,7 @@ from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted, Unmasking
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import codes_of, document, make_pooled, share_out
 from hedgerow.testing.transcripts import Vanished, own_parts, play, vanishing_at

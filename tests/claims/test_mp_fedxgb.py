@@ -30,10 +30,10 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare, Steps, StepShare
-from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL
+from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares.messages import MaskedWords
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as MINIMAL
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as MINIMAL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.transcripts import play
 from hedgerow.testing.watched_openings import watched

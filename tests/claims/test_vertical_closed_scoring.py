@@ -23,8 +23,8 @@ from hedgerow.protocols.services.score_closed.messages import (
     ScoreShare,
     ScoresWanted,
 )
-from hedgerow.protocols.services.score_closed.protocol import PROTOCOL
 from hedgerow.protocols.services.score_closed.sides import FRACTION_BITS, encoded_leaves
+from hedgerow.protocols.services.score_closed.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords
 from hedgerow.runtime.party import Party
 from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical

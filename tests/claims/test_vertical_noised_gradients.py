@@ -20,7 +20,7 @@ from hedgerow.privacy.events import from_dict
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser
-from hedgerow.protocols.vertical.noised_gradients.protocol import PROTOCOL
+from hedgerow.protocols.vertical.noised_gradients.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.transcripts import play, replay
 from hedgerow.transport.transcripts import Recording

@@ -31,7 +31,6 @@ from hedgerow.protocols.shares.rows_messages import AllColumns, MaskedBins
 from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import Plan
-from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
     SmoothAsked,
@@ -41,6 +40,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
     SmoothPositives,
     SmoothSides,
 )
+from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema

@@ -15,7 +15,7 @@ from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.same_job import agreed
+from hedgerow.runtime.protocol import agreed
 
 SMALL = {"n_estimators": 1, "max_depth": 1}
 WAYS = {
@@ -287,7 +287,7 @@ def test_what_raises(way):
     found = protocols.find(protocol)
     assert agreed(found, job) != agreed(found, replace(job, on_bad_rows="raise"))
     assert (
-        found.job_from_dict(json.loads(json.dumps(replace(job, on_bad_rows="raise").to_dict()))).on_bad_rows == "raise"
+        found.job.from_dict(json.loads(json.dumps(replace(job, on_bad_rows="raise").to_dict()))).on_bad_rows == "raise"
     )
 
 

@@ -27,7 +27,7 @@ from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.common import agreement
 from hedgerow.protocols.vertical.secret_shared import label_holder, messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.simulated_shares import (

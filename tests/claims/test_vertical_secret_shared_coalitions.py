@@ -29,8 +29,8 @@ from hedgerow.protocols.vertical.common import agreement
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelInput, MaskedColumns, WhichWay, WinnerShare
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.simulated_coalition import Coalition, known_together

@@ -27,7 +27,7 @@ from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.protocols.vertical.secret_shared import dealer as dealers
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party, root_cause
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.cut_link import CutLink
@@ -137,7 +137,7 @@ class Connected:
         self.wires, self.endpoints = {}, {}
         for name in NAMES:
             dial = {}
-            for listener, dialler in PROTOCOL.links(JOB):
+            for listener, dialler in JOB.links:
                 if dialler == name:
                     dial[listener] = f"127.0.0.1:{self.endpoints[listener].port}"
                     if (listener, name) in cuttable:

@@ -86,7 +86,7 @@ def documented_options(page: str) -> dict[str, Any]:
 def test_every_option_of_secure_sum_is_documented() -> None:
     """The table of its page has each parameter of its own with its default, and no other."""
     from hedgerow.protocols.horizontal.secure_sum.job import Job
-    from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+    from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 
     defaults = {field.name: field.default for field in fields(Job) if field.name in PROTOCOL.options}
     # left out, the coordinator becomes a party of its own
@@ -96,7 +96,7 @@ def test_every_option_of_secure_sum_is_documented() -> None:
 def test_every_option_of_mp_fedxgb_is_documented() -> None:
     """The same for the published protocol on shares."""
     from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
-    from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL
+    from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as PROTOCOL
 
     defaults = {field.name: field.default for field in fields(MpFedXgbJob) if field.name in PROTOCOL.options}
     assert documented_options("vertical_mp_fedxgb.md") == defaults

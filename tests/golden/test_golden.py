@@ -22,7 +22,6 @@ import pytest
 import hedgerow
 from hedgerow import Federation, Schema
 from hedgerow.runtime.protocol import find, names, services
-from hedgerow.runtime.same_job import messages_of
 from hedgerow.transport.frames import encode, registered, schema
 
 HERE = Path(__file__).parent
@@ -46,7 +45,7 @@ def same_as_file(name, found):
 def all_messages():
     """Every message class of every protocol, and of the runtime."""
     for name in (*names(), *services()):
-        messages_of(find(name))
+        find(name)
     ours = {name: kind for name, kind in sorted(registered().items()) if kind.__module__.startswith("hedgerow.")}
     return {name: kind for name, kind in ours.items() if not kind.__module__.startswith("hedgerow.testing")}
 
@@ -198,7 +197,7 @@ def test_public_names():
             "estimators": {name: sorted(getattr(hedgerow, name)().get_params()) for name in estimators},
             "public members": {name: _members(getattr(hedgerow, name)) for name in hedgerow.__all__},
             "messages": {
-                name: sorted(f"{kind.NAME} {kind.VERSION}" for kind in messages_of(find(name)))
+                name: sorted(f"{kind.NAME} {kind.VERSION}" for kind in find(name).messages)
                 for name in (*names(), *services())
             },
             "options": {name: sorted(find(name).options) for name in (*names(), *services())},

@@ -18,11 +18,10 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import FrameError, InvalidParameter, JobDiffers, PeerFailed, PeerRefused
 from hedgerow.protocols.who_learns_what import EXAMPLES
 from hedgerow.runtime import processes as local_processes
-from hedgerow.runtime.protocol import Request, find, names, services
-from hedgerow.runtime.same_job import agreed, messages_of
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.runtime.protocol import agreed, find, names, services
+from hedgerow.runtime.running import in_memory, role
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
-from hedgerow.testing.parties import make_identities, trust_in
+from hedgerow.testing.parties import asked, make_identities, trust_in
 from hedgerow.testing.vertical import make_data
 from hedgerow.transport.agreed import NOTHING, Agreed, canonical
 from hedgerow.transport.doorkeeper import Doorkeeper
@@ -40,16 +39,16 @@ def histograms_job(**changes):
     """A small job of private_histograms."""
     options = {"epsilon": 0.5, "delta": 1e-6, "schema": SCHEMA, **changes}
     boosting = BoostingParams(n_iterations=1, max_depth=2, min_child_weight=0.0)
-    return HISTOGRAMS.job(Request(PARTIES, "a run", "classification", boosting, 8, options, "anna"))
+    return asked(HISTOGRAMS, PARTIES, "a run", "classification", boosting, 8, options, "anna")
 
 
 def examples():
     """A job of every protocol and service."""
     for name in (*names(), *services()):
         example = EXAMPLES[name][0]
-        request = Request(example.parties, "example", "classification", BoostingParams(), 64, example.options, "anna")
+        request = (example.parties, "example", "classification", BoostingParams(), 64, example.options, "anna")
         protocol = find(name)
-        yield protocol, example.job or protocol.job(request)
+        yield protocol, example.job or asked(protocol, *request)
 
 
 # --- between endpoints, over mutual TLS ------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ def test_a_mask_key_that_was_signed_for_another_job_is_refused():
 @pytest.mark.parametrize(("protocol", "job"), list(examples()), ids=[protocol.name for protocol, _ in examples()])
 def test_a_job_that_was_written_down_is_the_same_job(protocol, job):
     """Also after JSON, in every protocol; its digests fit a HELLO with the longest names; each field counts."""
-    again = protocol.job_from_dict(json.loads(json.dumps(job.to_dict())))
+    again = protocol.job.from_dict(json.loads(json.dumps(job.to_dict())))
     ours = agreed(protocol, job)
     assert agreed(protocol, again) == ours
     hello = Hello(WIRE_VERSION, 1, 2, "r" * 255, "s" * 255, "l" * 255, ours)
@@ -209,15 +208,14 @@ def test_every_message_of_a_protocol_is_compared_in_every_process():
     code = (
         "import pkgutil, importlib, hedgerow.protocols as all_of_them;"
         "from hedgerow.runtime.protocol import find, names, services;"
-        "from hedgerow.runtime.same_job import messages_of;"
         "every = (*names(), *services());"
-        "count = lambda: [len(messages_of(find(name))) for name in every];"
-        "before = [(len(messages_of(find(name)))) for name in every];"
+        "count = lambda: [len(find(name).messages) for name in every];"
+        "before = [(len(find(name).messages)) for name in every];"
         "[importlib.import_module(m.name) for m in pkgutil.walk_packages(all_of_them.__path__, 'hedgerow.protocols.')];"
         "assert before == count(), (before, count()); print(sum(before))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert int(done.stdout) == sum(len(messages_of(find(name))) for name in (*names(), *services()))
+    assert int(done.stdout) == sum(len(find(name).messages) for name in (*names(), *services()))
 
 
 def test_numbers_are_compared_by_value():

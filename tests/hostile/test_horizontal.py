@@ -11,7 +11,7 @@ from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.checks import Nodes, check_agreement, check_description
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Plan, TableDescription
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.hostile import cases, part_of, play_twisted

@@ -12,7 +12,7 @@ import pytest
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare, Steps
-from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL as MP_FEDXGB
+from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as MP_FEDXGB
 from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.shares.job import MOST_COLUMNS, MOST_ROWS
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
@@ -20,12 +20,12 @@ from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes, Sha
 from hedgerow.protocols.shares.sizes import Sizes as AllSizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import Chosen, CountedColumns
-from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL as PRIVATE_HISTOGRAMS
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothAsked
+from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PRIVATE_HISTOGRAMS
 from hedgerow.protocols.vertical.secret_shared import label_holder
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import ColumnShapes, Sizes, WhichWay, WinnerShare
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as SECRET_SHARED
 from hedgerow.schema import Schema
 from hedgerow.testing.hostile import Case, cases, part_of, play_twisted
 from hedgerow.testing.vertical import make_data, make_job, outcomes_of

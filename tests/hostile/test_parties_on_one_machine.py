@@ -21,7 +21,7 @@ from hedgerow.errors import DeadlineExceeded, InvalidInput, InvalidParameter, Pe
 from hedgerow.ledger import Ledger
 from hedgerow.runtime import processes as local_processes
 from hedgerow.runtime import protocol as protocols
-from hedgerow.runtime.running import check_results
+from hedgerow.runtime.running import check_results, warm_up
 
 PATIENCE = 60.0  # seconds; a party that does not notice the end of its parent works for many minutes
 
@@ -184,8 +184,8 @@ def test_a_feature_holder_that_fails_late_is_named_in_memory(monkeypatch, tmp_pa
             raise InvalidInput("the disk is full")
         return result
 
-    chosen.rehearse(chosen_job(chosen))
-    monkeypatch.setattr(type(chosen), "rehearse", lambda *_: None)
+    warm_up(chosen, chosen_job(chosen))
+    monkeypatch.setattr("hedgerow.runtime.running.warm_up", lambda *_: None)
     monkeypatch.setattr(type(chosen), "play", stumble)
     with pytest.raises(InvalidInput, match=r"^shop: the disk is full") as caught:
         companies().fit("vertical.bucket_rr", **EDGES["vertical.bucket_rr"], record=tmp_path / "run")

@@ -13,11 +13,11 @@ from hedgerow.errors import FrameError, ProtocolError
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.shares.rows_messages import AllColumns, LevelDone
 from hedgerow.protocols.vertical.private_histograms.job import GROWN, SMOOTH, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import layout_of
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothAsked, SmoothQuestions, SmoothSizes
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
+from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.schema import NumericColumn, Schema
 from hedgerow.testing.vertical import make_data, make_job, outcomes_of

@@ -15,11 +15,10 @@ from hedgerow.crypto.psi import BlindingKey
 from hedgerow.errors import DeadlineExceeded, PeerLost
 from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob
 from hedgerow.protocols.services.align.messages import AtWork, BlindedIds, BlocksRead, IdsAgreed, IdsDescription
-from hedgerow.protocols.services.align.protocol import PROTOCOL
 from hedgerow.protocols.services.align.result import packed
+from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.same_job import agreed
+from hedgerow.runtime.protocol import PartyData, agreed
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.testing.vertical import make_columns, table_of
 from hedgerow.transport import peer_channel

@@ -8,7 +8,7 @@ import pytest
 
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Exact
-from hedgerow.protocols.who_learns_what import COMMAND, PAGE, disclosure_of, messages_of, page, way_of
+from hedgerow.protocols.who_learns_what import COMMAND, PAGE, disclosure_of, page, way_of
 from hedgerow.runtime.party import Abort
 from hedgerow.runtime.protocol import find, names, services
 from hedgerow.transport.frames import Message, registered
@@ -38,7 +38,7 @@ def test_every_message_states_its_way_and_its_disclosure():
 
 def test_every_message_is_on_the_page():
     """Each message class belongs to a protocol and is on the page by its name, with what its receiver learns."""
-    listed = [kind for name in (*names(), *services()) for kind in messages_of(find(name))]
+    listed = [kind for name in (*names(), *services()) for kind in find(name).messages]
     assert {*listed, Abort} == set(all_messages())
     text = page()
     assert disclosure_of(Abort).words in text

@@ -15,7 +15,7 @@ from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum import double
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import SealedSeeds, Unmasking, WhoSent
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.testing.horizontal import NAMES, document, make_pooled, pooled_model, share_out, with_losses
 from hedgerow.testing.transcripts import Vanished, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek

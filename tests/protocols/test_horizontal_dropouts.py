@@ -12,7 +12,7 @@ from hedgerow.attacks.secure_sum.seen_sums import plan_of, summed_levels
 from hedgerow.errors import PeerFailed, PeerLost, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.testing.horizontal import NAMES, document, job_for, make_pooled, share_out, with_losses
 from hedgerow.testing.transcripts import Vanishing, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek

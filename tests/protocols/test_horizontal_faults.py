@@ -32,7 +32,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     MaskKey,
     NextStep,
 )
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party, root_cause
 from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.horizontal import NAMES, document, make_pooled, share_out, with_losses

@@ -10,9 +10,9 @@ import pytest
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.horizontal.secure_sum.job import NOT_WITH_DP, Job
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.runtime.protocol import Request
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
+from hedgerow.testing.parties import asked
 
 SCHEMA = Schema.from_public(bounds={"x0": (-5, 5)}, classes=[0, 1])
 THREE = ("a", "b", "c")
@@ -140,7 +140,7 @@ def test_a_job_goes_through_json(fields):
     assert again.to_dict() == job.to_dict()
     assert again.boosting == job.boosting
     assert again.schema == job.schema
-    assert PROTOCOL.job_from_dict(job.to_dict()).to_dict() == job.to_dict()
+    assert PROTOCOL.job.from_dict(job.to_dict()).to_dict() == job.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_a_job_goes_through_json(fields):
 def test_names_of_coordinators(parties, options, sentence):
     """The coordinator is an owner by name, or somebody that no owner is called like."""
     with pytest.raises(InvalidParameter, match=sentence):
-        PROTOCOL.job(Request(parties, "r", "classification", BoostingParams(), 256, options))
+        asked(PROTOCOL, parties, "r", "classification", BoostingParams(), 256, options)

@@ -24,7 +24,7 @@ from hedgerow.protocols.horizontal.secure_sum.checks import read_request
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum, Start, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import COUNT_UNIT, NoisyGrid
-from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
+from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.horizontal import document, make_pooled, pooled_model, share_out
 from hedgerow.testing.transcripts import play, vanishing_at

@@ -14,10 +14,10 @@ from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared import costs
 from hedgerow.protocols.vertical.secret_shared import shape as shapes
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.warmup import in_memory
+from hedgerow.runtime.running import in_memory
 from hedgerow.transport.frames import ArrayOf, encode, registered
 from hedgerow.transport.memory import MemoryNetwork
 

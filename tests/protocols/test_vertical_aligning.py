@@ -16,13 +16,14 @@ from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, JobDiff
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.align import messages, roles
 from hedgerow.protocols.services.align.job import AligningJob
-from hedgerow.protocols.services.align.protocol import PROTOCOL
 from hedgerow.protocols.services.align.result import AlignedRows, packed, unpacked
-from hedgerow.protocols.who_learns_what import messages_of, way_of
+from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
+from hedgerow.protocols.who_learns_what import way_of
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.party import root_cause
-from hedgerow.runtime.protocol import PartyData, Request
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.running import in_memory, role
+from hedgerow.testing.parties import asked
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.memory import MemoryNetwork
 
@@ -334,14 +335,14 @@ def test_links_are_those_that_are_used(n_parties):
     ids = {name: ["a", "b", "c"] for name in names}
     job = job_for(names, comparer=names[n_parties // 2])
     done = Conversation(ids, job)
-    links = PROTOCOL.links(job)
+    links = job.links
     assert len({frozenset(link) for link in links}) == len(links)
     assert {frozenset(pair) for *pair, _ in done.frames} == {frozenset(link) for link in links}
 
 
 def test_messages_state_their_way():
     """Every message says who sends it to whom, and what it discloses."""
-    kinds = messages_of(protocols.find("vertical.aligning"))
+    kinds = protocols.find("vertical.aligning").messages
     assert {kind.__name__ for kind in kinds} == {
         "IdsDescription", "IdsAgreed", "BlindedIds", "AtWork", "FullyBlinded", "BlocksRead", "Verdict", "CommonPlaces",
     }  # fmt: skip
@@ -538,9 +539,9 @@ def test_in_every_turn_everybody_sends_something():
 def test_job_goes_through_json():
     """A job and a result that were written down come back as they were."""
     job = job_for(NAMES, comparer="ben", minimum=7, duplicates="first", rule=IdRule(case="fold").to_dict())
-    assert PROTOCOL.job_from_dict(json.loads(json.dumps(job.to_dict()))) == job
+    assert PROTOCOL.job.from_dict(json.loads(json.dumps(job.to_dict()))) == job
     rows = AlignedRows("anna", np.array([4, 2]), {"anna": 5, "ben": 2}, 2)
-    back = PROTOCOL.result_from_dict(json.loads(json.dumps(rows.to_dict())))
+    back = PROTOCOL.result(json.loads(json.dumps(rows.to_dict())))
     assert (back.party, back.rows.tolist(), back.n_ids, back.n_common) == ("anna", [4, 2], {"anna": 5, "ben": 2}, 2)
 
 
@@ -573,10 +574,10 @@ def test_protocol_is_a_service():
     assert found is PROTOCOL
     assert "vertical.aligning" in protocols.services()
     options = {"comparer": "ben", "rule": IdRule("integer"), "minimum": np.int64(4)}
-    job = found.job(Request(("anna", "ben"), "run", "classification", None, 256, options))
+    job = asked(found, ("anna", "ben"), "run", "classification", None, 256, options)
     assert (job.minimum, job.rule["kind"], found.parties(job)) == (4, "integer", ("ben", "anna"))
     assert json.loads(json.dumps(job.to_dict()))["minimum"] == 4
-    assert found.job(Request(("anna", "ben"), "run", "classification", None, 256)).comparer == "anna"
+    assert asked(found, ("anna", "ben"), "run", "classification", None, 256).comparer == "anna"
 
 
 def test_packed_ids_come_back():

@@ -32,11 +32,12 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import (
 )
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
-from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
+from hedgerow.protocols.vertical.bucket_rr.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.common.parts import divide
 from hedgerow.runtime.processes import run_in_processes
-from hedgerow.runtime.protocol import PartyData, Request, find
+from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.schema import Schema
+from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.checking import check
 from hedgerow.transport.frames import peek
@@ -844,16 +845,16 @@ def test_no_noise_is_stamped():
 def test_job_goes_through_json(changes):
     """An infinite epsilon, a schema and edges come back equal."""
     job = make_job(**{"epsilon": math.inf, **changes})
-    assert PROTOCOL.job_from_dict(json.loads(json.dumps(job.to_dict(), allow_nan=False))) == job
+    assert PROTOCOL.job.from_dict(json.loads(json.dumps(job.to_dict(), allow_nan=False))) == job
 
 
 def test_job_from_a_request():
     """The protocol is found by its name, and takes its options."""
     protocol = find("vertical.bucket_rr")
-    request = Request(PARTIES, "r", "classification", BoostingParams(), 256, {"epsilon": 1, "edges": "quantile"}, BANK)
-    job = protocol.job(request)
+    request = (PARTIES, "r", "classification", BoostingParams(), 256, {"epsilon": 1, "edges": "quantile"}, BANK)
+    job = asked(protocol, *request)
     assert (job.noise, protocol.parties(job)) == (1.0, (BANK, "shop", "post"))
-    assert protocol.links(job) == ((BANK, "shop"), (BANK, "post"))
+    assert job.links == ((BANK, "shop"), (BANK, "post"))
     with pytest.raises(InvalidParameter, match="hold the labels"):
         protocol.job(replace(request, label_holder=None))
 

@@ -24,9 +24,11 @@ from hedgerow.protocols.vertical.bucket_rr.cache import BOOK
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import ColumnKinds
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, level_sensitivities, planned, private_edges
-from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
-from hedgerow.runtime.protocol import PartyData, Request
+from hedgerow.protocols.vertical.bucket_rr.spec import SPEC as PROTOCOL
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.running import warm_up
 from hedgerow.schema import NumericColumn, Schema
+from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
 
@@ -471,12 +473,12 @@ def test_bounds_of_the_schema_are_used():
 def test_job_by_request_through_json_and_rehearsed():
     """The option is the protocol's, has a default, and comes back; a rehearsal keeps nothing and raises nothing."""
     options = {"epsilon": 4, "edges": "private"}
-    request = Request(("bank", "shop"), "r", "classification", BoostingParams(max_depth=3), 256, options, "bank")
-    job = PROTOCOL.job(request)
+    request = (("bank", "shop"), "r", "classification", BoostingParams(max_depth=3), 256, options, "bank")
+    job = asked(PROTOCOL, *request)
     assert job.edges_epsilon == 0.5
     given = PROTOCOL.job(replace(request, options={**options, "edges_epsilon": 2}))
-    assert PROTOCOL.job_from_dict(json.loads(json.dumps(given.to_dict(), allow_nan=False))) == given
-    PROTOCOL.rehearse(given)
+    assert PROTOCOL.job.from_dict(json.loads(json.dumps(given.to_dict(), allow_nan=False))) == given
+    warm_up(PROTOCOL, given)
 
 
 def test_the_label_holder_keeps_the_same_event(tmp_path):

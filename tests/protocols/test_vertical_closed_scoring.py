@@ -14,7 +14,7 @@ from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.score.job import ScoringJob
-from hedgerow.protocols.services.score.protocol import PROTOCOL as OPEN_SCORING
+from hedgerow.protocols.services.score.spec import SPEC as OPEN_SCORING
 from hedgerow.protocols.services.score_closed import blocks
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.services.score_closed.messages import (
@@ -24,14 +24,16 @@ from hedgerow.protocols.services.score_closed.messages import (
     ScoreShare,
     ScoresWanted,
 )
-from hedgerow.protocols.services.score_closed.protocol import PROTOCOL
-from hedgerow.protocols.services.score_closed.roles import ClosedScores, TookPart, result_from_dict
+from hedgerow.protocols.services.score_closed.roles import ClosedScores, TookPart
 from hedgerow.protocols.services.score_closed.sides import FRACTION_BITS, LARGEST_SCORE, encoded_leaves
+from hedgerow.protocols.services.score_closed.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
-from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide, part_from_dict
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.processes import run_in_processes
-from hedgerow.runtime.protocol import PartyData, Request, find
+from hedgerow.runtime.protocol import PartyData, find
+from hedgerow.runtime.running import warm_up
+from hedgerow.testing.parties import asked
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical, table_of
 from hedgerow.testing.transcripts import play
@@ -144,11 +146,11 @@ def test_parties_that_are_never_asked():
         pooled = random_ensemble(RNG(6), BinMapper(features), n_trees=3, depth=depth)
         asks, questions = divide(pooled, [owner_of_all] * 2, "bank", protocol="p", run_id=RUN_ID)
         asks = replace(asks, handles={"shop": 0, "clinic": 0, **asks.handles})
-        data = {"bank": PartyData(rows if owner_of_all == "bank" else table_of([], 4), part=asks.to_dict())}
+        data = {"bank": PartyData(rows if owner_of_all == "bank" else table_of([], 4), part=asks)}
         for party in ("shop", "clinic"):
             own = features if party == owner_of_all else (FeatureBins("other", [0.0]),)
             part = OwnerPart(party, "bank", "p", RUN_ID, own, questions.get(party, Questions.none()))
-            data[party] = PartyData(rows if party == owner_of_all else nothing, part=part.to_dict())
+            data[party] = PartyData(rows if party == owner_of_all else nothing, part=part)
         played = play(PROTOCOL, ClosedScoringJob(("shop", "bank", "clinic"), "bank", "s", RUN_ID), data)
         assert not played.errors
         assert np.allclose(played.results["bank"].raw, pooled.raw_scores(rows), atol=1e-6)
@@ -162,8 +164,8 @@ def test_a_model_without_trees():
     asks = replace(asks, handles={"shop": 0})
     part = OwnerPart("shop", "bank", "p", RUN_ID, (FeatureBins("y", [0.0]),), Questions.none())
     data = {
-        "bank": PartyData(table_of([Column("x", np.zeros(3))], 3), part=asks.to_dict()),
-        "shop": PartyData(table_of([Column("y", np.zeros(3))], 3), part=part.to_dict()),
+        "bank": PartyData(table_of([Column("x", np.zeros(3))], 3), part=asks),
+        "shop": PartyData(table_of([Column("y", np.zeros(3))], 3), part=part),
     }
     played = play(PROTOCOL, ClosedScoringJob(("bank", "shop"), "bank", "s", RUN_ID), data)
     assert not played.errors
@@ -238,11 +240,11 @@ def test_a_part_of_another_model_is_refused(case):
     """By the party itself where the run differs, by the label holder where only the trees or handles do."""
     model, _, data, make = case
     other = make(RNG(11), run_id="another training").parts["shop"]
-    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=other.to_dict())})
+    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=other)})
     assert isinstance(error, InvalidInput)
     assert str(error).startswith("shop: its part is of another model, that of run 'another training'")
     same_name = make(RNG(12), n_trees=2, depth=2).parts["shop"]
-    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=same_name.to_dict())})
+    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=same_name)})
     assert isinstance(error, InvalidInput)
     assert str(error).startswith("shop: its part is of another model: ")
 
@@ -251,7 +253,7 @@ def test_parts_of_two_kinds_do_not_mix(case):
     """A feature holder whose leaves are shared beside a label holder with leaf values, and the other way round."""
     model, _, data, make = case
     other = (random_shared if make is random_vertical else random_vertical)(RNG(13), n_trees=3)
-    foreign = {"shop": PartyData(other.rows(RNG(14), 20)["shop"], part=other.parts["shop"].to_dict())}
+    foreign = {"shop": PartyData(other.rows(RNG(14), 20)["shop"], part=other.parts["shop"])}
     error = failure(job_for(model), {**data, **foreign})
     assert isinstance(error, InvalidInput)
     assert "shop: its part is of another kind than that of bank" in str(error)
@@ -266,9 +268,10 @@ def test_other_rows_and_parties_are_refused(case):
     error = failure(replace(job_for(model), parties=("shop", "bank")), data)
     assert "clinic: " in str(error)
     assert "not take part in the scoring" in str(error)
-    pub = replace(data["shop"], part={**model.parts["shop"].to_dict(), "party": "pub"})
+    part = {**model.parts["shop"].to_dict(), "party": "pub"}
     if make is random_shared:
-        pub = replace(pub, part={**pub.part, "holders": ["bank", "shop", "clinic", "pub"]})
+        part["holders"] = ["bank", "shop", "clinic", "pub"]
+    pub = replace(data["shop"], part=part_from_dict(part))
     error = failure(replace(job_for(model), parties=(*model.parties, "pub")), {**data, "pub": pub})
     assert "pub: took no part in the training" in str(error)
     assert "brings no part" in str(failure(job_for(model), {**data, "bank": replace(data["bank"], part=None)}))
@@ -300,7 +303,7 @@ def test_scores_without_room_are_refused():
     pooled = Ensemble(model.pooled.mapper, "squared", [0.0], trees=large)
     asks, _ = divide(pooled, model.owners, "bank", protocol="p", run_id=RUN_ID)
     data = model.data(tables)
-    played = play(PROTOCOL, job_for(model), {**data, "bank": replace(data["bank"], part=asks.to_dict())})
+    played = play(PROTOCOL, job_for(model), {**data, "bank": replace(data["bank"], part=asks)})
     assert np.allclose(played.results["bank"].raw, LARGEST_SCORE * 0.999, rtol=1e-6)
     for wrong in (LARGEST_SCORE / 3 * 1.001, np.inf, np.nan):
         trees = [replace(t, value=np.full(t.n_nodes, wrong)) for t in large]
@@ -393,12 +396,12 @@ def test_jobs_that_cannot_be_done_are_refused(changes, says):
 def test_jobs_and_results_survive_json():
     """Exactly."""
     job = ClosedScoringJob(("shop", "bank"), "bank", "s", "t", dealer="d", batch_rows=np.int64(9))
-    assert PROTOCOL.job_from_dict(json.loads(json.dumps(job.to_dict(), allow_nan=False))) == job
+    assert PROTOCOL.job.from_dict(json.loads(json.dumps(job.to_dict(), allow_nan=False))) == job
     scores = ClosedScores(RNG(40).normal(size=(5, 3)), 12)
-    read = result_from_dict(json.loads(json.dumps(scores.to_dict())))
+    read = PROTOCOL.result(json.loads(json.dumps(scores.to_dict())))
     assert np.array_equal(read.raw, scores.raw)
     assert read.rounds == 12
-    assert PROTOCOL.result_from_dict(json.loads(json.dumps(TookPart(5).to_dict()))) == TookPart(5)
+    assert PROTOCOL.result(json.loads(json.dumps(TookPart(5).to_dict()))) == TookPart(5)
 
 
 def test_it_is_found_by_its_name_and_rehearses():
@@ -407,10 +410,10 @@ def test_it_is_found_by_its_name_and_rehearses():
     assert protocol is PROTOCOL
     job = ClosedScoringJob(("shop", "bank", "clinic"), "bank", "s", "t", dealer="a")
     assert protocol.parties(job) == ("bank", "shop", "clinic", "a")
-    assert len(protocol.links(job)) == 6
-    protocol.rehearse(job)
+    assert len(job.links) == 6
+    warm_up(protocol, job)
     with pytest.raises(InvalidParameter, match="trains nothing"):
-        protocol.job(Request(("shop", "bank"), "r", "classification", None, 256))
+        asked(protocol, ("shop", "bank"), "r", "classification", None, 256)
 
 
 def test_the_statement_says_what_holds():

@@ -24,13 +24,13 @@ from hedgerow.protocols.services.explain.messages import (
     ColumnsOfHandles,
     ContributionsOfColumns,
 )
-from hedgerow.protocols.services.explain.protocol import PROTOCOL
-from hedgerow.protocols.services.explain.results import result_from_dict
 from hedgerow.protocols.services.explain.roles import opaque_numbers
-from hedgerow.protocols.vertical.common.parts import OwnerPart, divide
-from hedgerow.protocols.who_learns_what import disclosure_of, messages_of, way_of
+from hedgerow.protocols.services.explain.spec import SPEC as PROTOCOL
+from hedgerow.protocols.vertical.common.parts import OwnerPart, divide, part_from_dict
+from hedgerow.protocols.who_learns_what import disclosure_of, way_of
 from hedgerow.runtime.processes import run_in_processes
-from hedgerow.runtime.protocol import PartyData, Request, find, services
+from hedgerow.runtime.protocol import PartyData, find, services
+from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
@@ -92,7 +92,7 @@ class World:
                 self.parts[party] = OwnerPart(party, "bank", "test", "training", features, questions[party])
             columns = tuple(rows.columns[k] for k in own)
             table = Table(columns, N_ROWS, COLUMNS[party], has_names=True)
-            self.data[party] = PartyData(table, part=self.parts[party].to_dict())
+            self.data[party] = PartyData(table, part=self.parts[party])
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -296,7 +296,7 @@ def test_statements_are_plain():
 
 def test_every_message_states_its_way_and_its_disclosure():
     """Feature holder and label holder, and nobody else."""
-    kinds = messages_of(PROTOCOL)
+    kinds = PROTOCOL.messages
     assert len(kinds) == 6
     for kind in kinds:
         assert {way_of(kind).sender, way_of(kind).receiver} == {"feature holder", "label holder"}
@@ -310,17 +310,17 @@ def test_the_service_is_found_by_its_name():
     """It is a service, its job goes through JSON, and it trains nothing."""
     assert "vertical.explaining" in services()
     assert find("vertical.explaining") is PROTOCOL
-    assert PROTOCOL.job_from_dict(json.loads(json.dumps(JOB.to_dict()))) == JOB
+    assert PROTOCOL.job.from_dict(json.loads(json.dumps(JOB.to_dict()))) == JOB
     assert PROTOCOL.parties(JOB) == ("bank", "shop", "quiet", "clinic")
     with pytest.raises(InvalidParameter, match="trains nothing"):
-        PROTOCOL.job(Request(PARTIES, "run", "classification", BoostingParams(), 256, label_holder="bank"))
+        asked(PROTOCOL, PARTIES, "run", "classification", BoostingParams(), 256, label_holder="bank")
 
 
 def test_results_go_through_json(two_classes):
     """Bit for bit."""
     for what in ("importances", "contributions"):
         for result in run(replace(JOB, what=what), two_classes.data).results.values():
-            again = result_from_dict(json.loads(json.dumps(result.to_dict())))
+            again = PROTOCOL.result(json.loads(json.dumps(result.to_dict())))
             assert type(again) is type(result)
             assert (again.party, again.columns) == (result.party, result.columns)
             np.testing.assert_array_equal(again.values, result.values)
@@ -357,7 +357,9 @@ def first_error(played):
 
 def with_part(world, name, changes):
     """Everybody's data, with another part for one party."""
-    return world.data | {name: replace(world.data[name], part={**world.data[name].part, **changes})}
+    return world.data | {
+        name: replace(world.data[name], part=part_from_dict({**world.data[name].part.to_dict(), **changes}))
+    }
 
 
 @pytest.mark.parametrize("what", ["importances", "contributions"])
@@ -403,13 +405,13 @@ def test_parties_that_do_not_fit_are_refused(two_classes):
     data = two_classes.data
     with pytest.raises(InvalidInput, match=r"^clinic: the model asks about its columns"):
         raise first_error(play(PROTOCOL, replace(JOB, parties=("shop", "bank", "quiet")), data))
-    part = {**data["quiet"].part, "party": "guest"}
+    part = part_from_dict({**data["quiet"].part.to_dict(), "party": "guest"})
     more = data | {"guest": replace(data["quiet"], part=part)}
     with pytest.raises(InvalidInput, match=r"^guest: took no part in the training"):
         raise first_error(play(PROTOCOL, replace(JOB, parties=(*PARTIES, "guest")), more))
     with pytest.raises(InvalidInput, match=r"^quiet: brings no part of a model"):
         raise first_error(play(PROTOCOL, JOB, data | {"quiet": replace(data["quiet"], part=None)}))
-    part = {**data["quiet"].part, "party": "bank"}
+    part = part_from_dict({**data["quiet"].part.to_dict(), "party": "bank"})
     with pytest.raises(InvalidInput, match=r"^bank: brings the part of a feature holder"):
         raise first_error(play(PROTOCOL, JOB, data | {"bank": replace(data["bank"], part=part)}))
 

@@ -28,10 +28,12 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
     random_words,
     standard_normals,
 )
-from hedgerow.runtime.protocol import PartyData, Request, find
+from hedgerow.runtime.protocol import PartyData, find
+from hedgerow.runtime.running import warm_up
 from hedgerow.testing import vertical
 from hedgerow.testing.horizontal import make_pooled
 from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from hedgerow.testing.parties import asked
 from hedgerow.testing.vertical import table_of
 
 PROTOCOL = find("vertical.masked_gradients")
@@ -400,17 +402,17 @@ def test_jobs_and_parts_survive_json():
     for changes in (NOISY, {"eps_ap": 12.0, "delta_ap": 1e-3, "eps_pp": 2.0, "n_vectors": 2, "score": "first_order"}):
         job = make_job(data, n_iterations=1, **changes)
         text = json.dumps(job.to_dict(), allow_nan=False)
-        assert PROTOCOL.job_from_dict(json.loads(text)) == job
+        assert PROTOCOL.job.from_dict(json.loads(text)) == job
         for part in play(job, data)[0].values():
             written = json.dumps(part.to_dict(), allow_nan=False)
-            assert PROTOCOL.result_from_dict(json.loads(written)).to_dict() == part.to_dict()
+            assert PROTOCOL.result(json.loads(written)).to_dict() == part.to_dict()
 
 
 def test_rehearsals_run():
     """Every mode can be rehearsed, whatever the real job's size."""
     _, data = make_data(3)
-    PROTOCOL.rehearse(make_job(data, n_iterations=500, max_depth=12, n_vectors=2, **NOISY))
-    PROTOCOL.rehearse(make_job(data, task="regression", label_range=(5.0, 9.0)))
+    warm_up(PROTOCOL, make_job(data, n_iterations=500, max_depth=12, n_vectors=2, **NOISY))
+    warm_up(PROTOCOL, make_job(data, task="regression", label_range=(5.0, 9.0)))
 
 
 def test_through_a_federation():
@@ -460,8 +462,8 @@ def test_bad_parameters_are_refused(changes, words):
 def test_a_request_becomes_a_job():
     """Options reach the job; numpy's numbers become plain ones."""
     options = {"sigma1": np.float64(2.0), "sigma2": 1e-6, "C": 1.0, "accept_known_leaks": True}
-    request = Request(("a", "b"), "run", "classification", BoostingParams(), 64, options, label_holder="b")
-    job = PROTOCOL.job(request)
+    request = (("a", "b"), "run", "classification", BoostingParams(), 64, options, "b")
+    job = asked(PROTOCOL, *request)
     assert (job.label_holder, job.sigma1, type(job.sigma1)) == ("b", 2.0, float)
     assert PROTOCOL.parties(job) == ("b", "a")
 

@@ -24,15 +24,16 @@ from hedgerow.protocols.published.mp_fedxgb import holder, messages, plan
 from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
-from hedgerow.protocols.published.mp_fedxgb.protocol import PROTOCOL
+from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares import masked_columns, rows_messages
 from hedgerow.protocols.shares.messages import MaskedWords, Seed
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as SECRET_SHARED
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.running import warm_up
 from hedgerow.testing.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.uniformity import unlike_uniform
@@ -510,10 +511,10 @@ def test_jobs_and_parts_survive_json():
     """What is written down is the same."""
     data = make_data(2, 50)
     job = make_job(data, dealer="dana", first_layer_mask=True, argmax="division", max_depth=1, n_iterations=1)
-    assert PROTOCOL.job_from_dict(json.loads(json.dumps(job.to_dict()))) == job
+    assert PROTOCOL.job.from_dict(json.loads(json.dumps(job.to_dict()))) == job
     for part in play(replace(job, argmax="fractions"), data)[0].values():
         written = json.loads(json.dumps(part.to_dict()))
-        assert PROTOCOL.result_from_dict(written).to_dict() == written
+        assert PROTOCOL.result(written).to_dict() == written
 
 
 @pytest.mark.parametrize("party", ["anna", "ben"])
@@ -653,7 +654,7 @@ def test_a_rehearsal_plays_the_whole_job():
     """With made-up rows, on the ways that the job asks for."""
     data = make_data(2, 50)
     for argmax in ("fractions", "division"):
-        PROTOCOL.rehearse(make_job(data, argmax=argmax, max_depth=1))
+        warm_up(PROTOCOL, make_job(data, argmax=argmax, max_depth=1))
 
 
 def test_masked_columns_go_in_turn(monkeypatch):

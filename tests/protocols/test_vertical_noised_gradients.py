@@ -24,11 +24,12 @@ from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, fit, plain_quantiser
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
-from hedgerow.runtime.protocol import Request, find
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.runtime.protocol import find
+from hedgerow.runtime.running import in_memory, role, warm_up
 from hedgerow.testing import vertical
 from hedgerow.testing.horizontal import make_pooled
 from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from hedgerow.testing.parties import asked
 from hedgerow.testing.vertical import table_of
 from hedgerow.transport.memory import MemoryNetwork
 
@@ -543,18 +544,18 @@ def test_jobs_and_parts_survive_json(changes):
     _, data = make_data(2)
     job = make_job(data, n_iterations=1, **changes)
     text = json.dumps(job.to_dict(), allow_nan=False)
-    assert PROTOCOL.job_from_dict(json.loads(text)) == job
+    assert PROTOCOL.job.from_dict(json.loads(text)) == job
     for part in play(job, data)[0].values():
         written = json.dumps(part.to_dict(), allow_nan=False)
-        assert PROTOCOL.result_from_dict(json.loads(written)).to_dict() == part.to_dict()
+        assert PROTOCOL.result(json.loads(written)).to_dict() == part.to_dict()
 
 
 @pytest.mark.parametrize("per", ["run", "tree", "message"])
 def test_rehearsals_run(per):
     """Every mode can be rehearsed, whatever the real job's size."""
     _, data = make_data(3)
-    PROTOCOL.rehearse(make_job(data, per=per, epsilon=1.0, n_iterations=500, max_depth=12))
-    PROTOCOL.rehearse(make_job(data, per=per, task="regression", label_range=(5.0, 9.0), epsilon=1.0))
+    warm_up(PROTOCOL, make_job(data, per=per, epsilon=1.0, n_iterations=500, max_depth=12))
+    warm_up(PROTOCOL, make_job(data, per=per, task="regression", label_range=(5.0, 9.0), epsilon=1.0))
 
 
 def test_progress_is_reported():
@@ -601,8 +602,8 @@ def test_bad_parameters_are_refused(changes, words):
 def test_a_request_becomes_a_job():
     """Options reach the job; numpy's numbers become plain ones."""
     options = {"epsilon": np.float64(2.0), "delta": 1e-6, "per": "tree"}
-    request = Request(("a", "b"), "run", "classification", BoostingParams(), 64, options, label_holder="b")
-    job = PROTOCOL.job(request)
+    request = (("a", "b"), "run", "classification", BoostingParams(), 64, options, "b")
+    job = asked(PROTOCOL, *request)
     assert (job.label_holder, job.epsilon, job.per, type(job.epsilon)) == ("b", 2.0, "tree", float)
     assert PROTOCOL.parties(job) == ("b", "a")
     with pytest.raises(InvalidParameter, match="somebody must hold the labels"):

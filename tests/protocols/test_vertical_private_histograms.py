@@ -33,10 +33,11 @@ from hedgerow.protocols.vertical.private_histograms.columns import binned_column
 from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import AT_ONCE, LARGEST_SCORE, SCORE_BITS, Plan
-from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
+from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise, Spending
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.runtime.protocol import PartyData, find
+from hedgerow.runtime.running import warm_up
 from hedgerow.schema import CategoricalColumn, Schema
 from hedgerow.testing.naive_private_histograms import Binned, LeafRule, NaiveTrees, Split, watched
 from hedgerow.testing.transcripts import Vanishing
@@ -737,14 +738,14 @@ def test_jobs_and_parts_go_through_json():
     data = make_data(2, 40, 4)
     for epsilon in (INF, 2.0):
         job = make_job(data, epsilon=epsilon, reveal="histogram", split_share=0.3)
-        assert PROTOCOL.job_from_dict(json.loads(json.dumps(job.to_dict()))) == job
+        assert PROTOCOL.job.from_dict(json.loads(json.dumps(job.to_dict()))) == job
     parts, _ = played(PROTOCOL, job, data)
     for name in ("anna", "ben", "dealer"):
-        again = PROTOCOL.result_from_dict(json.loads(json.dumps(parts[name].to_dict())))
+        again = PROTOCOL.result(json.loads(json.dumps(parts[name].to_dict())))
         assert again.to_dict() == parts[name].to_dict()
     assert isinstance(parts["ben"], SharedLeavesPart)
     assert find("vertical.private_histograms") is PROTOCOL
-    PROTOCOL.rehearse(job)
+    warm_up(PROTOCOL, job)
 
 
 def test_defaults_of_trees_are_its_own():

@@ -26,7 +26,6 @@ from hedgerow.protocols.bad_rows import fit_described
 from hedgerow.protocols.vertical.common.parts import divide, part_from_dict
 from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.protocol import PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.smooth import groups as groups_module
 from hedgerow.protocols.vertical.private_histograms.smooth import holder as holder_module
 from hedgerow.protocols.vertical.private_histograms.smooth import schedule as schedule_module
@@ -49,6 +48,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
     precision_for,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.series import LOGISTIC, SCORE_BITS, SLOPE, Precision
+from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.schema import CategoricalColumn, NumericColumn, Schema
 from hedgerow.testing.vertical import make_data, outcomes_of, table_of

@@ -21,12 +21,14 @@ from hedgerow.protocols.services.score import roles
 from hedgerow.protocols.services.score.answering import Answering, cells_of
 from hedgerow.protocols.services.score.job import ScoringJob
 from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
-from hedgerow.protocols.services.score.protocol import PROTOCOL
-from hedgerow.protocols.services.score.roles import Answered, Scores, result_from_dict
-from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide
+from hedgerow.protocols.services.score.roles import Answered, Scores
+from hedgerow.protocols.services.score.spec import SPEC as PROTOCOL
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide, part_from_dict
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.processes import run_in_processes
-from hedgerow.runtime.protocol import PartyData, Request, find
+from hedgerow.runtime.protocol import PartyData, find
+from hedgerow.runtime.running import warm_up
+from hedgerow.testing.parties import asked
 from hedgerow.testing.random_models import random_ensemble
 from hedgerow.testing.random_parts import RUN_ID, random_vertical, table_of
 from hedgerow.testing.transcripts import play
@@ -138,11 +140,11 @@ def test_parties_that_are_never_asked():
         asks = replace(asks, handles={"shop": 0, "clinic": 0, **asks.handles})
         rows = table_of([Column(f.name, np.array([-1.0, 1.0, np.nan, 2.0])) for f in features], 4)
         nothing = table_of([Column("other", np.zeros(4))], 4)
-        data = {"bank": PartyData(rows if owner_of_all == "bank" else table_of([], 4), part=asks.to_dict())}
+        data = {"bank": PartyData(rows if owner_of_all == "bank" else table_of([], 4), part=asks)}
         for party in ("shop", "clinic"):
             own = features if party == owner_of_all else (FeatureBins("other", [0.0]),)
             part = OwnerPart(party, "bank", "p", RUN_ID, own, theirs.get(party, Questions.none()))
-            data[party] = PartyData(rows if party == owner_of_all else nothing, part=part.to_dict())
+            data[party] = PartyData(rows if party == owner_of_all else nothing, part=part)
         for epsilon in (None, 60.0):
             job = ScoringJob(("shop", "bank", "clinic"), "bank", "a scoring", RUN_ID, predict_epsilon=epsilon)
             played = play(PROTOCOL, job, data)
@@ -334,11 +336,11 @@ def test_a_part_of_another_model_is_refused(case):
     """By the party itself where the run differs, by the label holder where only the handles do; both name the party."""
     model, _, data = case
     other = random_vertical(RNG(31), run_id="another training").parts["shop"]
-    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=other.to_dict())})
+    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=other)})
     assert isinstance(error, InvalidInput)
     assert str(error).startswith("shop: its part is of another model, that of run 'another training'")
     same_name = random_vertical(RNG(32), n_trees=2, depth=2).parts["shop"]
-    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=same_name.to_dict())})
+    error = failure(job_for(model), {**data, "shop": replace(data["shop"], part=same_name)})
     assert isinstance(error, InvalidInput)
     assert str(error).startswith("shop: its part is of another model: it is of run 'a training' with")
     error = failure(replace(job_for(model), model_run_id="x"), data)
@@ -355,7 +357,8 @@ def test_a_part_of_somebody_else_is_refused(case):
         ("shop", {**model.parts["bank"].to_dict(), "party": "shop", "handles": {}}, "shop: brings a part that is not"),
         ("shop", None, "shop: brings no part of a model"),
     ):
-        error = failure(job_for(model), {**data, party: replace(data[party], part=part)})
+        own = None if part is None else part_from_dict(part)
+        error = failure(job_for(model), {**data, party: replace(data[party], part=own)})
         assert isinstance(error, InvalidInput)
         assert says in str(error)
 
@@ -391,7 +394,7 @@ def test_other_parties_than_those_of_the_model_are_refused(case):
     job = replace(job_for(model), parties=("shop", "bank"))
     assert "clinic: the model asks about its columns" in str(failure(job, data))
     job = replace(job_for(model), parties=(*model.parties, "pub"))
-    pub = {**model.parts["shop"].to_dict(), "party": "pub"}
+    pub = part_from_dict({**model.parts["shop"].to_dict(), "party": "pub"})
     error = failure(job, {**data, "pub": replace(data["shop"], part=pub)})
     assert "pub: took no part in the training" in str(error)
 
@@ -480,14 +483,14 @@ def test_jobs_and_results_survive_json():
     """Exactly, and strictly as JSON has it: no infinity in it."""
     job = ScoringJob(("shop", "bank"), "bank", "s", "t", predict_epsilon=np.float64(math.inf), batch_rows=np.int64(9))
     for each in (job, replace(job, predict_epsilon=np.float32(0.5))):
-        assert PROTOCOL.job_from_dict(json.loads(json.dumps(each.to_dict(), allow_nan=False))) == each
+        assert PROTOCOL.job.from_dict(json.loads(json.dumps(each.to_dict(), allow_nan=False))) == each
     scores = Scores(RNG(40).normal(size=(5, 3)), {"shop": 4})
-    read = result_from_dict(json.loads(json.dumps(scores.to_dict())))
+    read = PROTOCOL.result(json.loads(json.dumps(scores.to_dict())))
     assert np.array_equal(read.raw, scores.raw)
     assert read.raw.flags.writeable
     assert read.handles == scores.handles
     answered = Answered(5, 4, 2, Composed((RandomisedResponse(3, 1.0),)).to_dict())
-    assert PROTOCOL.result_from_dict(json.loads(json.dumps(answered.to_dict()))) == answered
+    assert PROTOCOL.result(json.loads(json.dumps(answered.to_dict()))) == answered
 
 
 def test_it_is_found_by_its_name_and_rehearses():
@@ -496,10 +499,10 @@ def test_it_is_found_by_its_name_and_rehearses():
     assert protocol is PROTOCOL
     job = ScoringJob(("shop", "bank", "clinic"), "bank", "s", "t")
     assert protocol.parties(job) == ("bank", "shop", "clinic")
-    protocol.rehearse(job)
-    protocol.rehearse(replace(job, predict_epsilon=1.0, batch_rows=7))
+    warm_up(protocol, job)
+    warm_up(protocol, replace(job, predict_epsilon=1.0, batch_rows=7))
     with pytest.raises(InvalidParameter, match="trains nothing"):
-        protocol.job(Request(("shop", "bank"), "r", "classification", None, 256))
+        asked(protocol, ("shop", "bank"), "r", "classification", None, 256)
 
 
 def test_the_statement_says_what_holds():

@@ -20,11 +20,11 @@ from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.stopping import Stopping, next_below
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.runtime.running import in_memory, role
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.transport.memory import MemoryNetwork
 

@@ -41,7 +41,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WhichWay,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime import processes as local_processes
 from hedgerow.runtime.party import Party, root_cause
 from hedgerow.runtime.processes import run_in_processes

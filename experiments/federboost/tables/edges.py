@@ -14,7 +14,7 @@ HONEST = {"private": "noisy quantiles", "round": "round numbers"}
 
 def private_edges_there() -> bool:
     """Whether this version has edges="private"."""
-    from hedgerow.protocols.vertical.bucket_rr.protocol import PROTOCOL
+    from hedgerow.protocols.vertical.bucket_rr.spec import SPEC as PROTOCOL
 
     return "edges_epsilon" in PROTOCOL.options
 

@@ -23,7 +23,7 @@ from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
 from hedgerow.estimators.labels import read_weights
-from hedgerow.estimators.parameters import check_values, nearest, seed_from, translate
+from hedgerow.estimators.parameters import check_values, engine_params, seed_from, translate
 from hedgerow.runtime.progress import ProgressLines
 
 Path = str | PathLike[str]
@@ -230,7 +230,7 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         """The engine's names for the same things."""
         columns = [(feature.name, feature.is_categorical) for feature in mapper.features]
         return engine_params(
-            self,
+            self.get_params(deep=False),
             columns,
             n_iterations=n_iterations,
             seed=self._seed,
@@ -351,51 +351,6 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
         return tags
-
-
-def engine_params(model: BoostedTrees, columns: Sequence[tuple[str, bool]], **more: Any) -> BoostingParams:
-    """An estimator's parameters under the engine's names, for columns given as (name, whether it is categorical)."""
-    return BoostingParams(
-        learning_rate=float(model.learning_rate),
-        max_depth=model.max_depth,
-        max_leaves=model.max_leaf_nodes,
-        l2=float(model.l2_regularization),
-        min_gain=float(model.min_split_gain),
-        min_child_weight=float(model.min_child_weight),
-        min_samples_leaf=model.min_samples_leaf,
-        subsample=float(model.subsample),
-        colsample_bytree=float(model.colsample_bytree),
-        colsample_bynode=float(model.max_features),
-        monotone=_monotone(model.monotonic_cst, columns),
-        base_score=model.base_score,
-        gradient_bits=model.gradient_bits,
-        missing_unseen=model.missing_unseen,
-        tol=float(model.tol),
-        **more,
-    )
-
-
-def _monotone(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
-    """One of -1, 0, 1 per column, from a list or from a dict by column name."""
-    if wish is None:
-        return None
-    names = [name for name, _ in columns]
-    if isinstance(wish, dict):
-        unknown = [name for name in wish if name not in names]
-        if unknown:
-            near = nearest(str(unknown[0]), names)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise InvalidParameter(f"monotonic_cst names {unknown[0]!r}, which is not a column of X{hint}")
-        wish = [wish.get(name, 0) for name in names]
-    signs = list(wish)
-    if len(signs) != len(names):
-        raise InvalidParameter(f"monotonic_cst has {len(signs)} entries, but X has {len(names)} columns")
-    for (name, is_categorical), sign in zip(columns, signs, strict=True):
-        if sign not in (-1, 0, 1):
-            raise InvalidParameter(f"monotonic_cst must be -1, 0 or 1 for each column, got {sign!r} for {name!r}")
-        if sign != 0 and is_categorical:
-            raise InvalidParameter(f"monotonic_cst: column {name!r} is categorical, and its levels have no order")
-    return tuple(int(sign) for sign in signs) if any(signs) else None
 
 
 def _watch_list(eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any) -> list[_Watched]:

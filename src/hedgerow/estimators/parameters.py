@@ -12,12 +12,13 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
 
+from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import InvalidParameter
 
 
@@ -125,6 +126,17 @@ def accepts_aliases(init: Callable[..., None]) -> Callable[..., None]:
         init(self, **translate(given, inspect.signature(init).parameters, type(self).__name__))
 
     return init_with_aliases
+
+
+def defaults_of(estimator: Any) -> dict[str, Any]:
+    """The parameters of an estimator's class, and what they are unless somebody says otherwise."""
+    parameters = inspect.signature(estimator.__init__).parameters.values()
+    return {each.name: each.default for each in parameters if each.name != "self"}
+
+
+def own_names(estimator: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters for an estimator's class in any spelling, under our names; raises for one that it does not have."""
+    return translate(given, defaults_of(estimator), estimator.__name__)
 
 
 def translate(given: Mapping[str, Any], valid: Iterable[str], owner: str) -> dict[str, Any]:
@@ -279,6 +291,51 @@ def _check_validation(early_stopping: Any, fraction: Any) -> None:
         raise InvalidParameter(
             f"validation_fraction must be between 0 and 1, or a whole number of rows, got {fraction!r}"
         )
+
+
+def engine_params(params: Mapping[str, Any], columns: Sequence[tuple[str, bool]], **more: Any) -> BoostingParams:
+    """Parameters of trees under the engine's names, for columns given as (name, whether it is categorical)."""
+    return BoostingParams(
+        learning_rate=float(params["learning_rate"]),
+        max_depth=params["max_depth"],
+        max_leaves=params["max_leaf_nodes"],
+        l2=float(params["l2_regularization"]),
+        min_gain=float(params["min_split_gain"]),
+        min_child_weight=float(params["min_child_weight"]),
+        min_samples_leaf=params["min_samples_leaf"],
+        subsample=float(params["subsample"]),
+        colsample_bytree=float(params["colsample_bytree"]),
+        colsample_bynode=float(params["max_features"]),
+        monotone=_monotone(params["monotonic_cst"], columns),
+        base_score=params["base_score"],
+        gradient_bits=params["gradient_bits"],
+        missing_unseen=params["missing_unseen"],
+        tol=float(params["tol"]),
+        **more,
+    )
+
+
+def _monotone(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
+    """One of -1, 0, 1 per column, from a list or from a dict by column name."""
+    if wish is None:
+        return None
+    names = [name for name, _ in columns]
+    if isinstance(wish, dict):
+        unknown = [name for name in wish if name not in names]
+        if unknown:
+            near = nearest(str(unknown[0]), names)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise InvalidParameter(f"monotonic_cst names {unknown[0]!r}, which is not a column of X{hint}")
+        wish = [wish.get(name, 0) for name in names]
+    signs = list(wish)
+    if len(signs) != len(names):
+        raise InvalidParameter(f"monotonic_cst has {len(signs)} entries, but X has {len(names)} columns")
+    for (name, is_categorical), sign in zip(columns, signs, strict=True):
+        if sign not in (-1, 0, 1):
+            raise InvalidParameter(f"monotonic_cst must be -1, 0 or 1 for each column, got {sign!r} for {name!r}")
+        if sign != 0 and is_categorical:
+            raise InvalidParameter(f"monotonic_cst: column {name!r} is categorical, and its levels have no order")
+    return tuple(int(sign) for sign in signs) if any(signs) else None
 
 
 def seed_from(random_state: Any) -> int:

@@ -21,8 +21,14 @@ from hedgerow.crypto.identifiers import Duplicates, IdRule
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.estimators.base import engine_params
-from hedgerow.estimators.parameters import ALIASES, UnknownParameter, check_values, seed_from
+from hedgerow.estimators.parameters import (
+    UnknownParameter,
+    check_values,
+    defaults_of,
+    engine_params,
+    own_names,
+    seed_from,
+)
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.federation.alignment import Alignment, align, split_ids
 from hedgerow.federation.brought import Brought, Declared
@@ -34,7 +40,7 @@ from hedgerow.protocols.services.align.job import MOST_IDS
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.budgets import checked_budgets, refuse_raising
 from hedgerow.runtime.party import DEADLINE
-from hedgerow.runtime.protocol import PartyData, Protocol, Request
+from hedgerow.runtime.protocol import PartyData, Protocol
 from hedgerow.runtime.recording import records_for
 from hedgerow.runtime.running import OnProgress, check_how, run_together, watcher
 from hedgerow.schema import Schema
@@ -63,6 +69,11 @@ class Federation:
     def parties(self) -> tuple[str, ...]:
         """The parties that bring data."""
         return tuple(self._brought)
+
+    @property
+    def _estimator(self) -> type[Estimator]:
+        """The scikit-learn face of a model of this task: it knows the parameters of trees, and holds the model."""
+        return BoostedTreesClassifier if self.task == "classification" else BoostedTreesRegressor
 
     @classmethod
     def horizontal(
@@ -126,7 +137,7 @@ class Federation:
         categorical = dict(categorical_features or {})
         unknown = [name for name in categorical if name not in data]
         if unknown:
-            raise InvalidParameter(f"categorical_features names {unknown[0]!r}, which is none of {list(data)}")
+            raise InvalidParameter(f"categorical_features names {unknown[0]!r}, which is not one of {list(data)}")
         read, ids = {}, {}
         check_party_names(data)
         for name, X in data.items():
@@ -205,94 +216,110 @@ class Federation:
         """
         check_how(transport, deadline)
         refuse_raising(budget, params)
-        chosen, own, estimator, data, job = self._plan(protocol, params)
-        budgets = checked_budgets(budget, chosen, job, data)
+        spec, own, trees, data, job = self._plan(protocol, params)
+        budgets = checked_budgets(budget, spec, job, data)
         if own.get("on_bad_rows") == "raise":
             self._refuse_bad_rows(own)
         records = records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
-            data = self._read(chosen, own, estimator)
+            data = self._read(spec, own, trees)
         watch = watcher(verbose, on_progress)
         results, ledgers, meters, seconds = run_together(
-            chosen, job, _with_threads(data, estimator), **how, on_progress=watch, records=records, budgets=budgets
+            spec, job, data, **how, on_progress=watch, records=records, budgets=budgets
         )
-        model = self._model(results, estimator, chosen, job, next(iter(data.values())).table)
+        model = self._model(results, trees, spec, job, next(iter(data.values())).table)
         transcripts = {} if records is None else records.transcripts
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        run = Run(chosen.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
+        run = Run(spec.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
         run.reconcile()
         return run
 
     def _plan(
         self, protocol: str, params: dict[str, Any]
-    ) -> tuple[Protocol, dict[str, Any], Estimator, dict[str, PartyData], Any]:
-        """What `fit` would run: the protocol or the variant that is meant, its options, the model to be, data, job."""
-        chosen = protocols.find(protocol)
-        if chosen.partition != self.partition:
-            raise InvalidParameter(f"{protocol} is for data split by {chosen.partition}, not by {self.partition}")
+    ) -> tuple[Protocol, dict[str, Any], dict[str, Any], dict[str, PartyData], Any]:
+        """What `fit` would run: the protocol or the variant that is meant, its options, those of trees, data, job."""
+        spec = protocols.find(protocol)
+        if spec.partition != self.partition:
+            raise InvalidParameter(f"{protocol} is for data split by {spec.partition}, not by {self.partition}")
         if protocol not in protocols.names():
             raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
-        own = {name: value for name, value in params.items() if name in chosen.options}
+        params = dict(params)
+        variant = spec.variant(params)
+        spec = spec if variant is None else protocols.find(variant)
+        own = {name: value for name, value in params.items() if name in spec.options}
         if self._schema is not None and own.get("dp") is not None:
             own.setdefault("schema", self._schema)
-        trees = {name: value for name, value in params.items() if name not in chosen.options}
-        chosen = chosen.variant(own)
-        estimator = self._estimator(trees, chosen)
-        data = self._read(chosen, own, estimator)
-        return chosen, own, estimator, data, chosen.job(self._request(estimator, own, data))
+        trees = self._trees({name: value for name, value in params.items() if name not in own}, spec)
+        data = self._read(spec, own, trees)
+        return spec, own, trees, data, self._job(spec, own, trees, data)
+
+    def _trees(self, params: dict[str, Any], spec: Protocol) -> dict[str, Any]:
+        """All parameters of trees under our names, checked: what the user wrote, then the protocol's, then ours."""
+        try:
+            given = own_names(self._estimator, params)
+        except UnknownParameter as problem:
+            raise UnknownParameter(f"{problem}; {spec.name} adds {', '.join(sorted(spec.options))}") from None
+        default = defaults_of(self._estimator)
+        for name in NOT_FEDERATED:
+            if name in given and given[name] != default[name]:
+                hint = "; give it to the Federation instead" if name == "categorical_features" else ""
+                raise InvalidParameter(f"{name} is not available in a federation, got {given[name]!r}{hint}")
+        trees = {**default, **(spec.defaults or {}), **given}
+        check_values(trees)
+        return trees
+
+    def _job(self, spec: Protocol, own: dict[str, Any], trees: dict[str, Any], data: Mapping[str, PartyData]) -> Any:
+        tables = [party.table for party in data.values()]
+        names = tables[0].columns if self.partition == "rows" else [c for table in tables for c in table.columns]
+        columns = [(column.name, column.levels is not None) for column in names]
+        loss: dict[str, Any] = {}
+        if self.task == "regression":
+            is_squared = trees["loss"] == "squared_error"
+            loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
+        seed = seed_from(trees["random_state"])
+        return spec.job.from_user(
+            own,
+            parties=self.parties,
+            label_holder=self.label_holder,
+            run_id=uuid.uuid4().hex,
+            task=self.task,
+            boosting=engine_params(trees, columns, n_iterations=trees["max_iter"], seed=seed, **loss),
+            max_bins=int(trees["max_bins"]),
+        )
 
     def _model(
-        self,
-        results: Mapping[str, Any],
-        estimator: BoostedTreesClassifier | BoostedTreesRegressor,
-        protocol: Protocol,
-        job: Any,
-        table: Table,
+        self, results: Mapping[str, Any], trees: dict[str, Any], spec: Protocol, job: Any, table: Table
     ) -> BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel:
-        first = results[protocol.parties(job)[0]]
+        first = results[spec.parties(job)[0]]
         meta = first.meta
-        meta |= {"protocol": protocol.name, "estimator": type(estimator).__name__}
-        meta |= {"has_feature_names": table.has_names}
-        stamp = protocol.statement(job, meta).facts.get("stamp")
+        meta |= {"protocol": spec.name, "estimator": self._estimator.__name__, "has_feature_names": table.has_names}
+        stamp = spec.statement(job, meta).facts.get("stamp")
         if stamp:
             meta["stamp"] = stamp
         if self.partition == "rows":
-            return estimator.adopt(first, "the federation")
+            return self._estimator(**trees).adopt(first, "the federation")
         return VerticalModel({name: results[name] for name in self.parties})
 
-    def _estimator(self, params: dict[str, Any], protocol: Protocol) -> BoostedTreesClassifier | BoostedTreesRegressor:
-        """An estimator with these parameters: it knows their names, aliases and ranges, and will hold the model."""
-        kind = BoostedTreesClassifier if self.task == "classification" else BoostedTreesRegressor
-        given = {ALIASES.get(name, name) for name in params}
-        own = {name: value for name, value in protocol.defaults.items() if name not in given}
-        try:
-            estimator = kind(**own, **params)
-        except UnknownParameter as problem:
-            raise UnknownParameter(f"{problem}; {protocol.name} adds {', '.join(sorted(protocol.options))}") from None
-        check_values(estimator.get_params(deep=False))
-        default = kind().get_params(deep=False)
-        for name in NOT_FEDERATED:
-            value = getattr(estimator, name)
-            if value != default[name]:
-                hint = "; give it to the Federation instead" if name == "categorical_features" else ""
-                raise InvalidParameter(f"{name} is not available in a federation, got {value!r}{hint}")
-        return estimator
+    def _read(self, spec: Protocol, options: Mapping[str, Any], trees: Mapping[str, Any]) -> dict[str, PartyData]:
+        """What everybody brings, read as the protocol needs it. Where that protects rows, none of them raises.
 
-    def _read(self, protocol: Protocol, options: Mapping[str, Any], estimator: Estimator) -> dict[str, PartyData]:
-        """What everybody brings, read as the protocol needs it. Where that protects rows, none of them raises."""
-        declared = Declared.of(self.task, options, getattr(estimator, "label_range", None))
+        Each party has one thread unless the user asks for more, since all share this machine.
+        """
+        declared = Declared.of(self.task, options, trees.get("label_range"))
+        n_threads = 1 if trees["n_jobs"] is None else resolve_n_jobs(trees["n_jobs"])
         read = {}
         for name, brought in self._brought.items():
-            is_mapped = protocol.maps_rows(options, has_labels=self.label_holder in (None, name))
+            is_mapped = spec.maps_rows(options, self.label_holder in (None, name))
             if self.partition == "columns":
                 is_mapped = is_mapped and options.get("on_bad_rows") != "raise"
-                read[name] = brought.as_columns(declared) if is_mapped else brought.strictly()
+                data = brought.as_columns(declared) if is_mapped else brought.strictly()
             elif is_mapped and declared.schema is not None:
-                read[name] = brought.as_rows(declared.schema)
+                data = brought.as_rows(declared.schema)
             else:
-                read[name] = brought.strictly() if self._schema is None else brought.fitted(self._schema)
+                data = brought.strictly() if self._schema is None else brought.fitted(self._schema)
+            read[name] = replace(data, n_threads=n_threads)
         return read
 
     def _refuse_bad_rows(self, options: Mapping[str, Any]) -> None:
@@ -302,34 +329,11 @@ class Federation:
             for brought in self._brought.values():
                 brought.refuse_bad_rows(schema)
 
-    def _request(self, estimator: Estimator, options: dict[str, Any], data: Mapping[str, PartyData]) -> Request:
-        tables = [party.table for party in data.values()]
-        names = tables[0].columns if self.partition == "rows" else [c for table in tables for c in table.columns]
-        columns = [(column.name, column.levels is not None) for column in names]
-        loss: dict[str, Any] = {}
-        if isinstance(estimator, BoostedTreesRegressor):
-            loss = {
-                "loss": "squared" if estimator.loss == "squared_error" else "poisson",
-                "label_range": estimator.label_range,
-            }
-        boosting = engine_params(
-            estimator, columns, n_iterations=estimator.max_iter, seed=seed_from(estimator.random_state), **loss
-        )
-        return Request(
-            self.parties, uuid.uuid4().hex, self.task, boosting, int(estimator.max_bins), options, self.label_holder
-        )
-
     def __repr__(self) -> str:
         rows = ", ".join(
             f"{name}: {brought.n_rows:,} x {len(brought.names)}" for name, brought in self._brought.items()
         )
         return f"Federation({self.partition} split, {rows})"
-
-
-def _with_threads(data: Mapping[str, PartyData], estimator: Estimator) -> dict[str, PartyData]:
-    """Each party's data; one thread each unless the user asks for more, since all share this machine."""
-    n_threads = 1 if estimator.n_jobs is None else resolve_n_jobs(estimator.n_jobs)
-    return {name: replace(brought, n_threads=n_threads) for name, brought in data.items()}
 
 
 def _check_task(task: str) -> None:

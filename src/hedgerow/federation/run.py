@@ -143,7 +143,7 @@ class Run:
             raise InvalidInput(f"{place / ABOUT} is not a run of a kind that this version can read")
         with damage_told(f"{place / ABOUT} is damaged"):
             protocol = find(about["protocol"])
-            job = protocol.job_from_dict(about["job"])
+            job = protocol.job.from_dict(about["job"])
             parties, recorded = list(about["parties"]), list(about.get("recorded", ()))
             for names in (parties, recorded):
                 check_party_names(names)

@@ -239,7 +239,7 @@ class VerticalModel:
         """
         job = self._explaining(what="importances", kind=kind)
         nobody = Table((), 0, (), has_names=False)
-        data = {name: PartyData(nobody, part=part.to_dict()) for name, part in self.parts.items()}
+        data = {name: PartyData(nobody, part=part) for name, part in self.parts.items()}
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         results, ledgers, _, _ = run_together(find("vertical.explaining"), job, data, **how)
         reconcile(ledgers)
@@ -287,7 +287,7 @@ class VerticalModel:
             raise InvalidInput(f"{unknown[0]!r} is not a party of this model; those are {list(self.parties)}")
         n_threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
         return {
-            name: PartyData(part.read(X[name], f"{name}: X"), n_threads=n_threads, part=part.to_dict())
+            name: PartyData(part.read(X[name], f"{name}: X"), n_threads=n_threads, part=part)
             for name, part in self.parts.items()
         }
 

@@ -30,9 +30,17 @@ from hedgerow.engine.table import Column as TableColumn
 from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.tolerant import coded_numbers, numbers_of, places, places_of, read_tolerantly, without_rows
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.runtime.options import option
 from hedgerow.schema import Column, NumericColumn, Schema
 
 OnBadRows = Literal["map", "raise"]
+
+
+def on_bad_rows() -> Any:
+    """The option of a job that says what becomes of rows that do not fit."""
+    meaning = "what becomes of rows that do not fit what is public: mapped, or an error, which gives the guarantee up"
+    return option("map", meaning, words="'map' or 'raise'")
+
 
 RAISED = (
     "on_bad_rows='raise': that every row fits the schema was told exactly, since any other row would have been an error"

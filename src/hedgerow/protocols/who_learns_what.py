@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from hedgerow.aborts import Reason
@@ -30,8 +32,7 @@ from hedgerow.protocols.services.score.job import ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.runtime.party import Abort
-from hedgerow.runtime.protocol import Protocol, Request, find, names, services
-from hedgerow.runtime.same_job import messages_of, package_of
+from hedgerow.runtime.protocol import Protocol, find, names, services
 from hedgerow.schema import Schema
 from hedgerow.transport.frames import Message
 
@@ -168,7 +169,7 @@ def page() -> str:
     )
     parts = ["# Who learns what", origin]
     protocols = [find(name) for name in (*names(), *services())]
-    parts += _legend([disclosure_of(kind) for protocol in protocols for kind in messages_of(protocol)])
+    parts += _legend([disclosure_of(kind) for protocol in protocols for kind in protocol.messages])
     parts += _always()
     parts += _central()
     for protocol in protocols:
@@ -222,8 +223,8 @@ def _central() -> list[str]:
 
 
 def _section(protocol: Protocol) -> list[str]:
-    paragraphs = _paragraphs(inspect.getdoc(package_of(protocol)) or "")
-    kinds = messages_of(protocol)
+    paragraphs = _paragraphs(inspect.getdoc(_package_of(protocol)) or "")
+    kinds = protocol.messages
     rows = [
         (f"`{kind.__name__}`", str(way_of(kind)), disclosure_of(kind).of, disclosure_of(kind).protection)
         for kind in kinds
@@ -247,10 +248,17 @@ def _section(protocol: Protocol) -> list[str]:
     return parts
 
 
+def _package_of(protocol: Protocol) -> ModuleType:
+    """The package that holds all of a protocol."""
+    return sys.modules[protocol.job.__module__.rpartition(".")[0]]
+
+
 def _stated(protocol: Protocol, example: Example) -> str:
     boosting, holder = BoostingParams(), example.parties[0]
-    request = Request(example.parties, "example", "classification", boosting, MAX_BINS, example.options, holder)
-    job = protocol.job(request) if example.job is None else example.job
+    settled = {"run_id": "example", "task": "classification", "boosting": boosting, "max_bins": MAX_BINS}
+    job = example.job or protocol.job.from_user(
+        example.options, parties=example.parties, label_holder=holder, **settled
+    )
     return str(protocol.statement(job, example.meta))
 
 

@@ -17,6 +17,7 @@ happens, on stdin what to do next.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -33,9 +34,8 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.runtime.budgets import read
 from hedgerow.runtime.party import LOGGER, Party
 from hedgerow.runtime.party_start import Orders
-from hedgerow.runtime.protocol import PartyData, find
-from hedgerow.runtime.same_job import agreed
-from hedgerow.runtime.warmup import role
+from hedgerow.runtime.protocol import PartyData, Protocol, agreed, find
+from hedgerow.runtime.running import role, warm_up
 from hedgerow.transport.agreed import Agreed
 from hedgerow.transport.emulate import Emulated, Link
 from hedgerow.transport.endpoint import Endpoint
@@ -57,7 +57,7 @@ def describe(data: PartyData) -> dict[str, Any]:
         "levels": [None if c.levels is None else list(c.levels) for c in data.table.columns],
         "classes": None if data.classes is None else list(data.classes),
         "n_threads": data.n_threads,
-        "part": data.part,
+        "part": None if data.part is None else data.part.to_dict(),
     }
 
 
@@ -72,7 +72,7 @@ def rows_file(data: PartyData) -> IO[bytes]:
     return file
 
 
-def _read_data(rows: int, described: Mapping[str, Any]) -> PartyData:
+def _read_data(rows: int, described: Mapping[str, Any], protocol: Protocol) -> PartyData:
     with os.fdopen(rows, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         columns = tuple(
             Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels))
@@ -81,47 +81,40 @@ def _read_data(rows: int, described: Mapping[str, Any]) -> PartyData:
         labels, ids, misfits = (arrays.get(name) for name in ("labels", "ids", "misfits"))
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
-    return PartyData(table, labels, classes, described["n_threads"], described["part"], ids, misfits)
+    part = None if protocol.part is None else protocol.part(described["part"])
+    return PartyData(table, labels, classes, described["n_threads"], part, ids, misfits)
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-Prepared = tuple[str, Mapping[str, Any]]
-"""A protocol's name and a job of it, for which everything is loaded."""
+def prepare(protocol: str, job: Mapping[str, Any]) -> None:
+    """Load, and compile where it is not on disk, what a run of this job needs.
 
-
-def prepare(protocol: str, job: Mapping[str, Any]) -> Prepared | None:
-    """Load, and compile where it is not on disk, what a run of this job needs; None if that failed.
-
-    Whatever is wrong then, each party finds by itself, and says so.
+    If something is wrong with that, each party finds it by itself, and says so.
     """
-    try:
+    with contextlib.suppress(Exception):
         import hedgerow.transport.grpc  # noqa: F401 - starts no thread before there is a connection
 
         chosen = find(protocol)
-        chosen.rehearse(chosen.job_from_dict(job))
-    except Exception:  # noqa: BLE001 - as just said
-        return None
-    return protocol, job
+        warm_up(chosen, chosen.job.from_dict(job))
 
 
-def play(orders: Orders, rows: int | None, transcript_file: int | None, prepared: Prepared | None) -> int:
+def play(orders: Orders, rows: int | None, transcript_file: int | None) -> int:
     """Play one party's role; 0 if it came to its end. Rows and transcript are descriptors of files."""
     about = orders.wait_for("start")
     LOGGER.addHandler(_TellLog(logging.WARNING))
     party: Party | None = None
     try:
-        data = None if rows is None else _read_data(rows, about["data"])
+        protocol = find(about["protocol"])
+        data = None if rows is None else _read_data(rows, about["data"], protocol)
         certificates = about["certificates"]
         identity = Identity.from_pem(about["key"].encode(), certificates[about["name"]].encode())
         trust = TrustStore()
         for name, pem in certificates.items():
             trust.pin(name, pem.encode())
-        protocol = find(about["protocol"])
-        job = protocol.job_from_dict(about["job"])
-        if prepared != (about["protocol"], about["job"]):
-            protocol.rehearse(job)
+        job = protocol.job.from_dict(about["job"])
+        warm_up(protocol, job)
         connection = _open(orders, about, identity, trust, agreed(protocol, job))
         endpoint: Endpoint = Emulated(connection, Link(**about["link"])) if about["link"] else connection
         transcript = None

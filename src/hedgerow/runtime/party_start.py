@@ -135,11 +135,11 @@ def serve(requests: Requests) -> int:
     """Prepare and fork until the parent is gone; in a forked party, play its role. The exit code."""
     from hedgerow.runtime import party_process
 
-    alive, prepared = 0, None
+    alive = 0
     while (request := requests.wait(None if alive else IDLE_SECONDS)) is not None:
         asked, files = request
         if "prepare" in asked:
-            prepared = party_process.prepare(**asked["prepare"])
+            party_process.prepare(**asked["prepare"])
             gc.freeze()  # what is there now is shared with the parties, unless a collection writes to it
             requests.answer()
         elif "fork" in asked:
@@ -147,7 +147,7 @@ def serve(requests: Requests) -> int:
             me, pid = os.getpid(), os.fork()
             if pid == 0:
                 requests.leave()
-                return _party(me, files, prepared, **asked["fork"])
+                return _party(me, files, **asked["fork"])
             for file in files:
                 os.close(file)
             alive += 1
@@ -166,7 +166,7 @@ def _wait_for_threads() -> None:
         time.sleep(0.001)
 
 
-def _party(parent: int, files: list[int], prepared: Any, *, name: str, rows: bool, transcript: bool) -> int:
+def _party(parent: int, files: list[int], *, name: str, rows: bool, transcript: bool) -> int:
     """Play one party's role with these files; 0 if it came to its end."""
     from hedgerow.runtime.party_process import play
 
@@ -175,7 +175,7 @@ def _party(parent: int, files: list[int], prepared: Any, *, name: str, rows: boo
         os.dup2(file, descriptor)
         os.close(file)
     others = iter(files[3:])
-    code = play(Orders(), next(others) if rows else None, next(others) if transcript else None, prepared)
+    code = play(Orders(), next(others) if rows else None, next(others) if transcript else None)
     if code == 0:
         os._exit(0)  # all is said and closed; taking the interpreter apart would take longer than some roles
     return code

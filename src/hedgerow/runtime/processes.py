@@ -61,13 +61,13 @@ def run_in_processes(
         fleet = _Fleet(names, files, on_progress, forks_for(protocol.name, job.to_dict(), PREPARE_SECONDS))
         try:
             orders = _orders(protocol, job, data, link, deadline, kept, budgets or {})
-            fleet.start(orders, data, protocol.links(job), kept)
+            fleet.start(orders, data, job.links, kept)
             if after_start is not None:
                 after_start(fleet.processes)
             fleet.wait()
         finally:
             fleet.stop()
-        results = {name: protocol.result_from_dict(event["result"]) for name, event in fleet.done.items()}
+        results = {name: protocol.result(event["result"]) for name, event in fleet.done.items()}
         check_results(names, results, fleet.errors, fleet.ledgers, records)
         if records is not None:
             for name in fleet.done:
@@ -98,7 +98,7 @@ def _orders(
     budgets: Budgets,
 ) -> dict[str, dict[str, Any]]:
     """What each party is told at its start. Keys are made afresh for every run."""
-    names, links = protocol.parties(job), protocol.links(job)
+    names, links = protocol.parties(job), job.links
     identities = {name: Identity.create(name, days=1) for name in names}
     orders = {}
     for name in names:

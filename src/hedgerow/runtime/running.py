@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -9,16 +11,18 @@ from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import Ledger
-from hedgerow.runtime.budgets import Budgets
-from hedgerow.runtime.party import DEADLINE, named, root_cause
+from hedgerow.privacy.budget_file import Dataset
+from hedgerow.runtime.budgets import Budgets, play
+from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
 from hedgerow.runtime.progress import duration, say
-from hedgerow.runtime.protocol import PartyData, Protocol
+from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.runtime.recording import Records
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.transport.agreed import Agreed
 from hedgerow.transport.emulate import Link
+from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.meter import Meter
-from hedgerow.transport.mtls import check_party_names
+from hedgerow.transport.mtls import Identity, TrustStore, check_party_names
 
 TRANSPORTS = ("memory", "grpc")
 OnProgress = Callable[[int, int], None]
@@ -60,36 +64,6 @@ def run_together(
         return _run_in_memory(protocol, job, data, link, deadline, on_progress, records, budgets or {})
 
 
-def _run_in_memory(
-    protocol: Protocol,
-    job: Any,
-    data: Mapping[str, PartyData],
-    link: Link | None,
-    deadline: float,
-    on_progress: OnProgress | None,
-    records: Records | None,
-    budgets: Budgets,
-) -> Outcome:
-    """Parties as threads that pass a baton."""
-    protocol.rehearse(job)
-    names = protocol.parties(job)
-    single = link is None and all(brought.n_threads == 1 for brought in data.values())
-    network = MemoryNetwork(names, link=link, one_core=single)
-    around = None if records is None else records.around
-    parties = in_memory(network, names, around=around, deadline=deadline, on_progress=on_progress)
-    roles = {name: role(protocol, parties[name], job, data.get(name), budgets.get(name)) for name in names}
-    started = time.perf_counter()
-    outcomes = network.run(roles)
-    seconds = time.perf_counter() - started
-    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
-    results = {
-        name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
-    }
-    ledgers = {name: party.ledger for name, party in parties.items()}
-    check_results(names, results, errors, ledgers, records)
-    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds
-
-
 def check_results(
     names: tuple[str, ...],
     results: Mapping[str, Any],
@@ -111,6 +85,128 @@ def check_results(
     if records is not None:
         records.keep_ledgers(ledgers)
     raise failure
+
+
+# --- threads of this process -----------------------------------------------------------------------------------------
+
+
+def _run_in_memory(
+    protocol: Protocol,
+    job: Any,
+    data: Mapping[str, PartyData],
+    link: Link | None,
+    deadline: float,
+    on_progress: OnProgress | None,
+    records: Records | None,
+    budgets: Budgets,
+) -> Outcome:
+    """Parties as threads that pass a baton."""
+    warm_up(protocol, job)
+    names = protocol.parties(job)
+    single = link is None and all(brought.n_threads == 1 for brought in data.values())
+    network = MemoryNetwork(names, link=link, one_core=single)
+    around = None if records is None else records.around
+    parties = in_memory(network, names, around=around, deadline=deadline, on_progress=on_progress)
+    same = agreed(protocol, job)
+    roles = {name: role(protocol, parties[name], job, data.get(name), budgets.get(name), same) for name in names}
+    started = time.perf_counter()
+    outcomes = network.run(roles)
+    seconds = time.perf_counter() - started
+    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
+    results = {
+        name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
+    }
+    ledgers = {name: party.ledger for name, party in parties.items()}
+    check_results(names, results, errors, ledgers, records)
+    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds
+
+
+def in_memory(
+    network: MemoryNetwork,
+    names: tuple[str, ...],
+    *,
+    around: Callable[[Endpoint], Endpoint] | None = None,
+    **how: Any,
+) -> dict[str, Party]:
+    """Parties on a memory network, each with an identity of its own that all others have pinned.
+
+    `around` puts something around every endpoint, `how` goes to every Party.
+    """
+    ends: dict[str, Endpoint] = {name: network.endpoint(name) for name in names}
+    if around is not None:
+        ends = {name: around(endpoint) for name, endpoint in ends.items()}
+    how = {"check": network.check, **how}
+    return {name: Party(ends[name], _identity(name), _trust(names), **how) for name in names}
+
+
+@functools.cache
+def _identity(name: str) -> Identity:
+    """Who a party in memory is. Made once in a process: its key never leaves it."""
+    return Identity.create(name, days=3650)
+
+
+@functools.lru_cache(maxsize=64)
+def _trust(names: tuple[str, ...]) -> TrustStore:
+    trust = TrustStore()
+    for name in names:
+        trust.pin(name, _identity(name).certificate.pem)
+    return trust
+
+
+def role(
+    protocol: Protocol,
+    me: Party,
+    job: Any,
+    data: PartyData | None,
+    budget: Dataset | None = None,
+    same: Agreed | None = None,
+) -> Callable[[], Any]:
+    """A party's role as a function without arguments, as networks run it: who fails in it tells its peers.
+
+    `same` has the digests of the job, where they are known already.
+    """
+    me.join(same or agreed(protocol, job))
+
+    def playing() -> Any:
+        try:
+            return play(protocol, me, job, data, budget)
+        except BaseException as error:
+            me.abort(error)
+            raise
+
+    return playing
+
+
+# --- warm-up ---------------------------------------------------------------------------------------------------------
+
+_warm: set[str] = set()
+"""Small jobs that have been played in this process: their kernels are compiled and loaded."""
+_ANY = ("learning_rate", "l2", "min_gain", "min_child_weight", "min_samples_leaf", "base_score", "seed", "tol")
+"""Parameters of trees whose values no kernel is compiled for."""
+
+
+def warm_up(protocol: Protocol, job: Any) -> None:
+    """Get every kernel compiled that a run of this job needs, on made-up rows; once in a process."""
+    rehearsal = protocol.warmup(job)
+    if rehearsal is None:
+        return
+    small, make_up = rehearsal
+    about = small.to_dict()
+    trees = {name: value for name, value in about.get("boosting", {}).items() if name not in _ANY}
+    key = json.dumps([protocol.name, {**about, "run_id": "", "boosting": trees}], sort_keys=True)
+    if key in _warm:
+        return
+    names, data = protocol.parties(small), make_up()
+    network = MemoryNetwork(names)
+    parties = in_memory(network, names)
+    outcomes = network.run({name: role(protocol, parties[name], small, data.get(name)) for name in names})
+    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
+    if errors:
+        raise root_cause(errors)[1]
+    _warm.add(key)
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
 
 
 def watcher(verbose: int, on_progress: OnProgress | None, what: str = "") -> OnProgress | None:

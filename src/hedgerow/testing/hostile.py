@@ -28,7 +28,7 @@ from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.errors import HedgerowError
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, Protocol
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.runtime.running import in_memory, role
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import Message, decode, encode, peek, registered
 from hedgerow.transport.memory import MemoryNetwork

@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.runtime.protocol import Protocol
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, now
 
@@ -79,3 +81,18 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=True)
         )
         return Identity(key, Certificate(builder.sign(self._key, hashes.SHA256())))
+
+
+def asked(
+    protocol: Protocol,
+    parties: tuple[str, ...],
+    run_id: str,
+    task: str,
+    boosting: BoostingParams | None,
+    max_bins: int,
+    options: Mapping[str, Any] | None = None,
+    label_holder: str | None = None,
+) -> Any:
+    """The job that a protocol makes of what somebody asks for."""
+    settled = {"run_id": run_id, "task": task, "boosting": boosting, "max_bins": max_bins}
+    return protocol.job.from_user(options or {}, parties=parties, label_holder=label_holder, **settled)

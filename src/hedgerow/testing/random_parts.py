@@ -45,7 +45,7 @@ class RandomVertical:
 
     def data(self, tables: Mapping[str, Table], **more: Any) -> dict[str, PartyData]:
         """What each party brings to a scoring of these rows."""
-        return {party: PartyData(tables[party], part=self.parts[party].to_dict(), **more) for party in self.parties}
+        return {party: PartyData(tables[party], part=self.parts[party], **more) for party in self.parties}
 
     def exact_scores(self, tables: Mapping[str, Table]) -> Floats:
         """The same with nothing rounded on the way: the engine adds up in 32 bits, tree by tree."""

@@ -33,8 +33,8 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WhichWay,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, STOP
+from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.simulated_shares import (
     Alone,

@@ -20,8 +20,7 @@ from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Start
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData, Protocol
-from hedgerow.runtime.same_job import agreed
+from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.transport.endpoint import Endpoint
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork

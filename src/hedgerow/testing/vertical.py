@@ -14,9 +14,8 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.runtime.party import Party, root_cause
-from hedgerow.runtime.protocol import PartyData, Protocol
-from hedgerow.runtime.same_job import agreed
-from hedgerow.runtime.warmup import in_memory, role
+from hedgerow.runtime.protocol import PartyData, Protocol, agreed
+from hedgerow.runtime.running import in_memory, role
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message

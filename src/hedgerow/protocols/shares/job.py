@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.runtime.protocol import Request
+from hedgerow.protocols.vertical.common.job import VerticalJob, WithDealer
+from hedgerow.runtime.options import option
 
 DEEPEST = 12
 """Levels of a tree: the dealer deals for full ones, because it does not know which nodes there are."""
@@ -28,29 +29,31 @@ _ONLY = {
     "min_samples_leaf": (1, "nobody knows the rows of a child of a split that has not won"),
     "max_leaves": (None, "nobody knows which node gains most"),
 }
-"""Parameters of trees of which one value can be had -> that value, and why."""
+"""Parameters of trees of which one value is available -> that value, and why."""
+
+
+def check_only(name: str, trees: BoostingParams, only: Mapping[str, tuple[Any, str]]) -> None:
+    """InvalidParameter for a parameter of trees that is not as it must be."""
+    for parameter, (possible, reason) in only.items():
+        value = getattr(trees, parameter)
+        if value != possible:
+            raise InvalidParameter(f"{name}: {parameter} must be {possible}, because {reason}; got {value}")
 
 
 @dataclass(frozen=True)
-class SharesJob(VerticalJob):
+class SharesJob(WithDealer, VerticalJob):
     """A training on shares, with a dealer beside the parties that have data."""
 
-    NAME: ClassVar[str] = "vertical.on_shares"
+    NAME = "vertical.on_shares"
     DEALS_NOISE: ClassVar[bool] = False  # how much follows from sizes, so everybody tells the dealer about them
 
-    dealer: str = "dealer"
+    dealer: str = option("dealer", "the party that deals correlated randomness and has no data")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """What trees can do on shares."""
+        super().check()
         name, trees = self.NAME, self.boosting
-        if not isinstance(self.dealer, str) or not self.dealer or self.dealer in self.parties:
-            raise InvalidParameter(
-                f"{name}: the dealer must be a party of its own, beside {list(self.parties)}, got {self.dealer!r}"
-            )
-        for parameter, (possible, reason) in _ONLY.items():
-            value = getattr(trees, parameter)
-            if value != possible:
-                raise InvalidParameter(f"{name}: {parameter} must be {possible}, because {reason}; got {value}")
+        check_only(name, trees, _ONLY)
         if trees.max_depth is None or trees.max_depth > DEEPEST:
             raise InvalidParameter(f"{name}: max_depth must be between 1 and {DEEPEST}, got {trees.max_depth}")
         if self.task == "regression" and trees.label_range is None:
@@ -64,21 +67,15 @@ class SharesJob(VerticalJob):
         self.loss()  # refuses a label_range that cannot be
 
     @classmethod
-    def common_fields(cls, request: Request) -> dict[str, Any]:
-        """The fields that every job on shares takes from a request.
+    def from_user(cls, options: Mapping[str, Any], *, boosting: BoostingParams, **settled: Any) -> Self:
+        """The job, with everything checked that can be checked without data.
 
         A child's weight cannot be checked on shares. The default of min_child_weight is taken for "no wish", and is 0
         here, as statements say; any other value is refused.
         """
-        fields = super().common_fields(request)
-        if request.boosting.min_child_weight == BoostingParams().min_child_weight:
-            fields["boosting"] = replace(request.boosting, min_child_weight=0.0)
-        return fields
-
-    @property
-    def holders(self) -> tuple[str, ...]:
-        """Who has data: the label holder, then the feature holders. Shares and columns go by this order."""
-        return (self.label_holder, *self.feature_holders)
+        if boosting.min_child_weight == BoostingParams().min_child_weight:
+            boosting = replace(boosting, min_child_weight=0.0)
+        return super().from_user(options, boosting=boosting, **settled)
 
     @property
     def depth(self) -> int:

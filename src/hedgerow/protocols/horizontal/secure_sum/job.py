@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
+from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
+from hedgerow.runtime import options
+from hedgerow.runtime.options import option
+from hedgerow.runtime.protocol import COORDINATOR, OWNER
 from hedgerow.schema import Schema
 
 NAME = "horizontal.secure_sum"
 FEWEST_MASKED_OWNERS = 3
-QUANTILES = ("search", "private", "given")
 TASKS = ("classification", "regression")
+BINS = f"between 2 and {MAX_BINS}"
 NOT_WITH_DP = {
     "n_iterations": "max_iter (n_estimators)",
     "learning_rate": "learning_rate",
@@ -43,37 +46,93 @@ NO_BAD_ROWS = (
 )
 
 
+def _parse_list(name: str) -> Callable[[str, Any], Any]:
+    """An option that is a list of plain values."""
+
+    def parse(protocol: str, given: Any) -> tuple[Any, ...]:
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise InvalidParameter(f"{protocol}: {name} must be a list or a tuple, got {given!r}")
+        return tuple(entry.item() if isinstance(entry, np.generic) else entry for entry in given)
+
+    return parse
+
+
+def _parse_edges(protocol: str, given: Any) -> dict[str, tuple[float, ...]]:
+    if not isinstance(given, Mapping):
+        raise InvalidParameter(f"{protocol}: quantiles='given' and edges={{column: [...]}} go together")
+    return {name: tuple(map(float, edges)) for name, edges in given.items()}
+
+
 @dataclass(frozen=True)
-class Job:
-    """Everything that owners and coordinator must agree on. JSON-able; nothing in it is secret."""
+class Job(options.Job):
+    """Everything that owners and coordinator must agree on. Nothing in it is secret."""
+
+    NAME = NAME
 
     owners: tuple[str, ...]
     run_id: str
-    task: str = "classification"
+    task: str = option("classification", "what is predicted", one_of=TASKS, settled=True)
     boosting: BoostingParams = field(default_factory=BoostingParams)
-    max_bins: int = MAX_BINS
-    coordinator: str = "coordinator"
-    quantiles: str = "search"
-    edges: Mapping[str, Sequence[float]] | None = None
-    schema: Schema | None = None
-    quantile_epsilon: float | None = None
-    quantile_delta: float | None = None
-    classes: tuple[Any, ...] | None = None
-    dp: tuple[float, float] | None = None
-    honest_owners: int | None = None
-    accept_no_masking: bool = False
-    min_owners: int | None = None
-    double_masking: bool | None = None
-    share_cover: bool = False
-    exact_label_range: bool = False
-    on_bad_rows: OnBadRows = "map"
-    """With dp: what becomes of rows that do not fit the schema. "raise" gives the guarantee up."""
+    max_bins: int = option(MAX_BINS, "bins of a column", words=BINS, at_least=2, at_most=MAX_BINS, settled=True)
+    coordinator: str = option(COORDINATOR, "the owner that coordinates; by default a party without rows does")
+    quantiles: str = option("search", "how the edges of bins are found", one_of=("search", "private", "given"))
+    edges: Mapping[str, tuple[float, ...]] | None = option(
+        None, "of bins, by column; with quantiles='given'", words="{column: [edges]}", parse=_parse_edges
+    )
+    schema: Schema | None = option(None, "public bounds and levels; needed with dp and with quantiles='private'")
+    quantile_epsilon: float | None = option(None, "of private quantiles")
+    quantile_delta: float | None = option(None, "of private quantiles")
+    classes: tuple[Any, ...] | None = option(
+        None, "all classes, if they are public", words="a list", parse=_parse_list("classes")
+    )
+    dp: tuple[float, float] | None = option(
+        None, "(epsilon, delta) of the model, for one row", words="(epsilon, delta)", parse=_parse_list("dp")
+    )
+    honest_owners: int | None = option(None, "owners whose noise is counted on; by default all but one")
+    accept_no_masking: bool = option(False, "needed with two owners and no dp: nothing is protected")
+    min_owners: int | None = option(None, "the run stops when fewer owners are left; by default two thirds")
+    double_masking: bool | None = option(
+        None, "masks of owners' own beside those of pairs; by default where a sum may be asked for again"
+    )
+    share_cover: bool = option(False, "whether owners get gains and covers of nodes")
+    exact_label_range: bool = option(False, "whether owners tell their smallest and largest label")
+    on_bad_rows: OnBadRows = on_bad_rows()
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Owners, choices, noise and labels."""
         self._check_owners()
         self._check_choices()
         self._check_noise()
         self._check_labels()
+
+    @classmethod
+    def from_user(
+        cls, own: Mapping[str, Any], *, parties: tuple[str, ...], label_holder: str | None = None, **settled: Any
+    ) -> Self:
+        """The job, with everything checked that can be checked without data.
+
+        `settled` is what whoever runs it decides: run_id, task, boosting and max_bins. All owners have labels.
+        """
+        del label_holder
+        own = dict(own)
+        if "on_bad_rows" in own and own.get("dp") is None:
+            raise InvalidParameter(NO_BAD_ROWS)
+        wanted = own.pop("coordinator", None)
+        if wanted is not None and wanted not in parties:
+            raise InvalidParameter(
+                f"{NAME}: coordinator must be one of the owners {list(parties)}, or left out, got {wanted!r}"
+            )
+        if wanted is None and COORDINATOR in parties:
+            raise InvalidParameter(
+                f"{NAME}: an owner may not be called {COORDINATOR!r} unless coordinator={COORDINATOR!r} makes it one"
+            )
+        return cls(owners=parties, coordinator=wanted or COORDINATOR, **settled, **own)
+
+    @property
+    def cast(self) -> Mapping[str, str]:
+        """The coordinator, who listens, then the owners."""
+        owners = (name for name in self.owners if name != self.coordinator)
+        return {self.coordinator: COORDINATOR, **dict.fromkeys(owners, OWNER)}
 
     def _check_owners(self) -> None:
         n_owners = len(self.owners)
@@ -87,29 +146,14 @@ class Job:
                 "other's. Take 3 or more owners, or dp=(epsilon, delta), or write accept_no_masking=True, which is "
                 "stamped on the model"
             )
-        for name in ("min_owners", "honest_owners"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
-                raise InvalidParameter(f"{NAME}: {name} must be a whole number, got {value!r}")
         if self.min_owners is not None and not 2 <= self.min_owners <= n_owners:
             raise InvalidParameter(f"{NAME}: min_owners must be between 2 and {n_owners}, got {self.min_owners}")
-        for name in ("double_masking", "share_cover", "exact_label_range", "accept_no_masking"):
-            value = getattr(self, name)
-            if not isinstance(value, bool) and not (name == "double_masking" and value is None):
-                raise InvalidParameter(f"{NAME}: {name} must be True or False, got {value!r}")
         if self.double_masking and len(self.masked_owners) < FEWEST_MASKED_OWNERS:
             raise InvalidParameter(
                 f"{NAME}: double_masking needs at least 3 owners beside the coordinator, got {len(self.masked_owners)}"
             )
 
     def _check_choices(self) -> None:
-        choices = [("task", self.task, TASKS), ("quantiles", self.quantiles, QUANTILES)]
-        for name, value, allowed in choices:
-            if value not in allowed:
-                raise InvalidParameter(f"{NAME}: {name} must be one of {', '.join(allowed)}, got {value!r}")
-        whole = isinstance(self.max_bins, int | np.integer) and not isinstance(self.max_bins, bool)
-        if not whole or not 2 <= self.max_bins <= MAX_BINS:
-            raise InvalidParameter(f"{NAME}: max_bins must be between 2 and {MAX_BINS}, got {self.max_bins}")
         if (self.quantiles == "given") != (self.edges is not None):
             raise InvalidParameter(f"{NAME}: quantiles='given' and edges={{column: [...]}} go together")
         if self.boosting.subsample < 1:
@@ -150,7 +194,6 @@ class Job:
                     f"{NAME}: with dp the covers of all nodes come from noisy sums and are in every model; leave out "
                     "share_cover"
                 )
-        check_on_bad_rows(self.on_bad_rows)
         if self.dp is None and self.on_bad_rows != "map":
             raise InvalidParameter(NO_BAD_ROWS)
         for name in ("quantile_epsilon", "quantile_delta"):
@@ -239,27 +282,6 @@ class Job:
         if self.task == "regression":
             return replace(self.boosting, label_range=label_range)
         return replace(self.boosting, loss="logistic" if n_classes == 2 else "softmax", n_classes=n_classes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        data = {f.name: getattr(self, f.name) for f in fields(self)}
-        data["boosting"] = asdict(self.boosting)
-        data["schema"] = None if self.schema is None else self.schema.to_dict()
-        data["edges"] = None if self.edges is None else {name: list(map(float, e)) for name, e in self.edges.items()}
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Job:
-        """The inverse of `to_dict`, also after a way through JSON."""
-        values = dict(data)
-        boosting = dict(values["boosting"])
-        for name in ("monotone", "label_range"):
-            boosting[name] = None if boosting[name] is None else tuple(boosting[name])
-        values["boosting"] = BoostingParams(**boosting)
-        values["schema"] = None if values["schema"] is None else Schema.from_dict(values["schema"])
-        for name in ("owners", "classes", "dp"):
-            values[name] = None if values[name] is None else tuple(values[name])
-        return cls(**values)
 
 
 def _check_budget(name: str, epsilon: Any, delta: Any) -> None:

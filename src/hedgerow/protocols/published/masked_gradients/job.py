@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.masked import LEAST_SNR, RECORD, VECTOR, MaskedNoise, Reading, calibrate_masked
 from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NOT_OFFERED, XGBOOST
+from hedgerow.runtime.options import option
 
 STAMP = "accepted known leaks: every feature holder can compute every label (vertical.masked_gradients)"
 GIVEN = ("sigma1", "sigma2", "C")
@@ -25,37 +24,34 @@ UNDER_WAY = 2
 class MaskedGradientsJob(VerticalJob):
     """Everything that the parties must agree on."""
 
-    NAME: ClassVar[str] = "vertical.masked_gradients"
+    NAME = "vertical.masked_gradients"
 
-    eps_ap: float | None = None  # of one message, as the paper counts
-    delta_ap: float | None = None
-    eps_pp: float | None = None
-    delta_pp: float | None = None  # None: 1 / number of rows
-    sigma1: float | None = None  # these three instead of the four above
-    sigma2: float | None = None
-    C: float | None = None
-    n_vectors: int = 1
-    score: str = XGBOOST
-    reading: Reading = VECTOR
-    accept_low_snr: bool = False
-    accept_known_leaks: bool = False
-    block_bytes: int = 64 << 20
+    eps_ap: float | None = option(
+        None, "epsilon of one message towards the label holder, as the paper counts", or_inf=True
+    )
+    delta_ap: float | None = option(None, "beside eps_ap")
+    eps_pp: float | None = option(
+        None, "epsilon of one message towards feature holders, as the paper counts", or_inf=True
+    )
+    delta_pp: float | None = option(None, "beside eps_pp; 1 / number of rows by default")
+    sigma1: float | None = option(None, "strength of the noise, instead of the four above", at_least=0)
+    sigma2: float | None = option(None, "strength of the noise, with sigma1 and C", at_least=0)
+    C: float | None = option(None, "strength of the noise, with sigma1 and sigma2", at_least=0)
+    n_vectors: int = option(1, "noise vectors of a candidate (W in the paper)", at_least=1)
+    score: str = option(XGBOOST, "how splits are rated", one_of=(XGBOOST, FIRST_ORDER))
+    reading: Reading = option(
+        VECTOR, "which reading of the paper's theorem the noise is made for", one_of=(VECTOR, RECORD)
+    )
+    accept_low_snr: bool = option(False, "whether noise may drown the gradients", one_of=(True, False))
+    accept_known_leaks: bool = option(
+        False, "needed: every feature holder can compute every label", one_of=(True, False)
+    )
+    block_bytes: int = option(64 << 20, "memory for messages about candidates", at_least=1 << 10)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Strength of noise or budgets, and the gate."""
+        super().check()
         name = self.NAME
-        for option, value, allowed in (
-            ("score", self.score, (XGBOOST, FIRST_ORDER)),
-            ("reading", self.reading, (VECTOR, RECORD)),
-            ("accept_low_snr", self.accept_low_snr, (True, False)),
-            ("accept_known_leaks", self.accept_known_leaks, (True, False)),
-        ):
-            if value not in allowed:
-                raise InvalidParameter(f"{name}: {option} must be one of {', '.join(map(str, allowed))}, got {value!r}")
-        for option, least in (("n_vectors", 1), ("block_bytes", 1 << 10)):
-            whole = getattr(self, option)
-            if not isinstance(whole, int) or isinstance(whole, bool) or whole < least:
-                raise InvalidParameter(f"{name}: {option} must be a whole number of at least {least}, got {whole!r}")
         for parameter, outside in NOT_OFFERED.items():
             value = getattr(self.boosting, parameter)
             if value != 1.0:
@@ -71,20 +67,16 @@ class MaskedGradientsJob(VerticalJob):
 
     def _check_noise(self) -> None:
         name = self.NAME
-        given = [option for option in GIVEN if getattr(self, option) is not None]
-        asked = [option for option in (*BUDGETS, "delta_pp") if getattr(self, option) is not None]
+        given = [each for each in GIVEN if getattr(self, each) is not None]
+        asked = [each for each in (*BUDGETS, "delta_pp") if getattr(self, each) is not None]
         if given and (len(given) < len(GIVEN) or asked):
             raise InvalidParameter(
                 f"{name} takes sigma1, sigma2 and C, all three and nothing else, or eps_ap, delta_ap and eps_pp; got "
                 f"{', '.join([*given, *asked])}"
             )
-        for option in given:
-            value = getattr(self, option)
-            if not (isinstance(value, int | float) and value >= 0.0 and math.isfinite(value)):
-                raise InvalidParameter(f"{name}: {option} must be a number of at least 0, got {value!r}")
         if not given:
-            if any(getattr(self, option) is None for option in BUDGETS):
-                values = ", ".join(f"{option}={getattr(self, option)!r}" for option in BUDGETS)
+            if any(getattr(self, each) is None for each in BUDGETS):
+                values = ", ".join(f"{each}={getattr(self, each)!r}" for each in BUDGETS)
                 raise InvalidParameter(f"{name} needs {', '.join(BUDGETS)}, or sigma1, sigma2 and C; got {values}")
             self._calibrated(self.delta_pp or 1e-5, 100_000, 2.0)  # whatever can be refused without data
 
@@ -117,7 +109,7 @@ class MaskedGradientsJob(VerticalJob):
         return self._calibrated(1.0 / n_rows if self.delta_pp is None else self.delta_pp, n_rows, mu)
 
     def _calibrated(self, delta_pp: float, n_rows: int, mu: float) -> MaskedNoise:
-        eps_ap, delta_ap, eps_pp = (float(getattr(self, option)) for option in BUDGETS)
+        eps_ap, delta_ap, eps_pp = (float(getattr(self, each)) for each in BUDGETS)
         return calibrate_masked(
             eps_ap,
             delta_ap,

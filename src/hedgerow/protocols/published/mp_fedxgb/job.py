@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.shares.job import SharesJob
+from hedgerow.runtime.options import option
 
 FRACTIONS, DIVISION = "fractions", "division"
 STAMP = "accepted known leaks: comparisons opened sums of labels and columns (vertical.mp_fedxgb)"
@@ -16,25 +16,25 @@ STAMP = "accepted known leaks: comparisons opened sums of labels and columns (ve
 class MpFedXgbJob(SharesJob):
     """Everything that the parties must agree on."""
 
-    NAME: ClassVar[str] = "vertical.mp_fedxgb"
+    NAME = "vertical.mp_fedxgb"
 
-    argmax: str = FRACTIONS
-    first_layer_mask: bool = False
-    accept_known_leaks: bool = False
+    argmax: str = option(
+        FRACTIONS,
+        "how gains are compared: as fractions, or after a division",
+        one_of=(FRACTIONS, DIVISION),
+        words=f"{FRACTIONS!r} or {DIVISION!r}",
+    )
+    first_layer_mask: bool = option(False, "the paper's mask on the first layer of a tree")
+    accept_known_leaks: bool = option(False, "needed: comparisons open sums of labels and columns")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name = self.NAME
-        if self.argmax not in {FRACTIONS, DIVISION}:
-            raise InvalidParameter(f"{name}: argmax must be {FRACTIONS!r} or {DIVISION!r}, got {self.argmax!r}")
-        for parameter in ("first_layer_mask", "accept_known_leaks"):
-            value = getattr(self, parameter)
-            if not isinstance(value, bool):
-                raise InvalidParameter(f"{name}: {parameter} must be True or False, got {value!r}")
+    def check(self) -> None:
+        """The gate."""
+        super().check()
         if not self.accept_known_leaks:
             raise InvalidParameter(
-                f"{name} opens numerators of gains to {self.numerators_to} and denominators to {self.label_holder}, "
-                "from which they compute sums of labels and of the others' columns. vertical.secret_shared does not; "
+                f"{self.NAME} opens numerators of gains to {self.numerators_to} and denominators to "
+                f"{self.label_holder}, from which they compute sums of labels and of the others' columns. "
+                "vertical.secret_shared does not; "
                 "accept_known_leaks=True runs this one all the same, and stamps the model"
             )
 

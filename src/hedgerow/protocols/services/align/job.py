@@ -3,76 +3,109 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Any, Self
 
 from hedgerow.crypto.identifiers import Duplicates, IdRule
 from hedgerow.crypto.psi import BLOCK, way_round
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.common.job import check_parties
+from hedgerow.runtime.options import Job, option
 
 NAME = "vertical.aligning"
+PARTY = "party"
 SMALLEST_BLOCK = 256
 """How long a block of few ids takes would show something about them (`hedgerow.crypto.psi`, constant time)."""
 LARGEST_BLOCK = 1 << 20
 MOST_IDS = 100_000_000
+_FROM = "a whole number from {} to {}"
+
+
+def _parse_rule(protocol: str, given: Any) -> dict[str, Any]:
+    if isinstance(given, IdRule):
+        return given.to_dict()
+    if not isinstance(given, Mapping):
+        raise InvalidParameter(f"{protocol}: rule must be an id rule as a dict, got {type(given).__name__}")
+    return IdRule.from_dict(given).to_dict()
 
 
 @dataclass(frozen=True)
-class AligningJob:
-    """What to compare, and how. JSON-able; nothing in it is secret."""
+class AligningJob(Job):
+    """What to compare, and how. Nothing in it is secret."""
+
+    NAME = NAME
 
     parties: tuple[str, ...]
     run_id: str  # part of every digest, so that those of two runs differ
-    comparer: str = ""  # the first party, unless another one is named
-    rule: Mapping[str, Any] = field(default_factory=lambda: IdRule().to_dict())
-    duplicates: Duplicates = "refuse"
-    minimum: int = 2  # common ids that there must be before anybody learns any of them
-    column: str = "id"  # what errors call the column of ids
-    block: int = BLOCK  # points in a message
-    most_ids: int = MOST_IDS  # that any party may bring: what a peer may make the others wait and store for
+    comparer: str = option("", "the party that compares; the first, unless another one is named")
+    rule: Mapping[str, Any] | None = option(None, "how ids are written before they are compared", parse=_parse_rule)
+    duplicates: Duplicates = option("refuse", "an id that stands in two rows", words="'refuse' or 'first'")
+    minimum: int = option(
+        2,
+        "common ids that there must be before anybody learns any of them",
+        words=_FROM.format(1, 2**62),
+        at_least=1,
+        at_most=2**62,
+    )
+    column: str = option("id", "what errors call the column of ids")
+    block: int = option(
+        BLOCK,
+        "points in a message",
+        words=_FROM.format(SMALLEST_BLOCK, LARGEST_BLOCK),
+        at_least=SMALLEST_BLOCK,
+        at_most=LARGEST_BLOCK,
+    )
+    most_ids: int = option(
+        MOST_IDS,
+        "that any party may bring: what a peer may make the others wait and store for",
+        words=_FROM.format(1, 2**31 - 1),
+        at_least=1,
+        at_most=2**31 - 1,
+    )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Who compares, and by which rule."""
         check_parties(NAME, self.parties)
         if not self.comparer:
             object.__setattr__(self, "comparer", self.parties[0])
         if self.comparer not in self.parties:
             raise InvalidParameter(f"{NAME}: comparer must be one of {list(self.parties)}, got {self.comparer!r}")
-        if not isinstance(self.rule, Mapping):
-            raise InvalidParameter(f"{NAME}: rule must be an id rule as a dict, got {type(self.rule).__name__}")
-        object.__setattr__(self, "rule", IdRule.from_dict(self.rule).to_dict())
-        if self.duplicates not in ("refuse", "first"):
-            raise InvalidParameter(f"{NAME}: duplicates must be 'refuse' or 'first', got {self.duplicates!r}")
-        _check_whole("minimum", self.minimum, 1, 2**62)
-        _check_whole("block", self.block, SMALLEST_BLOCK, LARGEST_BLOCK)
-        _check_whole("most_ids", self.most_ids, 1, 2**31 - 1)
+        if self.rule is None:
+            object.__setattr__(self, "rule", IdRule().to_dict())
+
+    @classmethod
+    def from_user(cls, options: Mapping[str, Any], *, parties: tuple[str, ...], run_id: str, **settled: Any) -> Self:
+        """A job of these options, of which None stands for the default."""
+        del settled  # there is nothing to train
+        given = {name: value for name, value in options.items() if value is not None}
+        return cls(parties=parties, run_id=run_id, **given)
 
     @property
     def id_rule(self) -> IdRule:
         """The rule as an object."""
-        return IdRule.from_dict(self.rule)
+        return IdRule.from_dict(self.rule or {})
 
     def way(self, owner: str) -> tuple[str, ...]:
         """The parties in the order in which a set visits them."""
         return way_round(self.parties, owner)
 
     def n_blocks(self, n_ids: int) -> int:
-        """Messages that a set of so many points takes."""
+        """Messages that a set of this many points takes."""
         return -(-n_ids // self.block)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"rule": dict(self.rule)}
+    @property
+    def cast(self) -> Mapping[str, str]:
+        """The comparer, who listens, then the others."""
+        return dict.fromkeys((self.comparer, *(name for name in self.parties if name != self.comparer)), PARTY)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AligningJob:
-        """The inverse of `to_dict`, also after a way through JSON."""
-        return cls(**{**data, "parties": tuple(data["parties"])})
-
-
-def _check_whole(name: str, value: Any, low: int, high: int) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not low <= value <= high:
-        raise InvalidParameter(f"{NAME}: {name} must be a whole number from {low} to {high}, got {value!r}")
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """Everybody with the comparer, and round the ring; each pair once."""
+        links = list(super().links)
+        known = {frozenset(pair) for pair in links}
+        ring = self.way(self.comparer)
+        for pair in zip(ring, (*ring[1:], ring[0]), strict=True):
+            if frozenset(pair) not in known:
+                known.add(frozenset(pair))
+                links.append(pair)
+        return tuple(links)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.common.serving import ServiceJob, checked_batch_rows
+from hedgerow.protocols.vertical.common.serving import ServiceJob
+from hedgerow.runtime.options import option
 
 NAME = "vertical.explaining"
 IMPORTANCES, CONTRIBUTIONS = "importances", "contributions"
-KINDS = ("gain", "count")
 BATCH_ROWS = 1 << 13
 """Fewer than for scoring: for each row a number per column goes back, and work and waiting overlap batch by batch."""
 
@@ -19,18 +18,15 @@ BATCH_ROWS = 1 << 13
 class ExplainingJob(ServiceJob):
     """What all parties of an explanation must agree on. JSON-able; nothing in it is secret."""
 
-    NAME: ClassVar[str] = NAME
+    NAME = NAME
     MODEL_IS: ClassVar[str] = "to be explained"
     TAKES_PART_IN: ClassVar[str] = "explaining it"
 
-    what: str = CONTRIBUTIONS
-    kind: str = "gain"  # of importances: summed gains of splits, or their "count"
-    batch_rows: int = BATCH_ROWS  # rows in one message, at most
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.what not in (IMPORTANCES, CONTRIBUTIONS):
-            raise InvalidParameter(f"{NAME}: what must be {IMPORTANCES!r} or {CONTRIBUTIONS!r}, got {self.what!r}")
-        if self.kind not in KINDS:
-            raise InvalidParameter(f"{NAME}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        object.__setattr__(self, "batch_rows", checked_batch_rows(NAME, self.batch_rows))
+    what: str = option(
+        CONTRIBUTIONS,
+        "of columns",
+        one_of=(IMPORTANCES, CONTRIBUTIONS),
+        words=f"{IMPORTANCES!r} or {CONTRIBUTIONS!r}",
+    )
+    kind: str = option("gain", "of importances: summed gains of splits, or their count", one_of=("gain", "count"))
+    batch_rows: int = option(BATCH_ROWS, "rows in one message, at most", at_least=1)

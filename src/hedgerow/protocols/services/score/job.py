@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.common.serving import ServiceJob, checked_batch_rows
+from hedgerow.protocols.vertical.common.serving import ServiceJob
+from hedgerow.runtime.options import option
 
 NAME = "vertical.scoring"
 BATCH_ROWS = 1 << 16
@@ -21,26 +19,22 @@ LARGEST_EPSILON = 1e6
 class ScoringJob(ServiceJob):
     """What all parties of a scoring must agree on. JSON-able; nothing in it is secret."""
 
-    NAME: ClassVar[str] = NAME
+    NAME = NAME
     MODEL_IS: ClassVar[str] = "to be scored with"
     TAKES_PART_IN: ClassVar[str] = "the scoring"
 
-    predict_epsilon: float | None = None  # per value; None (or infinity, which becomes None): answers in the clear
-    batch_rows: int = BATCH_ROWS  # rows in one message, at most
+    predict_epsilon: float | None = option(
+        None,
+        "per value; None, or infinity, which becomes None: answers in the clear",
+        above=0,
+        at_most=LARGEST_EPSILON,
+        or_inf=True,
+        words=f"above 0 and at most {LARGEST_EPSILON:.0e}, or None (or infinite) for answers in the clear",
+    )
+    batch_rows: int = option(BATCH_ROWS, "rows in one message, at most", at_least=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "batch_rows", checked_batch_rows(NAME, self.batch_rows))
-        object.__setattr__(self, "predict_epsilon", _checked_epsilon(self.predict_epsilon))
-
-
-def _checked_epsilon(value: Any) -> float | None:
-    if value is None:
-        return None
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not value > 0 or LARGEST_EPSILON < value < math.inf:
-        raise InvalidParameter(
-            f"{NAME}: predict_epsilon must be above 0 and at most {LARGEST_EPSILON:.0e}, or None (or infinite) for "
-            f"answers in the clear, got {value!r}"
-        )
-    return None if value == math.inf else float(value)
+    def check(self) -> None:
+        """Without noise there is no epsilon."""
+        super().check()
+        if self.predict_epsilon == math.inf:
+            object.__setattr__(self, "predict_epsilon", None)

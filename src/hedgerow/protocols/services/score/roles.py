@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
+from hedgerow.codec import AsJson
 from hedgerow.engine.dtypes import Floats
 from hedgerow.protocols.services.score.answering import Answering
 from hedgerow.protocols.services.score.job import ScoringJob
 from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
-from hedgerow.protocols.vertical.common.arrays_as_text import as_text, from_text
 from hedgerow.protocols.vertical.common.serving import (
     answers_of_all,
     check_ready,
@@ -33,49 +33,25 @@ BATCH_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class Scores(AsJson):
     """What the label holder has in the end."""
+
+    KIND: ClassVar[str] = "scores"
 
     raw: Floats  # [rows, outputs]
     handles: Mapping[str, int] = field(default_factory=dict)  # feature holder -> how many of its splits were asked
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able: the numbers as they lie in memory (little-endian float64), in base64."""
-        return {
-            "kind": "scores",
-            "shape": list(self.raw.shape),
-            "raw": as_text(self.raw),
-            "handles": dict(self.handles),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Scores:
-        """The inverse of `to_dict`."""
-        return cls(from_text(data["raw"], data["shape"]), dict(data["handles"]))
-
 
 @dataclass(frozen=True)
-class Answered:
+class Answered(AsJson):
     """What a feature holder has in the end: a note of what it gave away."""
+
+    KIND: ClassVar[str] = "answered"
 
     n_rows: int
     n_handles: int
     n_columns: int  # that were asked about
     event: Mapping[str, Any] | None = None  # of one record, all batches together; None: answers in the clear
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"kind": "answered", **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Answered:
-        """The inverse of `to_dict`."""
-        return cls(data["n_rows"], data["n_handles"], data["n_columns"], data["event"])
-
-
-def result_from_dict(data: Mapping[str, Any]) -> Scores | Answered:
-    """Either kind of result, after a way through JSON."""
-    return Scores.from_dict(data) if data.get("kind") == "scores" else Answered.from_dict(data)
 
 
 # --- roles -----------------------------------------------------------------------------------------------------------

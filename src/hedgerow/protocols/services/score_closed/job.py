@@ -5,33 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.common.serving import ServiceJob, checked_batch_rows
+from hedgerow.protocols.vertical.common.job import WithDealer
+from hedgerow.protocols.vertical.common.serving import ServiceJob
+from hedgerow.runtime.options import option
 
 NAME = "vertical.closed_scoring"
 BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class ClosedScoringJob(ServiceJob):
+class ClosedScoringJob(WithDealer, ServiceJob):
     """What all parties of a closed scoring must agree on. JSON-able; nothing in it is secret."""
 
-    NAME: ClassVar[str] = NAME
+    NAME = NAME
     MODEL_IS: ClassVar[str] = "to be scored with"
     TAKES_PART_IN: ClassVar[str] = "the scoring"
 
-    dealer: str = "dealer"
-    batch_rows: int = BATCH_ROWS  # rows in one block, at most; fewer if there are many leaves
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "batch_rows", checked_batch_rows(NAME, self.batch_rows))
-        if not isinstance(self.dealer, str) or not self.dealer or self.dealer in self.parties:
-            raise InvalidParameter(
-                f"{NAME}: the dealer must be a party of its own, beside {list(self.parties)}, got {self.dealer!r}"
-            )
-
-    @property
-    def holders(self) -> tuple[str, ...]:
-        """Who has data: the label holder, then the feature holders. Shares go by this order."""
-        return (self.label_holder, *self.feature_holders)
+    dealer: str = option("dealer", "the party that deals correlated randomness and has no data")
+    batch_rows: int = option(BATCH_ROWS, "rows in one block, at most; fewer if there are many leaves", at_least=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from hedgerow.codec import AsJson
 from hedgerow.crypto.choosing import chosen, deal_choosing
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.rounds import Conversation
@@ -32,7 +32,7 @@ from hedgerow.protocols.services.score_closed.sides import (
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.shares.supply import DealingOut, Supply
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
-from hedgerow.protocols.vertical.common.arrays_as_text import Words, as_text, from_text
+from hedgerow.protocols.vertical.common.arrays_as_text import Words
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, partial_trees_of, tree_of_handles
 from hedgerow.protocols.vertical.common.serving import (
     as_feature_holder,
@@ -54,42 +54,28 @@ AHEAD = 2
 
 
 @dataclass(frozen=True, eq=False)
-class ClosedScores:
+class ClosedScores(AsJson):
     """What the label holder has in the end."""
+
+    KIND: ClassVar[str] = "scores"
 
     raw: Floats  # [rows, outputs]
     rounds: int  # in which all parties with data sent each other words
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able: the numbers as they lie in memory (little-endian float64), in base64."""
-        return {"kind": "scores", "shape": list(self.raw.shape), "raw": as_text(self.raw), "rounds": self.rounds}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ClosedScores:
-        """The inverse of `to_dict`."""
-        return cls(from_text(data["raw"], data["shape"]), data["rounds"])
-
 
 @dataclass(frozen=True)
-class TookPart:
+class TookPart(AsJson):
     """What everybody else has in the end."""
 
+    KIND: ClassVar[str] = "took part"
+
     n_rows: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"kind": "took part", **asdict(self)}
-
-
-def result_from_dict(data: Mapping[str, Any]) -> ClosedScores | TookPart:
-    """Either kind of result, after a way through JSON."""
-    return ClosedScores.from_dict(data) if data.get("kind") == "scores" else TookPart(data["n_rows"])
 
 
 # --- the dealer ------------------------------------------------------------------------------------------------------
 
 
-def dealer(me: Party, job: ClosedScoringJob) -> TookPart:
+def dealer(me: Party, job: ClosedScoringJob, data: PartyData | None = None) -> TookPart:  # noqa: ARG001 - it has none
     """Deal for all blocks, never far ahead of the others."""
     me.wait_longer(PATIENCE)
     blocks = Blocks.told(job, me)

@@ -9,18 +9,20 @@ Where nobody holds labels yet (vertical.aligning), a job only has the check of i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
-
-import numpy as np
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
-from hedgerow.runtime.protocol import Request
+from hedgerow.runtime.options import Job, option
+from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER
+from hedgerow.schema import Column, Level, Schema
 
 TASKS = ("classification", "regression")
+BINS = f"between 2 and {MAX_BINS}"
 
 
 def check_parties(name: str, parties: Sequence[str]) -> None:
@@ -32,20 +34,17 @@ def check_parties(name: str, parties: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class HoldersJob:
-    """What a label holder and feature holders must agree on. JSON-able; nothing in it is secret.
+class HoldersJob(Job):
+    """What a label holder and feature holders must agree on. Nothing in it is secret."""
 
-    A protocol's job is a subclass with `NAME` and fields of its own, which JSON can hold as they are; where it cannot,
-    the subclass extends `to_dict` and `from_dict`.
-    """
-
-    NAME: ClassVar[str] = "vertical"
+    NAME = "vertical"
 
     parties: tuple[str, ...]  # in the order in which their columns count, which decides between equal splits
     label_holder: str
     run_id: str
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """The label holder is one of the parties."""
         check_parties(self.NAME, self.parties)
         if self.label_holder not in self.parties:
             raise InvalidParameter(
@@ -57,65 +56,85 @@ class HoldersJob:
         """Everybody but the label holder."""
         return tuple(party for party in self.parties if party != self.label_holder)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Who has data: the label holder, then the feature holders. Shares and columns go by this order."""
+        return (self.label_holder, *self.feature_holders)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`, also after a way through JSON."""
-        return cls(**{**data, "parties": tuple(data["parties"])})
+    @property
+    def cast(self) -> Mapping[str, str]:
+        """The label holder, who listens, then the feature holders."""
+        return {self.label_holder: LABEL_HOLDER, **dict.fromkeys(self.feature_holders, FEATURE_HOLDER)}
+
+
+class WithDealer(HoldersJob):
+    """A job with one more party, which has no data."""
+
+    dealer: str
+
+    def check(self) -> None:
+        """The dealer is nobody else."""
+        super().check()
+        if not isinstance(self.dealer, str) or not self.dealer or self.dealer in self.parties:
+            raise InvalidParameter(
+                f"{self.NAME}: the dealer must be a party of its own, beside {list(self.parties)}, got {self.dealer!r}"
+            )
+
+    @property
+    def cast(self) -> Mapping[str, str]:
+        """Who has data, the label holder first, and the dealer."""
+        return {**super().cast, self.dealer: DEALER}
+
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """Everybody with everybody: what parties open to each other must not pass through the dealer."""
+        return tuple(itertools.combinations(self.cast, 2))
+
+
+class WithSchema(HoldersJob):
+    """A job with public facts about columns and labels."""
+
+    schema: Schema | None
+
+    @property
+    def listed_classes(self) -> tuple[Level, ...] | None:
+        """The classes of the public schema, if it has any."""
+        return None if self.schema is None else self.schema.classes
+
+    def described(self, party: str, column: str) -> Column | None:
+        """What the schema says about a party's column, under "party.column" or "column"."""
+        known = {} if self.schema is None else {entry.name: entry for entry in self.schema.columns}
+        return known.get(f"{party}.{column}", known.get(column))
 
 
 @dataclass(frozen=True)
 class VerticalJob(HoldersJob):
     """What all parties of a vertical training must agree on."""
 
-    task: str = "classification"
+    task: str = option("classification", "what is predicted", one_of=TASKS, settled=True)
     boosting: BoostingParams = field(default_factory=BoostingParams)
-    max_bins: int = MAX_BINS
+    max_bins: int = option(MAX_BINS, "bins of a column", words=BINS, at_least=2, at_most=MAX_BINS, settled=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name = self.NAME
-        if self.task not in TASKS:
-            raise InvalidParameter(f"{name}: task must be one of {', '.join(TASKS)}, got {self.task!r}")
-        whole = isinstance(self.max_bins, int | np.integer) and not isinstance(self.max_bins, bool)
-        if not whole or not 2 <= self.max_bins <= MAX_BINS:
-            raise InvalidParameter(f"{name}: max_bins must be between 2 and {MAX_BINS}, got {self.max_bins!r}")
+    def check(self) -> None:
+        """What trees cannot do where columns are split."""
+        super().check()
         if self.boosting.monotone is not None:
             raise InvalidParameter(
-                f"{name}: monotonic_cst is not available where columns are split, got {self.boosting.monotone}"
+                f"{self.NAME}: monotonic_cst is not available where columns are split, got {self.boosting.monotone}"
             )
 
     def for_labels(self, n_classes: int | None, label_range: tuple[float, float]) -> BoostingParams:
-        """The boosting parameters, for labels of so many classes (None: for a regression) and this range."""
+        """The boosting parameters, for labels of this many classes (None: for a regression) and this range."""
         if n_classes is None:
             return replace(self.boosting, label_range=self.boosting.label_range or label_range)
         return replace(self.boosting, loss="logistic" if n_classes == 2 else "softmax", n_classes=n_classes)
 
     @classmethod
-    def common_fields(cls, request: Request) -> dict[str, Any]:
-        """The fields that every vertical job takes from a request."""
-        if request.label_holder is None:
+    def from_user(cls, options: Mapping[str, Any], *, label_holder: str | None, **settled: Any) -> Self:
+        """The job, with everything checked that can be checked without data.
+
+        `settled` is what whoever runs it decides: parties, run_id, task, boosting and max_bins.
+        """
+        if label_holder is None:
             raise InvalidParameter(f"{cls.NAME}: somebody must hold the labels")
-        return {
-            "parties": request.parties,
-            "label_holder": request.label_holder,
-            "run_id": request.run_id,
-            "task": request.task,
-            "boosting": request.boosting,
-            "max_bins": request.max_bins,
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return super().to_dict() | {"boosting": asdict(self.boosting)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`, also after a way through JSON."""
-        boosting = dict(data["boosting"])
-        for name in ("monotone", "label_range"):
-            boosting[name] = None if boosting[name] is None else tuple(boosting[name])
-        return super().from_dict({**data, "boosting": BoostingParams(**boosting)})
+        return cls(label_holder=label_holder, **settled, **options)

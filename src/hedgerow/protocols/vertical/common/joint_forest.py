@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -27,13 +28,14 @@ from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.losses import Loss
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
+from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, theirs
 from hedgerow.protocols.vertical.common.message_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.protocol import PartyData, Rehearsal
 
 # --- both sides ------------------------------------------------------------------------------------------------------
 
@@ -230,3 +232,17 @@ class Asked:
             np.array(missing_left, np.bool_),
             np.unpackbits(bits, axis=1).astype(np.bool_),
         )
+
+
+# --- warm-up ---------------------------------------------------------------------------------------------------------
+
+
+def warmup(job: Any) -> Rehearsal:
+    """The same job with two trees, on a few made-up rows of two parties."""
+    small = replace(
+        job, parties=("a", "b"), label_holder="a", boosting=replace(job.boosting, n_iterations=2, max_depth=3)
+    )
+    classes = getattr(job, "classes", None)
+    return small, lambda: {
+        name: made_up_rows(small, has_labels=name == "a", n_rows=400, classes=classes) for name in small.parties
+    }

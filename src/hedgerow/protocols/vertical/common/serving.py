@@ -7,19 +7,21 @@ gets answers about the rows, it gets them batch by batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.protocols.made_up import MADE_UP, made_up_model
 from hedgerow.protocols.vertical.common.job import HoldersJob
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, part_from_dict
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.protocol import PartyData, Rehearsal
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
@@ -33,13 +35,11 @@ class ServiceJob(HoldersJob):
 
     model_run_id: str  # of the training that the model comes from; `run_id` is that of the service
 
-
-def checked_batch_rows(name: str, value: Any) -> int:
-    """The number of rows in one message; InvalidParameter, naming the service, if it is none."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < 1:
-        raise InvalidParameter(f"{name}: batch_rows must be a whole number of at least 1, got {value!r}")
-    return int(value)
+    @classmethod
+    def from_user(cls, options: Mapping[str, Any], *, run_id: str, **settled: Any) -> Self:
+        """Refused: a service is not a training, its job names a model."""
+        del options, settled
+        raise InvalidParameter(f"{cls.NAME} trains nothing; make a {cls.__name__} for a trained model, got {run_id!r}")
 
 
 # --- does everything fit? --------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def own_part(party: str, job: ServiceJob, data: PartyData | None) -> tuple[Part,
     """A party's own part of the right model, of any kind, with all that it brings. InvalidInput if it is another."""
     if data is None or data.part is None:
         raise InvalidInput(f"{party}: brings no part of a model")
-    part = part_from_dict(data.part)
+    part: Part = data.part
     if part.party != party:
         raise InvalidInput(f"{party}: brings the part of {part.party}")
     if part.run_id != job.model_run_id:
@@ -166,3 +166,12 @@ def answers_of_all(me: Party, part: LabelHolderPart, kind: type[Any], start: int
         message = me.recv(party, kind, start=start, n_handles=n_handles, n_bytes=(stop - start + 7) // 8)
         answers[party] = np.unpackbits(message.bits, axis=1, count=stop - start)
     return answers
+
+
+# --- warm-up ---------------------------------------------------------------------------------------------------------
+
+
+def warmup(job: Any, **changes: Any) -> Rehearsal:
+    """The same service on a few made-up rows, with a made-up model of two parties."""
+    small = replace(job, parties=("a", "b"), label_holder="a", model_run_id=MADE_UP, **changes)
+    return small, lambda: made_up_model(job.NAME)

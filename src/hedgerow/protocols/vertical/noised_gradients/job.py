@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.bad_rows import OnBadRows, check_on_bad_rows
+from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
 from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.runtime.options import option
 
 XGBOOST, FIRST_ORDER = "xgboost", "first_order"
 RUN, TREE, MESSAGE = "run", "tree", "message"
@@ -19,40 +19,49 @@ NOT_OFFERED = {"subsample": "subsample", "colsample_bytree": "colsample_bytree",
 """Parameters of trees that draw rows or columns at random -> their names outside."""
 
 
+def _parse_classes(protocol: str, given: Any) -> tuple[Any, ...]:
+    listed = tuple(given) if isinstance(given, list | tuple) else ()
+    if len(set(listed)) != 2 or len(listed) != 2:
+        raise InvalidParameter(f"{protocol}: classes must list the two classes of a label, got {given!r}")
+    return listed
+
+
 @dataclass(frozen=True)
 class NoisedGradientsJob(VerticalJob):
     """Everything that the parties must agree on."""
 
-    NAME: ClassVar[str] = "vertical.noised_gradients"
+    NAME = "vertical.noised_gradients"
 
-    epsilon: float | None = None  # of the whole run; with per="message" of one message
-    delta: float | None = None
-    score: str = XGBOOST
-    per: str = RUN
-    classes: tuple[Level, ...] | None = None  # public; a label that is not listed counts as the first
-    on_bad_rows: OnBadRows = "map"  # of labels; or "raise", for public ones
-    noise_aware: bool | None = None  # None: wherever there is noise and per is not "message"
+    epsilon: float | None = option(
+        None,
+        "of the whole run; with per='message' of one message; math.inf is without noise",
+        words="a number above 0, or math.inf",
+        or_inf=True,
+    )
+    delta: float | None = option(None, "of the whole run, beside epsilon", words="a number between 0 and 1")
+    score: str = option(XGBOOST, "how splits are rated", one_of=(XGBOOST, FIRST_ORDER))
+    per: str = option(RUN, "what gets noise of its own", one_of=(RUN, TREE, MESSAGE))
+    classes: tuple[Level, ...] | None = option(
+        None,
+        "the two classes, if they are public; a label that is not listed counts as the first",
+        parse=_parse_classes,
+    )
+    on_bad_rows: OnBadRows = on_bad_rows()
+    noise_aware: bool | None = option(
+        None,
+        "whether splits and leaves allow for the noise; by default wherever they can",
+        words="one of None, True, False",
+    )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name = self.NAME
-        for option, value, allowed in (
-            ("score", self.score, (XGBOOST, FIRST_ORDER)),
-            ("per", self.per, (RUN, TREE, MESSAGE)),
-            ("noise_aware", self.noise_aware, (None, True, False)),
-        ):
-            if value not in allowed:
-                raise InvalidParameter(f"{name}: {option} must be one of {', '.join(map(str, allowed))}, got {value!r}")
-        check_on_bad_rows(self.on_bad_rows)
-        if self.classes is not None:
-            listed = tuple(self.classes) if isinstance(self.classes, list | tuple) else ()
-            if len(set(listed)) != 2 or len(listed) != 2 or self.task == "regression":
-                raise InvalidParameter(f"{name}: classes must list the two classes of a label, got {self.classes!r}")
-            object.__setattr__(self, "classes", listed)
+    def check(self) -> None:
+        """A budget that can be proved, and trees that go with it."""
+        super().check()
+        if self.classes is not None and self.task == "regression":
+            raise InvalidParameter(f"{self.NAME}: classes must list the two classes of a label, got {self.classes!r}")
         if self.epsilon is None or (self.delta is None and self.epsilon != math.inf):
             raise InvalidParameter(
-                f"{name} needs epsilon and delta, got {self.epsilon!r} and {self.delta!r}; epsilon=math.inf is without "
-                "noise, and NOT PRIVATE"
+                f"{self.NAME} needs epsilon and delta, got {self.epsilon!r} and {self.delta!r}; epsilon=math.inf is "
+                "without noise, and NOT PRIVATE"
             )
         if self.has_noise:
             mu_for(self.epsilon, self.delta or 0.0)  # refuses what is no budget, and what cannot be proved
@@ -99,13 +108,3 @@ class NoisedGradientsJob(VerticalJob):
     def releases(self) -> int:
         """How often the budget is divided: noisy vectors that one feature holder gets, or one message."""
         return self.boosting.n_iterations if self.per == TREE else 1
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able; JSON has no infinite number."""
-        data = super().to_dict()
-        return {**data, "epsilon": data["epsilon"] if self.has_noise else "inf"}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`, also after a way through JSON."""
-        return super().from_dict({**data, "epsilon": None if data["epsilon"] is None else float(data["epsilon"])})

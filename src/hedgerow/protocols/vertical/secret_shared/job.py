@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.shares.job import SharesJob
+from hedgerow.runtime.options import option
 
 MINIMAL, PAPER = "minimal", "paper"
+OF_THE_PAPER = frozenset({"accept_known_leaks", "argmax", "first_layer_mask"})
 
 
 @dataclass(frozen=True)
 class SecretSharedJob(SharesJob):
     """Everything that the parties must agree on."""
 
-    NAME: ClassVar[str] = "vertical.secret_shared"
+    NAME = "vertical.secret_shared"
 
-    disclosure: str = MINIMAL
+    disclosure: str = option(
+        MINIMAL,
+        "what is opened: nothing but the winner of each node, or what the paper opens",
+        one_of=(MINIMAL,),
+        words=f"{MINIMAL!r} or {PAPER!r} (which is vertical.mp_fedxgb)",
+    )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.disclosure != MINIMAL:
+
+def variant(options: dict[str, Any]) -> str | None:
+    """With disclosure="paper" the published protocol, which has options of its own."""
+    if options.get("disclosure") == PAPER:
+        del options["disclosure"]
+        return "vertical.mp_fedxgb"
+    for name in sorted(OF_THE_PAPER):
+        if name in options:
             raise InvalidParameter(
-                f"{self.NAME}: disclosure must be {MINIMAL!r} or {PAPER!r} (which is vertical.mp_fedxgb), "
-                f"got {self.disclosure!r}"
+                f'{SecretSharedJob.NAME}: {name} is for disclosure="paper" alone, got {options[name]!r}'
             )
+    return None
