@@ -22,13 +22,12 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from hedgerow.errors import InvalidInput
 
-T = TypeVar("T")
 _ARRAY = {"dtype", "shape", "base64"}
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
@@ -44,7 +43,8 @@ class AsJson:
     @classmethod
     def from_dict(cls, data: Any) -> Self:
         """The inverse of `to_dict`, also after a round trip through JSON."""
-        return from_json(cls, data)
+        read: Self = from_json(cls, data)
+        return read
 
 
 def to_json(value: Any) -> Any:
@@ -78,11 +78,10 @@ def _written(value: Any) -> Any:
     raise InvalidInput(f"{type(value).__name__} cannot be written as JSON")
 
 
-def from_json(kind: type[T], data: Any, where: str = "") -> T:
-    """A value of this type; `where` names it in errors."""
+def from_json(kind: Any, data: Any, where: str = "") -> Any:
+    """A value of this type, which may be a union of classes; `where` names it in errors."""
     where = where or getattr(kind, "__name__", str(kind))
-    read: T = _read_fields(kind, data, where) if dataclasses.is_dataclass(kind) else _read(kind, data, where)
-    return read
+    return _read_fields(kind, data, where) if dataclasses.is_dataclass(kind) else _read(kind, data, where)
 
 
 def _read(kind: Any, data: Any, where: str) -> Any:  # noqa: PLR0911 - one for each sort of type

@@ -39,6 +39,7 @@ from hedgerow.protocols.bad_rows import check_columns
 from hedgerow.protocols.services.align.job import MOST_IDS
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.budgets import checked_budgets, refuse_raising
+from hedgerow.runtime.options import Settled
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData, Protocol
 from hedgerow.runtime.recording import records_for
@@ -279,15 +280,9 @@ class Federation:
             is_squared = trees["loss"] == "squared_error"
             loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
         seed = seed_from(trees["random_state"])
-        return spec.job.from_user(
-            own,
-            parties=self.parties,
-            label_holder=self.label_holder,
-            run_id=uuid.uuid4().hex,
-            task=self.task,
-            boosting=engine_params(trees, columns, n_iterations=trees["max_iter"], seed=seed, **loss),
-            max_bins=int(trees["max_bins"]),
-        )
+        boosting = engine_params(trees, columns, n_iterations=trees["max_iter"], seed=seed, **loss)
+        max_bins, run_id = int(trees["max_bins"]), uuid.uuid4().hex
+        return spec.job.from_user(own, Settled(self.parties, run_id, self.task, boosting, max_bins, self.label_holder))
 
     def _model(
         self, results: Mapping[str, Any], trees: dict[str, Any], spec: Protocol, job: Any, table: Table

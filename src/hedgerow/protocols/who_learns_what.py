@@ -31,6 +31,7 @@ from hedgerow.protocols.services.explain.job import ExplainingJob
 from hedgerow.protocols.services.score.job import ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
+from hedgerow.runtime.options import Settled
 from hedgerow.runtime.party import Abort
 from hedgerow.runtime.protocol import Protocol, find, names, services
 from hedgerow.schema import Schema
@@ -255,10 +256,8 @@ def _package_of(protocol: Protocol) -> ModuleType:
 
 def _stated(protocol: Protocol, example: Example) -> str:
     boosting, holder = BoostingParams(), example.parties[0]
-    settled = {"run_id": "example", "task": "classification", "boosting": boosting, "max_bins": MAX_BINS}
-    job = example.job or protocol.job.from_user(
-        example.options, parties=example.parties, label_holder=holder, **settled
-    )
+    settled = Settled(example.parties, "example", "classification", boosting, MAX_BINS, holder)
+    job = example.job or protocol.job.from_user(example.options, settled)
     return str(protocol.statement(job, example.meta))
 
 

@@ -11,16 +11,16 @@ runs it (parties, run_id); rules across fields are in its `check`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
 from hedgerow.codec import AsJson
+from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import InvalidParameter
 
 _NOUNS: dict[Any, str] = {float: "a number", int: "a whole number", bool: "True or False", str: "text"}
@@ -82,7 +82,9 @@ class Option:
         if self.kind in (int, float):
             if type(value) is not self.kind or (value == math.inf and not self.or_inf):
                 return False
-            return value == math.inf or (self.above < value < self.below and self.at_least <= value <= self.at_most)
+            return bool(
+                value == math.inf or (self.above < value < self.below and self.at_least <= value <= self.at_most)
+            )
         return self.kind is Any or isinstance(value, self.kind)
 
 
@@ -91,9 +93,13 @@ def option(default: Any, meaning: str, **rules: Any) -> Any:
     return dataclasses.field(default=default, metadata={"option": Option(help=meaning, **rules)})
 
 
-@functools.cache
-def options_of(job: type[Any]) -> tuple[Option, ...]:
-    """All options of a kind of job, in the order of its fields."""
+_known: dict[Any, tuple[Option, ...]] = {}
+
+
+def options_of(job: Any) -> tuple[Option, ...]:
+    """All options of a class of jobs, in the order of its fields."""
+    if job in _known:
+        return _known[job]
     hints = typing.get_type_hints(job)
     found = []
     for field in dataclasses.fields(job):
@@ -107,7 +113,7 @@ def options_of(job: type[Any]) -> tuple[Option, ...]:
                     made, name=field.name, kind=kind, or_none=or_none, default=field.default, one_of=one_of
                 )
             )
-    return tuple(found)
+    return _known.setdefault(job, tuple(found))
 
 
 def _kind_of(hint: Any) -> tuple[Any, bool]:
@@ -118,10 +124,22 @@ def _kind_of(hint: Any) -> tuple[Any, bool]:
     return kinds[0] if len(kinds) == 1 else Any, len(kinds) < len(typing.get_args(hint))
 
 
+class Settled(NamedTuple):
+    """What whoever runs a training decides; the rest of its job are options."""
+
+    parties: tuple[str, ...]
+    run_id: str
+    task: str
+    boosting: BoostingParams
+    max_bins: int
+    label_holder: str | None = None
+
+
 class Job(AsJson):
     """Base of all jobs: public, JSON-able, checked when it is made. A job is the same for all parties."""
 
     NAME: ClassVar[str]
+    run_id: str
 
     def __post_init__(self) -> None:
         for each in options_of(type(self)):
@@ -132,13 +150,12 @@ class Job(AsJson):
         """Rules across fields."""
 
     @classmethod
-    def from_user(cls, options: Mapping[str, Any], **settled: Any) -> Self:
-        """The job, with everything checked that can be checked without data.
-
-        `options` are what a user wrote. `settled` is what whoever runs it decides: parties, label_holder, run_id, task,
-        boosting and max_bins.
-        """
-        return cls(**settled, **options)
+    def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
+        """The job that trains with these options, with everything checked that can be checked without data."""
+        del options
+        raise InvalidParameter(
+            f"{cls.NAME} trains nothing; make a {cls.__name__} for a trained model, got {settled.run_id!r}"
+        )
 
     @property
     def cast(self) -> Mapping[str, str]:

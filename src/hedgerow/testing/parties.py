@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hedgerow.engine.boosting import BoostingParams
+from hedgerow.runtime.options import Settled
 from hedgerow.runtime.protocol import Protocol
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, now
@@ -94,5 +95,5 @@ def asked(
     label_holder: str | None = None,
 ) -> Any:
     """The job that a protocol makes of what somebody asks for."""
-    settled = {"run_id": run_id, "task": task, "boosting": boosting, "max_bins": max_bins}
-    return protocol.job.from_user(options or {}, parties=parties, label_holder=label_holder, **settled)
+    settled = Settled(parties, run_id, task, boosting or BoostingParams(), max_bins, label_holder)
+    return protocol.job.from_user(options or {}, settled)

@@ -8,5 +8,5 @@ supply.py       both sides of dealing: seeds in, corrections out, lane by lane
 mesh.py         a party's side of opening: one message to each other party in every round
 columns.py      a party's own columns as a one-hot matrix of bins
 cuts.py         possible splits as differences of running totals
-made_up.py      rows to rehearse with
+playing.py      the dealer as a role, and a warm-up
 """

@@ -12,7 +12,7 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.common.job import VerticalJob, WithDealer
-from hedgerow.runtime.options import option
+from hedgerow.runtime.options import Settled, option
 
 DEEPEST = 12
 """Levels of a tree: the dealer deals for full ones, because it does not know which nodes there are."""
@@ -67,15 +67,16 @@ class SharesJob(WithDealer, VerticalJob):
         self.loss()  # refuses a label_range that cannot be
 
     @classmethod
-    def from_user(cls, options: Mapping[str, Any], *, boosting: BoostingParams, **settled: Any) -> Self:
-        """The job, with everything checked that can be checked without data.
+    def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
+        """The job that trains with these options, with everything checked that can be checked without data.
 
         A child's weight cannot be checked on shares. The default of min_child_weight is taken for "no wish", and is 0
         here, as statements say; any other value is refused.
         """
-        if boosting.min_child_weight == BoostingParams().min_child_weight:
-            boosting = replace(boosting, min_child_weight=0.0)
-        return super().from_user(options, boosting=boosting, **settled)
+        trees = settled.boosting
+        if trees.min_child_weight == BoostingParams().min_child_weight:
+            settled = settled._replace(boosting=replace(trees, min_child_weight=0.0))
+        return super().from_user(options, settled)
 
     @property
     def depth(self) -> int:

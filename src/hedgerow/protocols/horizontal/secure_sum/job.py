@@ -14,8 +14,8 @@ from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
-from hedgerow.runtime import options
-from hedgerow.runtime.options import option
+from hedgerow.runtime.options import Job as AnyJob
+from hedgerow.runtime.options import Settled, option
 from hedgerow.runtime.protocol import COORDINATOR, OWNER
 from hedgerow.schema import Schema
 
@@ -64,7 +64,7 @@ def _parse_edges(protocol: str, given: Any) -> dict[str, tuple[float, ...]]:
 
 
 @dataclass(frozen=True)
-class Job(options.Job):
+class Job(AnyJob):
     """Everything that owners and coordinator must agree on. Nothing in it is secret."""
 
     NAME = NAME
@@ -106,15 +106,10 @@ class Job(options.Job):
         self._check_labels()
 
     @classmethod
-    def from_user(
-        cls, own: Mapping[str, Any], *, parties: tuple[str, ...], label_holder: str | None = None, **settled: Any
-    ) -> Self:
-        """The job, with everything checked that can be checked without data.
-
-        `settled` is what whoever runs it decides: run_id, task, boosting and max_bins. All owners have labels.
-        """
-        del label_holder
-        own = dict(own)
+    def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
+        """The job that trains with these options, with everything checked that can be checked without data."""
+        parties = settled.parties
+        own = dict(options)
         if "on_bad_rows" in own and own.get("dp") is None:
             raise InvalidParameter(NO_BAD_ROWS)
         wanted = own.pop("coordinator", None)
@@ -126,7 +121,15 @@ class Job(options.Job):
             raise InvalidParameter(
                 f"{NAME}: an owner may not be called {COORDINATOR!r} unless coordinator={COORDINATOR!r} makes it one"
             )
-        return cls(owners=parties, coordinator=wanted or COORDINATOR, **settled, **own)
+        return cls(
+            owners=parties,
+            run_id=settled.run_id,
+            task=settled.task,
+            boosting=settled.boosting,
+            max_bins=settled.max_bins,
+            coordinator=wanted or COORDINATOR,
+            **own,
+        )
 
     @property
     def cast(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from hedgerow.crypto.identifiers import Duplicates, IdRule
 from hedgerow.crypto.psi import BLOCK, way_round
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.common.job import check_parties
-from hedgerow.runtime.options import Job, option
+from hedgerow.runtime.options import Job, Settled, option
 
 NAME = "vertical.aligning"
 PARTY = "party"
@@ -74,11 +74,10 @@ class AligningJob(Job):
             object.__setattr__(self, "rule", IdRule().to_dict())
 
     @classmethod
-    def from_user(cls, options: Mapping[str, Any], *, parties: tuple[str, ...], run_id: str, **settled: Any) -> Self:
+    def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
         """A job of these options, of which None stands for the default."""
-        del settled  # there is nothing to train
         given = {name: value for name, value in options.items() if value is not None}
-        return cls(parties=parties, run_id=run_id, **given)
+        return cls(parties=settled.parties, run_id=settled.run_id, **given)
 
     @property
     def id_rule(self) -> IdRule:

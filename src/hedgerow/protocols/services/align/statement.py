@@ -42,7 +42,7 @@ def statement(job: AligningJob, meta: Mapping[str, Any]) -> Statement:
         "n_ids": None if n_ids is None else dict(n_ids),
         "n_common": n_common,
         "minimum": job.minimum,
-        "rule": dict(job.rule),
+        "rule": dict(job.rule or {}),
         "rule_fingerprint": job.id_rule.fingerprint,
         "duplicates": job.duplicates,
         "adversary": "honest but curious; all parties but one together learn the result and numbers for groups",

@@ -8,8 +8,7 @@ joint_growth.py, joint_forest.py  trees where every party sums its own columns, 
 foreign_splits.py                 whose each foreign split is, while the label holder's trees grow
 parts.py                          what training leaves behind: each party's own part of the model
 shared_parts.py, part_files.py    the same where leaf values are shared, and what the files of both have in common
-serving.py, service_protocol.py   what scoring and explaining have in common
+serving.py                        what scoring and explaining have in common
 arrays_as_text.py                 their results inside a JSON document
 stating.py                        sentences that several statements share
-joint_protocol.py                 what protocols with joint trees offer to those who run them
 """

@@ -17,7 +17,7 @@ from typing import Any, Self
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
-from hedgerow.runtime.options import Job, option
+from hedgerow.runtime.options import Job, Settled, option
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER
 from hedgerow.schema import Column, Level, Schema
 
@@ -130,11 +130,8 @@ class VerticalJob(HoldersJob):
         return replace(self.boosting, loss="logistic" if n_classes == 2 else "softmax", n_classes=n_classes)
 
     @classmethod
-    def from_user(cls, options: Mapping[str, Any], *, label_holder: str | None, **settled: Any) -> Self:
-        """The job, with everything checked that can be checked without data.
-
-        `settled` is what whoever runs it decides: parties, run_id, task, boosting and max_bins.
-        """
-        if label_holder is None:
+    def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
+        """The job that trains with these options, with everything checked that can be checked without data."""
+        if settled.label_holder is None:
             raise InvalidParameter(f"{cls.NAME}: somebody must hold the labels")
-        return cls(label_holder=label_holder, **settled, **options)
+        return cls(**settled._asdict(), **options)

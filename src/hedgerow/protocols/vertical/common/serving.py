@@ -7,15 +7,14 @@ gets answers about the rows, it gets them batch by batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.table import Table
-from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.errors import InvalidInput
 from hedgerow.protocols.made_up import MADE_UP, made_up_model
 from hedgerow.protocols.vertical.common.job import HoldersJob
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part
@@ -34,12 +33,6 @@ class ServiceJob(HoldersJob):
     TAKES_PART_IN: ClassVar[str] = "the service"  # what parties do together, likewise
 
     model_run_id: str  # of the training that the model comes from; `run_id` is that of the service
-
-    @classmethod
-    def from_user(cls, options: Mapping[str, Any], *, run_id: str, **settled: Any) -> Self:
-        """Refused: a service is not a training, its job names a model."""
-        del options, settled
-        raise InvalidParameter(f"{cls.NAME} trains nothing; make a {cls.__name__} for a trained model, got {run_id!r}")
 
 
 # --- does everything fit? --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
 from hedgerow.protocols.shares.job import SharesJob, check_only
 from hedgerow.protocols.vertical.common.job import WithSchema
-from hedgerow.runtime.options import option
+from hedgerow.runtime.options import Settled, option
 from hedgerow.schema import NumericColumn, Schema
 
 GROWN, SMOOTH = "grown_trees", "smooth_then_trees"
@@ -86,9 +86,9 @@ class PrivateHistogramsJob(WithSchema, SharesJob):
             )
 
     @classmethod
-    def from_user(cls, options: Mapping[str, Any], **settled: Any) -> Self:
+    def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
         """The job, with everything checked that can be checked without data; wishes that a rule decides are refused."""
-        job = super().from_user(options, **settled)
+        job = super().from_user(options, settled)
         if job.policy == SMOOTH:
             wishes = {name for name, usual in _BY_RULE.items() if getattr(job.boosting, name) != usual}
             wishes |= {"reveal", "split_share"} & set(options)
