@@ -380,7 +380,7 @@ def test_categorical_features_by_party():
     fed = Federation.vertical(tables, labels=("bank", REPAID), categorical_features={"telco": ["calls"]})
     fitted = fed.fit("vertical.bucket_rr", **EXACT)
     assert fitted.model.parts["telco"].features[0].levels is not None
-    with pytest.raises(InvalidParameter, match="'post', which is none of"):
+    with pytest.raises(InvalidParameter, match="'post', which is not one of"):
         Federation.vertical(tables, labels=("bank", REPAID), categorical_features={"post": []})
 
 

@@ -856,7 +856,7 @@ def test_job_from_a_request():
     assert (job.noise, protocol.parties(job)) == (1.0, (BANK, "shop", "post"))
     assert job.links == ((BANK, "shop"), (BANK, "post"))
     with pytest.raises(InvalidParameter, match="hold the labels"):
-        protocol.job(replace(request, label_holder=None))
+        asked(protocol, *request[:-1], None)
 
 
 def test_over_processes_with_a_cache(tmp_path):

@@ -476,7 +476,7 @@ def test_job_by_request_through_json_and_rehearsed():
     request = (("bank", "shop"), "r", "classification", BoostingParams(max_depth=3), 256, options, "bank")
     job = asked(PROTOCOL, *request)
     assert job.edges_epsilon == 0.5
-    given = PROTOCOL.job(replace(request, options={**options, "edges_epsilon": 2}))
+    given = asked(PROTOCOL, *request[:-2], {**options, "edges_epsilon": 2}, "bank")
     assert PROTOCOL.job.from_dict(json.loads(json.dumps(given.to_dict(), allow_nan=False))) == given
     warm_up(PROTOCOL, given)
 

@@ -607,7 +607,7 @@ def test_a_request_becomes_a_job():
     assert (job.label_holder, job.epsilon, job.per, type(job.epsilon)) == ("b", 2.0, "tree", float)
     assert PROTOCOL.parties(job) == ("b", "a")
     with pytest.raises(InvalidParameter, match="somebody must hold the labels"):
-        PROTOCOL.job(replace(request, label_holder=None))
+        asked(PROTOCOL, *request[:-1], None)
 
 
 def broken(data, name, **changes):

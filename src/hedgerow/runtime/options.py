@@ -39,7 +39,7 @@ class Option:
     or_inf: bool = False
     one_of: tuple[Any, ...] = ()
     words: str = ""
-    needed: str = ""  # why there is no default; completes "... needs epsilon, "
+    needed: str = ""  # why there is no default; completes "... needs"
     parse: Callable[[str, Any], Any] | None = None  # (protocol, value) -> value, for what is not a number or a text
     settled: bool = False  # by whoever runs the job, so it is checked here, but is not an option of the protocol's own
     name: str = ""  # this and the rest follow from where it is declared
@@ -64,7 +64,7 @@ class Option:
     def checked(self, protocol: str, value: Any) -> Any:
         """The value as a plain Python one; InvalidParameter, naming protocol, option and value, if it is refused."""
         if value is None and self.needed:
-            raise InvalidParameter(f"{protocol} needs {self.name}, {self.needed}")
+            raise InvalidParameter(f"{protocol} needs {self.needed}")
         if value is None and self.or_none:
             return None
         plain = value.item() if isinstance(value, np.generic) else value

@@ -52,8 +52,8 @@ class PrivateHistogramsJob(WithSchema, SharesJob):
         above=0,
         or_inf=True,
         words="above 0",
-        needed="the privacy loss of one row in all that is released, for instance epsilon=2; epsilon=math.inf releases "
-        "without noise",
+        needed="epsilon, the privacy loss of one row in all that is released, for instance epsilon=2; epsilon=math.inf "
+        "releases without noise",
     )
     delta: float = option(DELTA, "beside epsilon", above=0, below=1, words="between 0 and 1")
     policy: str = option(GROWN, "how the model is made", one_of=(GROWN, SMOOTH), words=f"{GROWN!r} or {SMOOTH!r}")
@@ -66,7 +66,7 @@ class PrivateHistogramsJob(WithSchema, SharesJob):
     schema: Schema | None = option(
         None,
         "public bounds of all columns",
-        needed="with public bounds of all columns, schema=Schema.from_public(bounds={column: (low, high)}): edges that "
+        needed="a schema with public bounds of all columns, schema=Schema.from_public(bounds={column: (low, high)}): edges that "
         "follow the rows would tell of them",
     )
     split_share: float = option(0.5, "of the budget that goes to splits", above=0, below=1, words="between 0 and 1")
