@@ -68,8 +68,8 @@ class Job(WithSchema, VerticalJob):
         above=0,
         at_most=LARGEST_EPSILON,
         or_inf=True,
-        needed="epsilon, the privacy loss of one element, for instance epsilon=4; epsilon=math.inf sends buckets without "
-        "noise",
+        needed="epsilon, the privacy loss of one element, for instance epsilon=4; epsilon=math.inf sends buckets "
+        "without noise",
     )
     buckets: int = option(16, "of one column, that of missing values included", at_least=2, at_most=MAX_BINS)
     edges: str | Mapping[str, Sequence[float]] = option(

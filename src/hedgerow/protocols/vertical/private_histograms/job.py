@@ -66,8 +66,8 @@ class PrivateHistogramsJob(WithSchema, SharesJob):
     schema: Schema | None = option(
         None,
         "public bounds of all columns",
-        needed="a schema with public bounds of all columns, schema=Schema.from_public(bounds={column: (low, high)}): edges that "
-        "follow the rows would tell of them",
+        needed="a schema with public bounds of all columns, schema=Schema.from_public(bounds={column: (low, high)}): "
+        "edges that follow the rows would tell of them",
     )
     split_share: float = option(0.5, "of the budget that goes to splits", above=0, below=1, words="between 0 and 1")
     on_bad_rows: OnBadRows = on_bad_rows()
