@@ -24,6 +24,7 @@ NOT_OURS = {
     ".ruff_cache",
     "build",
     "dist",
+    "site",
 }
 RATCHET = Path(__file__).with_name("ratchet.json")
 
