@@ -85,13 +85,13 @@ ratchet: $(READY)
 	@HEDGEROW_LOWER_RATCHET=1 $(BIN)/python -m pytest --quiet tests/policy
 
 # Needed by nobody else, so it is installed only here. The variable silences a notice about the theme's successor, which
-# docs/decisions/0003-dependencies.md speaks of.
+# docs/decisions/0003-dependencies.md speaks of. No --quiet: it would also silence --strict.
 $(VENV)/.docs: $(READY)
 	@$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@
 
 docs: $(VENV)/.docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html ($(BIN)/python -m http.server --directory site shows it)"
 
 # The peers' OpenMP threads wait without spinning, so that none slows down the one that is timed next.

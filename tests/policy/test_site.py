@@ -59,3 +59,11 @@ def test_what_would_be_fetched_from_elsewhere_is_found(hook, html):
 def test_what_is_shipped_or_only_linked_is_left_alone(hook, html):
     """Own files, and links that a reader may follow."""
     assert not hook.FETCHED.search(html)
+
+
+def test_the_site_is_built_strictly(texts):
+    """`make docs` fails on a warning; with --quiet mkdocs counts none, and a dead anchor passes."""
+    recipe = texts["Makefile"].split("\ndocs: ")[1].split("\n\n")[0]
+    assert "mkdocs build --strict" in recipe
+    assert "--quiet" not in recipe
+    assert "anchors: warn" in texts["mkdocs.yml"]
