@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import gc
+import json
+import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +24,40 @@ NOT_OURS = {
     ".ruff_cache",
     "build",
     "dist",
+    "site",
 }
+RATCHET = Path(__file__).with_name("ratchet.json")
+
+
+class Ratchet:
+    """What rules still forgive, in `ratchet.json`: numbers that may only fall, lists that may only get shorter.
+
+    `make ratchet` writes down what has got better; it never forgives anything new.
+    """
+
+    def __init__(self, path: Path, *, lower: bool = False) -> None:
+        self.path, self.lower = path, lower
+        self.forgiven = json.loads(path.read_text(encoding="utf-8"))
+
+    def _keep(self, rule: str, value: int | list[str]) -> None:
+        self.forgiven[rule] = value
+        self.path.write_text(json.dumps(self.forgiven, indent=2) + "\n", encoding="utf-8")
+
+    def hold_number(self, rule: str, found: int, bar: int) -> None:
+        """At most what is forgiven, which is the bar in the end."""
+        assert found <= self.forgiven[rule], f"{rule}: {found}, and at most {self.forgiven[rule]} are forgiven"
+        if self.lower:
+            self._keep(rule, max(found, bar))
+        assert self.forgiven[rule] >= bar, f"{rule}: nothing below the bar of {bar} is asked for"
+
+    def hold_list(self, rule: str, found: Iterable[str]) -> None:
+        """Exactly what is forgiven: neither something new, nor an entry for something that is gone."""
+        now, forgiven = set(found), self.forgiven[rule]
+        assert sorted(now.difference(forgiven)) == [], f"{rule}: new"
+        if self.lower:
+            self._keep(rule, sorted(now))
+        else:
+            assert sorted(set(forgiven) - now) == [], f"{rule}: gone; `make ratchet` takes them off the list"
 
 
 class Source(NamedTuple):
@@ -78,3 +114,21 @@ def python_files(texts) -> list[Source]:
 def package(python_files) -> list[Source]:
     """The Python files of the package."""
     return [source for source in python_files if source.path.startswith("src/")]
+
+
+@pytest.fixture(scope="session")
+def ratchet() -> Ratchet:
+    """What the rules still forgive."""
+    return Ratchet(RATCHET, lower=bool(os.environ.get("HEDGEROW_LOWER_RATCHET")))
+
+
+@pytest.fixture
+def made_up_ratchet(tmp_path):
+    """Makes a ratchet that forgives what it is given."""
+
+    def make(forgiven: dict[str, int | list[str]], *, lower: bool = False) -> Ratchet:
+        path = tmp_path / "ratchet.json"
+        path.write_text(json.dumps(forgiven), encoding="utf-8")
+        return Ratchet(path, lower=lower)
+
+    return make

@@ -102,3 +102,17 @@ def test_checkers_of_links_and_pins_can_fail(tmp_path):
     (tmp_path / "here.md").touch()
     assert dead_links("[a](here.md#top) [b](gone.md) [c](https://example.org)", tmp_path) == ["gone.md"]
     assert not_pins("# words\nnumpy==2.1\nscipy>=1\nx @ file:y\n") == ["scipy>=1", "x @ file:y"]
+
+
+def missing_files(page: str, names: set[str]) -> list[str]:
+    """Files that a page names by their path from the package on, and that are not there."""
+    return [name for name in re.findall(r"`((?:\w+/)+\w+\.py)`", page) if name not in names]
+
+
+def test_the_page_on_architecture_names_files_that_exist(texts):
+    """A file that was moved or renamed is found, so that the page stays true."""
+    names = {path.removeprefix("src/hedgerow/") for path in texts}
+    assert missing_files(texts["docs/architecture.md"], names) == []
+    assert missing_files("`engine/rows.py`, `engine/gone.py`, `tests/policy/test_islands.py`", names) == [
+        "engine/gone.py"
+    ]
