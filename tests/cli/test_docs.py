@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 import tomllib
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from hedgerow.cli.job_file import KEYS, SECTIONS, Job, read_job
+from hedgerow.errors import InvalidParameter
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
@@ -100,3 +102,36 @@ def test_every_option_of_mp_fedxgb_is_documented() -> None:
 
     defaults = {field.name: field.default for field in fields(MpFedXgbJob) if field.name in PROTOCOL.options}
     assert documented_options("vertical_mp_fedxgb.md") == defaults
+
+
+def test_the_page_of_options_is_up_to_date() -> None:
+    """The reference of options is what the protocols declare; HEDGEROW_WRITE_GOLDEN=1 writes it anew."""
+    from hedgerow.cli.protocols import reference_page
+
+    page = DOCS / "reference" / "options.md"
+    if os.environ.get("HEDGEROW_WRITE_GOLDEN"):
+        page.write_text(reference_page(), encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == reference_page()
+
+
+def test_every_option_says_what_it_is_and_what_it_must_be() -> None:
+    """No option of any protocol is without words, and an error is made of the same ones."""
+    from hedgerow.runtime.options import options_of
+    from hedgerow.runtime.protocol import find, names, services
+
+    for name in (*names(), *services()):
+        for each in options_of(find(name).job):
+            assert each.help, (name, each.name)
+            assert each.accepts(), (name, each.name)
+            if each.kind in (int, float) and each.parse is None:
+                with pytest.raises(InvalidParameter, match=re.escape(f"{name}: {each.name} must be {each.accepts()}")):
+                    each.checked(name, "nine")
+
+
+def test_protocols_and_their_options_are_listed(run) -> None:
+    """By name, and one by one; what is unknown is refused with exit code 2."""
+    assert "vertical.bucket_rr" in run("protocols").stdout
+    assert "epsilon  (default: required)" in run("protocols", "vertical.bucket_rr").stdout
+    listed = run("protocols", "vertical.secret_shared", "--json").json
+    assert {"dealer", "disclosure"} <= {each["name"] for each in listed["options"]}
+    assert "there is no protocol 'vertical.best'" in run("protocols", "vertical.best", code=2).stderr

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hedgerow.cli import attack, demo, export, ledger, predict, train, version
+from hedgerow.cli import attack, demo, export, ledger, predict, protocols, train, version
 from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, one_line_errors, say
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ def hedgerow(
         raise typer.BadParameter("say what to do, for instance: hedgerow demo")
 
 
-for verb in (train, predict, export, ledger, attack, demo):
+for verb in (train, predict, export, ledger, attack, protocols, demo):
     app.command(epilog=EXIT_CODES_HELP)(getattr(verb, verb.__name__.rpartition(".")[2]))
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import InvalidParameter
+from hedgerow.runtime.options import Option
 
 
 class UnknownParameter(InvalidParameter, TypeError):
@@ -213,61 +212,49 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return _is_whole(value) or isinstance(value, (float, np.floating))
 
 
-LARGEST_FLOAT = sys.float_info.max  # a whole number beyond it cannot become a float
-
-
-@dataclass(frozen=True)
-class _Range:
-    """What a numeric parameter may be; `words` completes the sentence "learning_rate must be ..."."""
-
-    words: str
-    low: float
-    high: float = math.inf
-    whole: bool = False
-    low_open: bool = False
-    none_allowed: bool = False
-
-    def admits(self, value: Any) -> bool:
-        if value is None:
-            return self.none_allowed
-        if not (_is_whole(value) if self.whole else _is_number(value)):
-            return False
-        above = self.low < value if self.low_open else self.low <= value
-        return bool(above and value <= self.high and -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
-
-
-_FRACTION = "a number above 0 and at most 1"
-_RANGES: dict[str, _Range] = {
-    "learning_rate": _Range("a number above 0", 0.0, low_open=True),
-    "max_iter": _Range("a whole number of at least 1", 1, whole=True),
-    "max_leaf_nodes": _Range("a whole number of at least 2, or None for no limit", 2, whole=True, none_allowed=True),
-    "max_depth": _Range("a whole number of at least 1, or None for no limit", 1, whole=True, none_allowed=True),
-    "min_samples_leaf": _Range("a whole number of at least 1", 1, whole=True),
-    "min_child_weight": _Range("a number of at least 0", 0.0),
-    "l2_regularization": _Range("a number of at least 0", 0.0),
-    "min_split_gain": _Range("a number of at least 0", 0.0),
-    "max_features": _Range(_FRACTION, 0.0, 1.0, low_open=True),
-    "colsample_bytree": _Range(_FRACTION, 0.0, 1.0, low_open=True),
-    "subsample": _Range(_FRACTION, 0.0, 1.0, low_open=True),
-    "max_bins": _Range("between 2 and 256 (the bin of missing values included)", 2, 256, whole=True),
-    "n_iter_no_change": _Range("a whole number of at least 1", 1, whole=True),
-    "tol": _Range("a number of at least 0", 0.0),
-    "base_score": _Range("a number, or None to take it from the labels", -math.inf, none_allowed=True),
-    "gradient_bits": _Range("a whole number from -100 to 30, or None", -100, 30, whole=True, none_allowed=True),
-    "n_jobs": _Range("a whole number, or None for all cores", -math.inf, whole=True, none_allowed=True),
-    "verbose": _Range("False, True or a whole number of at least 0", 0, whole=True),
+_NO_LIMIT = "a whole number of at least {}, or None for no limit"
+_RANGES = {
+    "learning_rate": Option(help="of each tree", kind=float, above=0),
+    "max_iter": Option(help="trees of each output", kind=int, at_least=1),
+    "max_leaf_nodes": Option(help="of a tree", kind=int, at_least=2, or_none=True, words=_NO_LIMIT.format(2)),
+    "max_depth": Option(help="of a tree", kind=int, at_least=1, or_none=True, words=_NO_LIMIT.format(1)),
+    "min_samples_leaf": Option(help="rows of a leaf", kind=int, at_least=1),
+    "min_child_weight": Option(help="hessians of a child", kind=float, at_least=0),
+    "l2_regularization": Option(help="penalty on leaf values", kind=float, at_least=0),
+    "min_split_gain": Option(help="of a split", kind=float, at_least=0),
+    "max_features": Option(help="columns that a node looks at", kind=float, above=0, at_most=1),
+    "colsample_bytree": Option(help="columns that a tree looks at", kind=float, above=0, at_most=1),
+    "subsample": Option(help="rows that a tree looks at", kind=float, above=0, at_most=1),
+    "max_bins": Option(
+        help="of a column",
+        kind=int,
+        at_least=2,
+        at_most=256,
+        words="between 2 and 256 (the bin of missing values included)",
+    ),
+    "n_iter_no_change": Option(help="iterations without progress", kind=int, at_least=1),
+    "tol": Option(help="what counts as progress", kind=float, at_least=0),
+    "base_score": Option(
+        help="before the first tree", kind=float, or_none=True, words="a number, or None to take it from the labels"
+    ),
+    "gradient_bits": Option(
+        help="of a gradient",
+        kind=int,
+        at_least=-100,
+        at_most=30,
+        or_none=True,
+        words="a whole number from -100 to 30, or None",
+    ),
+    "n_jobs": Option(help="threads", kind=int, or_none=True, words="a whole number, or None for all cores"),
+    "verbose": Option(help="lines", kind=int, at_least=0, words="False, True or a whole number of at least 0"),
 }
 
 
 def check_values(params: Mapping[str, Any]) -> None:
     """Raise for the first parameter outside its range, in a sentence with its name and value."""
     for name, allowed in _RANGES.items():
-        if (
-            name in params
-            and not (name == "verbose" and isinstance(params[name], bool))
-            and not allowed.admits(params[name])
-        ):
-            raise InvalidParameter(f"{name} must be {allowed.words}, got {params[name]!r}")
+        if name in params and not (name == "verbose" and isinstance(params[name], bool)):
+            replace(allowed, name=name).checked("", params[name])
     _check_validation(params["early_stopping"], params["validation_fraction"])
     if params.get("loss", "squared_error") not in {"squared_error", "poisson"}:
         raise InvalidParameter(f"loss must be 'squared_error' or 'poisson', got {params['loss']!r}")

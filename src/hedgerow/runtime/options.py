@@ -62,7 +62,10 @@ class Option:
         return f"{noun} {told}".strip() + ", or math.inf" * self.or_inf
 
     def checked(self, protocol: str, value: Any) -> Any:
-        """The value as a plain Python one; InvalidParameter, naming protocol, option and value, if it is refused."""
+        """The value as a plain Python one; InvalidParameter, naming protocol, option and value, if it is refused.
+
+        `protocol` is "" for parameters that belong to none.
+        """
         if value is None and self.needed:
             raise InvalidParameter(f"{protocol} needs {self.needed}")
         if value is None and self.or_none:
@@ -73,7 +76,8 @@ class Option:
         if self.kind is float and type(plain) is int and abs(plain) < _LARGEST:
             plain = float(plain)
         if not self._admits(plain):
-            raise InvalidParameter(f"{protocol}: {self.name} must be {self.accepts()}, got {value!r}")
+            where = f"{protocol}: " if protocol else ""
+            raise InvalidParameter(f"{where}{self.name} must be {self.accepts()}, got {value!r}")
         return plain
 
     def _admits(self, value: Any) -> bool:
@@ -167,17 +171,3 @@ class Job(AsJson):
         """Who talks to whom, as (who listens, who dials): everybody with the first, unless a job needs more."""
         first, *others = self.cast
         return tuple((first, other) for other in others)
-
-
-def reference(job: type[Job]) -> str:
-    """The options as a table for the reference page, in Markdown."""
-    rows = [
-        f"| `{each.name}` | {each.accepts()} | {_shown(each)} | {each.help} |"
-        for each in options_of(job)
-        if not each.settled
-    ]
-    return "\n".join(["| option | must be | default | what it is |", "|---|---|---|---|", *rows])
-
-
-def _shown(each: Option) -> str:
-    return "required" if each.needed else f"`{each.default!r}`"
