@@ -28,10 +28,10 @@ from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted, Unmasking
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
 from hedgerow.schema import Schema
-from hedgerow.testing.horizontal import codes_of, document, make_pooled, share_out
 from hedgerow.testing.transcripts import Vanished, own_parts, play, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import codes_of, document, make_pooled, share_out
 
 N_ROWS = 600
 TREES_OF_THE_PAPER = BoostingParams(n_iterations=20, max_depth=3)

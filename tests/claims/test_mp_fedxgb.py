@@ -36,9 +36,9 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as MINIMAL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.transcripts import play
-from hedgerow.testing.watched_openings import watched
 from hedgerow.transport.frames import peek
 from hedgerow.transport.transcripts import Recording
+from twins.watched_openings import watched
 
 N_ROWS = 1500
 HOLDERS = ("anna", "ben", "carla")

@@ -33,14 +33,14 @@ from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.simulated_coalition import Coalition, known_together
-from hedgerow.testing.simulated_shares import Leaked, counting_bits, dealt_by_itself, ideal, reader_masks, rounds_of
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
+from twins.simulated_coalition import Coalition, known_together
+from twins.simulated_shares import Leaked, counting_bits, dealt_by_itself, ideal, reader_masks, rounds_of
 
 N_ROWS = 77  # bits of rows do not fill their last byte
 N_RUNS = 16

@@ -32,7 +32,6 @@ from hedgerow.runtime.party import Party, root_cause
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.parties import make_identities, trust_in
-from hedgerow.testing.simulated_shares import Leaked, ideal, rounds_of
 from hedgerow.testing.transcripts import Vanished, Vanishing, identity_of
 from hedgerow.transport.frames import peek
 from hedgerow.transport.grpc import GrpcEndpoint
@@ -40,6 +39,7 @@ from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.peer_channel import PeerChannel
 from hedgerow.transport.transcripts import Recording
+from twins.simulated_shares import Leaked, ideal, rounds_of
 
 N_ROWS = 200
 HOLDERS = ("anna", "ben", "carla")

@@ -16,10 +16,10 @@ from hedgerow.protocols.horizontal.secure_sum import double
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import SealedSeeds, Unmasking, WhoSent
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.testing.horizontal import NAMES, document, make_pooled, pooled_model, share_out, with_losses
 from hedgerow.testing.transcripts import Vanished, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import NAMES, document, make_pooled, pooled_model, share_out, with_losses
 
 SIZES = [60, 50, 40, 30, 20]
 OWNED = {

@@ -13,10 +13,10 @@ from hedgerow.errors import PeerFailed, PeerLost, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.testing.horizontal import NAMES, document, job_for, make_pooled, share_out, with_losses
 from hedgerow.testing.transcripts import Vanishing, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import NAMES, document, job_for, make_pooled, share_out, with_losses
 
 SIZES = [60, 50, 40, 30, 20]
 OWNED = {

@@ -15,9 +15,9 @@ from hedgerow.engine import growth
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import NextStep, Probes
 from hedgerow.protocols.horizontal.secure_sum.protocol import PROTOCOL
-from hedgerow.testing.horizontal import NAMES, document, job_for, make_pooled, pooled_model, share_out
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import NAMES, document, job_for, make_pooled, pooled_model, share_out
 
 
 def run(job, data, **how):

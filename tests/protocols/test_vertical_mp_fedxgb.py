@@ -33,14 +33,14 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.uniformity import unlike_uniform
-from hedgerow.testing.vertical import NAMES, make_data, outcomes_of, table_of
-from hedgerow.testing.vertical import make_job as job_for
-from hedgerow.testing.vertical import play as played
-from hedgerow.testing.watched_openings import watched
 from hedgerow.transport.frames import encode
+from twins.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
+from twins.vertical import NAMES, make_data, outcomes_of, table_of
+from twins.vertical import make_job as job_for
+from twins.vertical import play as played
+from twins.watched_openings import watched
 
 UNIT = 2.0**32
 """Of weights: that many units are 1."""

@@ -26,11 +26,11 @@ from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, Level
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
 from hedgerow.runtime.protocol import Request, find
 from hedgerow.runtime.warmup import in_memory, role
-from hedgerow.testing import vertical
-from hedgerow.testing.horizontal import make_pooled
-from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
-from hedgerow.testing.vertical import table_of
 from hedgerow.transport.memory import MemoryNetwork
+from twins import vertical
+from twins.horizontal import make_pooled
+from twins.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from twins.vertical import table_of
 
 PROTOCOL = find("vertical.noised_gradients")
 NAMES = ("anna", "ben", "carla", "dora")

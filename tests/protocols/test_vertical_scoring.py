@@ -27,11 +27,11 @@ from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divid
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.processes import run_in_processes
 from hedgerow.runtime.protocol import PartyData, Request, find
-from hedgerow.testing.random_models import random_ensemble
-from hedgerow.testing.random_parts import RUN_ID, random_vertical, table_of
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import encode
 from hedgerow.transport.transcripts import Recording
+from twins.random_models import random_ensemble
+from twins.random_parts import RUN_ID, random_vertical, table_of
 
 RNG = np.random.default_rng
 SEED = bytes(range(32))

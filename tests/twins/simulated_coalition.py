@@ -36,7 +36,8 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, STOP
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.simulated_shares import (
+from hedgerow.transport.frames import Message
+from twins.simulated_shares import (
     Alone,
     Leaked,
     Level,
@@ -46,7 +47,6 @@ from hedgerow.testing.simulated_shares import (
     reader_masks,
     rounds_of,
 )
-from hedgerow.transport.frames import Message
 
 Handles = npt.NDArray[np.uint32]
 
