@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hedgerow.attacks import intervals
-from hedgerow.attacks.central.audit import (
+from experiments.audits.audit import (
     Trials,
     audit,
     audit_mechanism,
@@ -21,7 +20,8 @@ from hedgerow.attacks.central.audit import (
     one_run_p_value,
     run_trials,
 )
-from hedgerow.attacks.central.canaries import append, canaries_for, canary_for
+from experiments.audits.canaries import append, canaries_for, canary_for
+from hedgerow.attacks import intervals
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.mechanisms import discrete_gaussian

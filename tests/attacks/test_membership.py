@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.central.membership import Ceiling, assess, attack, label_confidence, unusual
+from experiments.audits.membership import Ceiling, assess, attack, label_confidence, unusual
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.bucket_rr.moved_edges import compare, log_ratio, neighbour, surplus
-from hedgerow.attacks.central.audit import audit_mechanism
+from experiments.audits.audit import audit_mechanism
+from experiments.moved_edges import compare, log_ratio, neighbour, surplus
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.mechanisms import randomised_response

@@ -11,10 +11,10 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.central.all_but_one import likelihood_ratio, repeated_noise, silent_sums, watched_fit
-from hedgerow.attacks.central.audit import Trials, audit, audit_mechanism, audit_one_run, lower_bound
-from hedgerow.attacks.central.canaries import append, canaries_for, canary_for
-from hedgerow.attacks.central.membership import Ceiling, attack, label_confidence
+from experiments.audits.all_but_one import likelihood_ratio, repeated_noise, silent_sums, watched_fit
+from experiments.audits.audit import Trials, audit, audit_mechanism, audit_one_run, lower_bound
+from experiments.audits.canaries import append, canaries_for, canary_for
+from experiments.audits.membership import Ceiling, attack, label_confidence
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.estimators.plain import BoostedTreesClassifier
 from hedgerow.privacy.calibrate import mu_for

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto import dealing, lifting
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.rounds import Masked
@@ -30,6 +29,7 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
 from hedgerow.transport.frames import decode, peek

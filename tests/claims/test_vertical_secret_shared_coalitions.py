@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.engine.binning import BinMapper
@@ -33,6 +32,7 @@ from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
 from hedgerow.transport.frames import decode, peek

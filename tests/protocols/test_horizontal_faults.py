@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hedgerow.aborts import Reason
-from hedgerow.attacks.secure_sum.seen_sums import plan_of
+from hedgerow.attacks.secure_sum.singleton_cells import plan_of
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import (
     DeadlineExceeded,

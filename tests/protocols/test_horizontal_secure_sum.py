@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.secure_sum.seen_sums import summed_levels
+from hedgerow.attacks.secure_sum.singleton_cells import summed_levels
 from hedgerow.engine import growth
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import NextStep, Probes

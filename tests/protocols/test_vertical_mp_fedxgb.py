@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow import Federation
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto import limbs
 from hedgerow.crypto.rounds import Conversation
 from hedgerow.engine.binning import BinMapper
@@ -33,6 +32,7 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL as SECRET_SHARED
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.transport.frames import encode

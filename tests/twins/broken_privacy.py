@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.attacks.central.all_but_one import AddNoise
+from experiments.audits.all_but_one import AddNoise
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.mechanisms import discrete_gaussian

@@ -201,7 +201,7 @@ class Coalition:
         for name in outsiders[:-1]:
             message = self._said.get((name, WinnerShare, number)) or self._winner_share(name, number)
             self._said[name, WinnerShare, number] = message
-            share = share - message.words.view(np.uint32)  # type: ignore[attr-defined]  # a WinnerShare
+            share = share - message.words.view(np.uint32)
         return WinnerShare(share.view(np.uint8))
 
     def _which_way(self, place: int, number: int) -> WhichWay:

@@ -150,7 +150,7 @@ def ideal(
                 if feature < 0:
                     level.append(Node(-1, None, 0, np.zeros_like(rows)))
                     continue
-                missing = codes[feature] > len(mine.ensemble.features[feature].edges)  # type: ignore[arg-type]  # numbers
+                missing = codes[feature] > len(mine.ensemble.features[feature].edges)
                 left = rows & np.where(missing, tree.missing_left[node], codes[feature] <= tree.bin[node])
                 level.append(_node(feature, left, mine, owners))
                 after += [(int(tree.left[node]), left), (int(tree.right[node]), rows & ~left)]

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair, in_order
+from hedgerow.attacks.mp_fedxgb.seen_openings import OpenedNode, Pair, in_order
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.engine.losses import Quantiser, logistic_gradients
 

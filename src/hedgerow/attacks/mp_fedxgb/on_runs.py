@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.attacks.bucket_rr import bucket_labels
 from hedgerow.attacks.intervals import share
+from hedgerow.attacks.mp_fedxgb import bucket_labels
 from hedgerow.attacks.mp_fedxgb.argmax_opened import (
     GradientsFor,
     Rules,
@@ -13,18 +13,19 @@ from hedgerow.attacks.mp_fedxgb.argmax_opened import (
     from_base_rate,
     from_score,
     known_rows,
+    own_counts,
     sums_of_labels,
 )
-from hedgerow.attacks.mp_fedxgb.denominators_opened import sums_of_hessians
-from hedgerow.attacks.mp_fedxgb.leaf_opened import leaf_sizes
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, outcome
+from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_hessians
 from hedgerow.attacks.mp_fedxgb.seen_openings import (
     DENOMINATORS,
     NUMERATORS,
     Columns,
+    OpenedNode,
     opened_nodes,
     opened_steps,
     opened_values,
+    outcome,
     plan_of,
 )
 from hedgerow.attacks.registry import AS_STATED, BROKEN, CONFIDENCE, HOLDS, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
@@ -58,11 +59,7 @@ def argmax_opened(context: Context) -> list[Outcome]:
     columns = Columns.of(job, plan, _data_of(context, plan, attacker))
     nodes = opened_nodes(transcript, NUMERATORS, 0, plan)
     goes_left = columns.of_party(P2)
-    rows = known_rows(nodes, goes_left)
-    own = {
-        place: {c: int((here & goes_left[c]).sum()) for c in _candidates(nodes[place]) & goes_left.keys()}
-        for place, here in rows.items()
-    }
+    rows, own = known_rows(nodes, goes_left), own_counts(nodes, goes_left)
     rules = Rules(plan.scales.lambda_int, round(plan.scales.threshold))
     found = sums_of_labels(nodes, plan.n_rows, own, columns.candidates, _start(job, plan), rules)
     sides = [{} if result is None else result.sides for result in found]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from hedgerow.attacks.intervals import area_under_roc
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
 from hedgerow.attacks.private_histograms import noisy_sums
 from hedgerow.attacks.private_histograms.seen_releases import (
     Known,
@@ -30,6 +29,7 @@ from hedgerow.attacks.registry import (
     Outcome,
     n_rows_of,
 )
+from hedgerow.attacks.results import ceiling
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.estimators.plain import BoostedTreesClassifier

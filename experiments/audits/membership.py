@@ -11,7 +11,7 @@ longer looks like a member.
 
 (epsilon, delta)-DP puts a ceiling on all of them, `Ceiling`. Rates and their intervals are about the records attacked
 and the models at hand; records that share a model are not independent, so an interval beyond the ceiling is a warning,
-not a proof. The proof is `epsilon_lower`, by the theorem for one run (`attacks.central.audit`), which allows for that.
+not a proof. The proof is `epsilon_lower`, by the theorem for one run (`audit`), which allows for that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.attacks.central.audit import lower_bound_one_run
+from experiments.audits.audit import lower_bound_one_run
 from hedgerow.attacks.intervals import Interval, area_under_roc, at_least, at_most, checked_confidence, share
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter

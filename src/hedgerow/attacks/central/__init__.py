@@ -1,1 +1,0 @@
-"""Attacks on trainings of one table: audits, canaries, membership."""
