@@ -122,10 +122,6 @@ class Context:
         """What the run's statement promises."""
         return self.run.statement().facts
 
-    def transcript(self, party: str) -> Transcript:
-        """What a party sent and received."""
-        return self.run.transcript(party)
-
     def table(self, party: str, features: Any, n_rows: int | None = None) -> Table | None:
         """A party's rows in the columns of its part of the model, if its table was given; `n_rows` must be there."""
         if party not in self.tables:
@@ -230,7 +226,7 @@ def attacked(context: Context, only: tuple[str, ...] = ()) -> list[Outcome]:
     for name in only:
         if name not in possible:
             there_are = ", ".join(possible) or f"none; there are some for {', '.join(_attacked_protocols())}"
-            raise InvalidParameter(f"{name!r} is no attack on {context.run.protocol}; there are {there_are}")
+            raise InvalidParameter(f"{name!r} is not an attack on {context.run.protocol}; there are {there_are}")
     return [
         outcome for name, attack in possible.items() if name in (only or possible) for outcome in attack.run(context)
     ]

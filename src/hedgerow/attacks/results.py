@@ -23,7 +23,7 @@ def ceiling(mu: float) -> float:
     return float(ndtr(mu / math.sqrt(2.0)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Found:
     """What came out of an attack."""
 

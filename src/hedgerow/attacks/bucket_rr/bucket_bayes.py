@@ -202,7 +202,7 @@ class Guess(NamedTuple):
     """Of the mean of the posterior with the true bucket."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Guessed(Found):
     """What the adversary knows about one column, beside chance and beside what the guarantee allows."""
 

@@ -88,7 +88,7 @@ def unmask_least_squares(context: Context) -> list[Outcome]:
 
 def _unmasked(context: Context, job: MaskedGradientsJob, attacker: str) -> list[Outcome]:
     aim = Aim("unmask_least_squares", attacker, f"labels of {job.label_holder}")
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     problem, seen = _first_candidates(job, transcript)
     if problem:
         return [aim.says(NOT_RUN, problem)]
@@ -116,7 +116,7 @@ def label_network(context: Context) -> list[Outcome]:
     job: MaskedGradientsJob = context.job
     attacker = next((party for party in job.feature_holders if party in context.tables), job.feature_holders[0])
     aim = Aim("label_network", attacker, f"labels of {job.label_holder}")
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     problem, seen = _first_candidates(job, transcript)
     n_rows = n_rows_of(transcript)
     truth, active = context.ones(job.label_holder, n_rows), _active_rows(context, attacker, n_rows)
@@ -156,7 +156,7 @@ def active_set(context: Context) -> list[Outcome]:
 
 def _decoded(context: Context, job: MaskedGradientsJob, party: str) -> list[Outcome]:
     aim = Aim("active_set", job.label_holder, f"columns of {party}")
-    transcript = context.transcript(job.label_holder)
+    transcript = context.run.transcript(job.label_holder)
     n_rows = n_rows_of(transcript)
     noise = job.noise_for(n_rows)
     if not noise.sigma1:

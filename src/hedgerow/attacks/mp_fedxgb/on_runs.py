@@ -49,7 +49,7 @@ def argmax_opened(context: Context) -> list[Outcome]:
     job: MpFedXgbJob = context.job
     attacker = job.numerators_to
     aim = Aim("argmax_opened", attacker, f"labels of {job.label_holder}")
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     plan = plan_of(transcript, job)
     problem = _not_attackable(job)
     if not problem and attacker not in context.tables and plan.n_rows > MANY_ROWS:
@@ -118,7 +118,7 @@ def denominators_opened(context: Context) -> list[Outcome]:
     problem = _not_attackable(job)
     if problem:
         return [aim.says(NOT_RUN, problem)]
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     plan = plan_of(transcript, job)
     columns = Columns.of(job, plan, _data_of(context, plan, *job.holders))
     nodes = opened_nodes(transcript, DENOMINATORS, 0, plan)
@@ -164,7 +164,7 @@ def leaf_opened(context: Context) -> list[Outcome]:
     """P1 learns which rows share a leaf; everybody learns how many rows each leaf of the first tree has."""
     job: MpFedXgbJob = context.job
     first, other = job.label_holder, job.feature_holders[-1]
-    transcript = context.transcript(first)
+    transcript = context.run.transcript(first)
     plan = plan_of(transcript, job)
     values = [opened_values(transcript, tree) for tree in range(job.boosting.n_iterations)]
     n_leaves = sum(len(np.unique(each)) for each in values)
@@ -173,7 +173,7 @@ def leaf_opened(context: Context) -> list[Outcome]:
     )
     if job.task != "classification":
         return [rows]
-    steps = opened_steps(context.transcript(other), plan, 0)
+    steps = opened_steps(context.run.transcript(other), plan, 0)
     leaves = leaf_sizes(steps, plan.scales.lambda_int, _hessian(context, plan))
     truth = sorted(np.unique(values[0], return_counts=True)[1].tolist())
     used = sorted(leaves, key=lambda leaf: leaf.estimate)[-len(truth) :]  # the rest are places for leaves
@@ -193,7 +193,7 @@ def nothing_opened(context: Context) -> list[Outcome]:
     published = {kind.NAME for kind in (*NUMERATORS, *DENOMINATORS, PredictionShare)}
     outcomes = []
     for party in context.job.holders:
-        transcript = context.transcript(party)
+        transcript = context.run.transcript(party)
         opened = (transcript.kinds() & published) | ({"noted"} if _has_notes(transcript) else set())
         words = f"opened: {', '.join(sorted(opened))}" if opened else outcome([], []).verdict()
         outcomes.append(Aim("openings", party, "sums, gains, labels").says(BROKEN if opened else HOLDS, words))

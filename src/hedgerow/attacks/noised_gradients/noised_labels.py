@@ -127,7 +127,7 @@ def on_run(context: Context) -> list[Outcome]:
     aim = Aim("noised_labels", attacker, f"labels of {job.label_holder}")
     if job.task != "classification":
         return [aim.says(NOT_RUN, "labels are numbers; this attack is on two classes")]
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     n_rows = n_rows_of(transcript)
     looks = _looks(context, job, transcript, n_rows)
     n = len(looks.sigmas)

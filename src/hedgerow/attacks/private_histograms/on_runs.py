@@ -130,7 +130,7 @@ def _seen(context: Context, job: PrivateHistogramsJob, knows: Sequence[str]) -> 
         return f"it takes sums of policy={GROWN!r}, and this run has those of policy={job.policy!r}", nothing
     listener = next(party for party in knows if party != job.label_holder)
     parts: dict[str, SharedLeavesPart] = dict(context.run.model.parts)
-    transcript = in_the_open(context.transcript(listener))
+    transcript = in_the_open(context.run.transcript(listener))
     try:
         released = Released.seen_by(transcript, context.run.ledgers[listener], parts[listener])
     except InvalidInput as problem:

@@ -271,7 +271,7 @@ def singleton_cells(context: Context) -> list[Outcome]:
     ensemble = context.run.model.ensemble_
     if ensemble.loss != "logistic":
         return [aim.says(NOT_RUN, "the attack is on two classes")]
-    transcript = context.transcript(job.coordinator)
+    transcript = context.run.transcript(job.coordinator)
     levels = [level for level in summed_levels(transcript) if level.is_complete]
     seen = as_seen(levels, lambda level: level.sums)
     n_rows = transcript.messages(Start, SENT)[0].n_rows

@@ -26,7 +26,7 @@ Words = npt.NDArray[np.uint32]
 
 def mask_reuse(context: Context) -> list[Outcome]:
     """By each party with data, from all that was opened under masks in its presence."""
-    return [_looked_at(context.transcript(party), context.job.holders) for party in context.job.holders]
+    return [_looked_at(context.run.transcript(party), context.job.holders) for party in context.job.holders]
 
 
 def _looked_at(transcript: Transcript, holders: Sequence[str]) -> Outcome:
