@@ -103,7 +103,7 @@ class MembershipResult:
     """TPR - FPR at a threshold that one half of the records chose, measured on the other half."""
     rates: tuple[Rate, ...]
     epsilon_lower: float
-    """A training that is (epsilon, delta)-DP for a smaller epsilon would let so many guesses be right too rarely."""
+    """A training that is (epsilon, delta)-DP for a smaller epsilon would let this many guesses be right too rarely."""
     delta: float
     confidence: float
 

@@ -36,7 +36,7 @@ def smallest_sum(noise: npt.ArrayLike, n_active: int, *, n_tries: int = 2_000, s
     """[rows] the set of `n_active` rows over which the noise vectors add up to the least.
 
     All sets are looked at where there are few. Otherwise rows of a random set are exchanged as long as the sum falls:
-    among so many sets there are countless ones with a sum near 0.
+    among that many sets there are countless ones with a sum near 0.
     """
     B = np.asarray(noise, np.float64)
     if B.ndim != 2 or not 0 < n_active < len(B):

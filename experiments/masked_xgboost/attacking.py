@@ -29,7 +29,7 @@ MOST_COLUMNS = 10
 """Of the feature holder: a recorded run keeps every noise vector."""
 ATTACKED_BINS = 8
 N_COLUMNS = 4
-"""One candidate of each of so many columns has its active set decoded."""
+"""One candidate of each of this many columns has its active set decoded."""
 
 Bools = NDArray[np.bool_]
 

@@ -180,7 +180,7 @@ class Coalition:
         return handles
 
     def _shares_sent(self, number: int) -> list[Handles]:
-        """Of each member that has sent so many of them."""
+        """Of each member that has sent this many of them."""
         found = []
         for member in self.members.values():
             to = next(name for name in self.job.holders if name != member.name)

@@ -50,7 +50,7 @@ from hedgerow.transport.frames import Message
 
 
 class Piece(NamedTuple):
-    """A part of the message of one round: so many numbers of a kind; of packed bits, how many of them count."""
+    """A part of the message of one round: how many numbers of which kind; of packed bits, how many of them count."""
 
     name: str
     kind: Kind

@@ -226,7 +226,7 @@ def attacked(context: Context, only: tuple[str, ...] = ()) -> list[Outcome]:
     for name in only:
         if name not in possible:
             there_are = ", ".join(possible) or f"none; there are some for {', '.join(_attacked_protocols())}"
-            raise InvalidParameter(f"{name!r} is not an attack on {context.run.protocol}; there are {there_are}")
+            raise InvalidParameter(f"{name!r} is no attack on {context.run.protocol}; there are {there_are}")
     return [
         outcome for name, attack in possible.items() if name in (only or possible) for outcome in attack.run(context)
     ]

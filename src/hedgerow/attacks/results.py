@@ -74,7 +74,7 @@ class LabelsFound(Found):
 
 
 def read_labels(labels: npt.ArrayLike, n_rows: int | None = None) -> npt.NDArray[Any]:
-    """True labels, 0 or 1, of so many rows."""
+    """True labels, 0 or 1, one for each row."""
     true = np.asarray(labels)
     wanted = true.shape[:1] if n_rows is None else (n_rows,)
     if true.ndim != 1 or true.shape != wanted or not np.isin(true, (0, 1)).all():

@@ -72,7 +72,7 @@ class OpenedLevel(NamedTuple):
 
 
 def nodes_of_tree(levels: Sequence[OpenedLevel], n_candidates: Sequence[int]) -> list[OpenedNode]:
-    """Node by node, parents before children; there are so many candidates at each level."""
+    """Node by node, parents before children; `n_candidates` says how many there are at each level."""
     found: list[OpenedNode] = []
     above: list[tuple[int, bool] | None] = [None]
     for level, n in zip(levels, n_candidates, strict=False):
