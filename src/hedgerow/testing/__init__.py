@@ -1,1 +1,1 @@
-"""For people who add a kernel or a protocol: slow twins, hostile peers, parties, transcripts, repeated masks, cut links."""
+"""For whoever adds a kernel or a protocol: slow twins, hostile peers, parties, transcripts, cut links."""

@@ -132,14 +132,14 @@ class Totals:
         return P * (H + lam) - (G**2 + self.rules.threshold * (H + lam)) * Q
 
     def winners(self, value: int, rows: Ints) -> list[Side]:
-        """The sides that would have opened this test, among those with one of these numbers of rows."""
+        """The sides that would have opened this test, among those with `rows` rows."""
         (G, H), lam = self.sums(self.whole), self.rules.lambda_int
         Q = self._denominators(rows)
         numerators = (float(value) / float(H + lam)) + Q * (float(G**2) / float(H + lam) + float(self.rules.threshold))
         return [side for side in self._sides(rows, numerators) if self.test(side) == value]
 
     def compared(self, known: Side, value: int, rows: Ints, *, known_is_first: bool) -> list[Side]:
-        """The sides that would have opened this number against a known one, among those with one of these numbers of rows."""
+        """The sides that would have opened this number against a known one, among those with `rows` rows."""
         P_known, Q_known = self.fraction(known)
         signed = value if known_is_first else -value
         numerators = self._denominators(rows) * (P_known / Q_known) - signed / Q_known
