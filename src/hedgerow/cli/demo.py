@@ -258,8 +258,9 @@ def _vertical(
 def _planned(*divided: _Runs) -> Iterator[tuple[str, Any]]:
     """The jobs of all these runs, to get their kernels ready."""
     for runs in divided:
+        federation = runs.federation
         for training in runs.trainings:
-            chosen, *_, job = runs.federation._plan(training.protocol, training.params)  # noqa: SLF001 - no run comes of it, so nobody else asks
+            chosen, *_, job = federation._plan(training.protocol, training.params)  # noqa: SLF001 - no run comes of it, so nobody else asks
             yield chosen.name, job.to_dict()
 
 
