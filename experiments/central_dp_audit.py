@@ -1,8 +1,8 @@
 """How much the private trainings really tell: lower bounds on epsilon for central.gaussian and central.dpboost.
 
-    python experiments/central_dp_audit.py                      some minutes on one core
-    python experiments/central_dp_audit.py --trials 100         a quick look
-    python experiments/central_dp_audit.py --json audit.json    figures for the documentation
+    python -m experiments.central_dp_audit                      some minutes on one core
+    python -m experiments.central_dp_audit --trials 100         a quick look
+    python -m experiments.central_dp_audit --json audit.json    figures for the documentation
 
 central.gaussian: the adversary knows every row but the canary and sees every noisy sum; likelihood ratio; bounds with
 and without taking Gaussian DP for granted. central.dpboost: the adversary sees the model's score at the canary; one

@@ -1,6 +1,6 @@
 """How strong masks must be to stop the network of the MaskedXGBoost paper, with one noise vector and with three.
 
-    python experiments/label_network_attacks.py
+    python -m experiments.label_network_attacks
 
 One simulated node of 4,000 rows in a later tree; C is the sum of squares of what noise vectors are multiplied with. The
 last column is the noise that Theorem 2 asks for at epsilon 8. A few minutes on one core.
@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
+from experiments.masked_xgboost.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 from hedgerow.attacks.masked_gradients.label_network import attack
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked
-from hedgerow.testing.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 
 N_ROWS = 4000
 RATIOS = {3: 0.0037, 1: 0.033}  # sigma1^2 / sigma2^2 by Theorem 3: epsilon 2.2 with three vectors, 1 with one

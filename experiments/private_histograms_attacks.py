@@ -1,6 +1,6 @@
 """What curious parties find out from runs of vertical.private_histograms: least squares on all that was opened.
 
-    HEDGEROW_DATA=folder python experiments/private_histograms_attacks.py     some minutes on two cores
+    HEDGEROW_DATA=folder python -m experiments.private_histograms_attacks     some minutes on two cores
 
 First labels that are coins, of which columns say nothing: 600 rows, six columns. Then default_credit_card: a bureau
 with the labels and five columns, a bank with the eighteen others. Noise is fresh, so figures vary a little.

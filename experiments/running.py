@@ -27,7 +27,7 @@ class Asked:
 
     @staticmethod
     def verdict(failed: int) -> int:
-        """What the program returns after so many cells that failed."""
+        """What the program returns after this many cells have failed."""
         if failed:
             print(f"{failed} cells failed: see above; they are tried again in the next run", file=sys.stderr)
         return 1 if failed else 0

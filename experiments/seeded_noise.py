@@ -1,4 +1,4 @@
-"""Noise that can be had again: parties of runs in memory draw from a fixed seed. For experiments only."""
+"""Noise that can be drawn again: parties of runs in memory draw from a fixed seed. For experiments only."""
 
 from __future__ import annotations
 

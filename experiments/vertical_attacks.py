@@ -1,7 +1,7 @@
 """What curious parties of the vertical protocols find out: the attacks of hedgerow.attacks, with their figures.
 
-    HEDGEROW_DATA=folder python experiments/vertical_attacks.py                     about a minute on one core
-    HEDGEROW_DATA=folder python experiments/vertical_attacks.py --json attacks.json figures for the documentation
+    HEDGEROW_DATA=folder python -m experiments.vertical_attacks                     about a minute on one core
+    HEDGEROW_DATA=folder python -m experiments.vertical_attacks --json attacks.json figures for the documentation
 
 bucket_bayes: the label holder of vertical.bucket_rr, on columns with one latent factor and on default_credit_card.
 moved_edges: the exact power of the best test between two columns that differ in one value. noised_labels: a feature
@@ -21,10 +21,11 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow.parquet as pq
 
+from experiments import moved_edges
 from hedgerow import __version__
-from hedgerow.attacks.bucket_rr import bucket_bayes, moved_edges
+from hedgerow.attacks.bucket_rr import bucket_bayes
 from hedgerow.attacks.noised_gradients import noised_labels
-from hedgerow.attacks.noised_gradients.on_runs import gradients_of_scores
+from hedgerow.attacks.noised_gradients.noised_labels import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.datasets.folder import find_dataset
 from hedgerow.engine.boosting import BoostingParams

@@ -19,8 +19,8 @@ from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.common.shared_parts import Target
-from hedgerow.testing.random_parts import random_shared
 from hedgerow.transport.emulate import Link
+from twins.random_parts import random_shared
 
 RNG = np.random.default_rng(5)
 N = 400

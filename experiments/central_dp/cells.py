@@ -34,10 +34,10 @@ class Cell:
     split: int = 0
     seed: int = 0
     rows: int | None = None
-    """At most so many rows of the dataset, training and test together."""
+    """At most this many rows of the dataset, training and test together."""
     settings: dict[str, Any] = field(default_factory=dict)
     curve: tuple[int, ...] = ()
-    """Also measured after so many trees."""
+    """Also measured after this many trees."""
 
     @property
     def key(self) -> str:
@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def secret(self) -> bytes:
-        """32 bytes for the noise: a fixed function of the cell, so that every figure can be had again.
+        """32 bytes for the noise: a fixed function of the cell, so that every figure can be made again.
 
         Only for experiments: a model that is given away takes its noise from the operating system.
         """

@@ -58,7 +58,7 @@ class Outcome:
     scores: Scores
     seconds: float
     curve: dict[int, Scores] = field(default_factory=dict)
-    """Scores with only the first so many trees."""
+    """Scores with only this many of the first trees."""
     facts: dict[str, float] = field(default_factory=dict)
 
 

@@ -45,7 +45,7 @@ class Cell:
 
     @property
     def secret(self) -> bytes:
-        """32 bytes for the noise: a fixed function of the cell, so that every figure can be had again.
+        """32 bytes for the noise: a fixed function of the cell, so that every figure can be made again.
 
         With and without debiasing it is the same, so that the two are compared on the same transfer. Only for
         experiments: parties otherwise take their noise from the operating system.

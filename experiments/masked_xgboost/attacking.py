@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.masked_xgboost.active_sets import attack_smallest_sum
 from experiments.masked_xgboost.cells import VECTOR, Cell
 from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import DELTA_AP, fit
 from hedgerow.attacks.masked_gradients import active_set, label_network, unmask_least_squares
-from hedgerow.attacks.masked_gradients.seen_masks import SeenCandidate, root_candidates
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.attacks.masked_gradients.on_runs import SeenCandidate, root_candidates
+from hedgerow.attacks.results import ceiling
 from hedgerow.federation.run import Run
 from hedgerow.privacy.masked import theorem2_R
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
@@ -28,7 +29,7 @@ MOST_COLUMNS = 10
 """Of the feature holder: a recorded run keeps every noise vector."""
 ATTACKED_BINS = 8
 N_COLUMNS = 4
-"""One candidate of each of so many columns has its active set decoded."""
+"""One candidate of each of this many columns has its active set decoded."""
 
 Bools = NDArray[np.bool_]
 
@@ -67,7 +68,7 @@ def on_active_sets(cell: Cell) -> dict[str, Any]:
     results: dict[str, list[Any]] = {"sum": [], "chain": [], "trees": []}
     for candidate, messages in seen.items():
         true = sides.active[candidate]
-        results["sum"].append(active_set.attack_smallest_sum(messages[0].noise, true))
+        results["sum"].append(attack_smallest_sum(messages[0].noise, true))
         results["chain"].append(active_set.attack_chain(messages[:1], noise.sigma1, noise.sigma2, true))
         results["trees"].append(active_set.attack_chain(messages, noise.sigma1, noise.sigma2, true))
     found: dict[str, Any] = {"ratio": noise.ratio, "chance": _mean([each.chance for each in results["sum"]])}

@@ -46,7 +46,7 @@ class Cell:
     trees: int = TREES
     depth: int = DEPTH
     rows: int = ROWS
-    """At most so many to train."""
+    """At most this many to train."""
     timed: bool = False
 
     @property

@@ -60,7 +60,7 @@ class Split:
 def split(name: str, index: int, n_rows: int, most_foreign: int | None = None) -> Split:
     """At most `n_rows` to train, and a quarter, at most 10,000, to test; both and the columns are drawn by `index`.
 
-    With `most_foreign` the feature holder has only so many of its columns.
+    With `most_foreign` the feature holder has only this many of its columns.
     """
     data = federboost.load(name)
     rng = np.random.default_rng(1_000 + index)

@@ -59,7 +59,7 @@ HISTOGRAMS = "vertical.private_histograms"
 MANY = {"n_estimators": 100, "learning_rate": 0.1}
 """Trees of the estimators' defaults."""
 FEWEST_ROWS = 5_000
-"""Below so many, in quick runs, all methods have the trees that the cell says."""
+"""Below this many, in quick runs, all methods have the trees that the cell says."""
 
 
 def measure(cell: Cell) -> Measures:

@@ -17,10 +17,10 @@ import numpy as np
 from experiments.mp_fedxgb.cells import IN_BUCKETS, PAPER, Cell
 from experiments.mp_fedxgb.datasets import PARTIES, Ints, columns_of, in_buckets, load, rows_of
 from experiments.mp_fedxgb.methods import fit
-from hedgerow.attacks.bucket_rr import bucket_labels
+from hedgerow.attacks.mp_fedxgb import bucket_labels
 from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, SumsOfLabels, from_score, sums_of_labels
 from hedgerow.attacks.mp_fedxgb.denominators_opened import sums_of_hessians
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair
+from hedgerow.attacks.mp_fedxgb.seen_openings import OpenedNode, Pair
 from hedgerow.crypto import limbs
 from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
 from hedgerow.protocols.published.mp_fedxgb.messages import (

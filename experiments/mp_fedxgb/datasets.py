@@ -107,7 +107,7 @@ def as_tables(X: Floats) -> dict[str, pa.Table]:
 
 
 def repeated_columns(X: Floats, n_columns: int) -> Floats:
-    """The same columns again and again, until there are so many: as in the paper's Figure 5."""
+    """The same columns again and again, until there are enough: as in the paper's Figure 5."""
     return X[:, np.arange(n_columns) % X.shape[1]]
 
 

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.bucket_rr import bucket_labels
-from hedgerow.attacks.bucket_rr.bucket_labels import Buckets
+from hedgerow.attacks.mp_fedxgb import bucket_labels
 from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, from_base_rate, from_score, sums_of_labels
-from hedgerow.attacks.mp_fedxgb.denominators_opened import members, sums_of_hessians
-from hedgerow.attacks.mp_fedxgb.leaf_opened import leaf_sizes, leaves_of_rows
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair, outcome
+from hedgerow.attacks.mp_fedxgb.bucket_labels import Buckets
+from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_hessians
+from hedgerow.attacks.mp_fedxgb.seen_openings import OpenedNode, Pair, outcome
 from hedgerow.datasets.adult import load_adult
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
+from twins.opened_rows import leaves_of_rows, members
 
 P1, P2, P3 = range(3)
 OWNER = np.repeat([P1, P2, P3], [4, 5, 5])

@@ -26,7 +26,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.schema import Schema
-from hedgerow.testing.broken_privacy import best_of_each_feature
+from twins.broken_privacy import best_of_each_feature
 
 
 def randomised_response(rng, epsilon=1.0):

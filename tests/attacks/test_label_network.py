@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
+from experiments.masked_xgboost.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 from hedgerow.attacks.masked_gradients import unmask_least_squares
 from hedgerow.attacks.masked_gradients.label_network import attack
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked
 from hedgerow.errors import InvalidInput
-from hedgerow.testing.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 
 N_ROWS = 4000
 SMALL = {"n_made_up": 6000, "n_rounds": 12, "hidden_layers": (32, 32, 32, 32)}

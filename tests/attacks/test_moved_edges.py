@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.bucket_rr.moved_edges import compare, log_ratio, neighbour, surplus
+from experiments.moved_edges import compare, log_ratio, neighbour, surplus
 from hedgerow.attacks.central.audit import audit_mechanism
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput, InvalidParameter

@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.noised_gradients.noised_labels import attack, ceiling, label_scores, total_mu
+from hedgerow.attacks.noised_gradients.noised_labels import attack, label_scores, total_mu
+from hedgerow.attacks.results import ceiling
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 N_ROWS = 20_000

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hedgerow.attacks.intervals import area_under_roc
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
 from hedgerow.attacks.private_histograms.noisy_sums import (
     NOWHERE,
     Look,
@@ -19,6 +18,7 @@ from hedgerow.attacks.private_histograms.noisy_sums import (
     looks_at_labels,
     matched_area,
 )
+from hedgerow.attacks.results import ceiling
 from hedgerow.errors import InvalidInput
 
 N_ROWS = 200

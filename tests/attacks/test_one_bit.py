@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.masked_gradients.one_bit import smallest_delta
+from experiments.masked_xgboost.one_bit import smallest_delta
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.masked import largest_ratio
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from experiments.masked_xgboost.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 from hedgerow.attacks.masked_gradients.unmask_least_squares import (
     Masked,
     attack,
@@ -19,7 +20,6 @@ from hedgerow.attacks.masked_gradients.unmask_least_squares import (
 )
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.testing.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
 
 EPSILON, DELTA = 0.5, 1e-3
 

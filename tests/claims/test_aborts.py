@@ -29,14 +29,14 @@ from hedgerow.ledger import LedgerMismatch, reconcile
 from hedgerow.runtime.party import Abort, Party
 from hedgerow.runtime.protocol import agreed, find
 from hedgerow.runtime.running import in_memory, role
-from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.parties import asked, make_identities, trust_in
-from hedgerow.testing.vertical import make_data
 from hedgerow.transport import grpc_calls, grpc_public, grpc_versions
 from hedgerow.transport.frames import encode
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import job_for, make_pooled, share_out
+from twins.vertical import make_data
 
 SENTENCE = "hiv_status has the value 'positive', which is not in the list; its labels lie between -17.25 and 4711.5"
 WORDS = ("hiv_status", "positive", "17.25", "4711", "InvalidInput")

@@ -31,7 +31,7 @@ from hedgerow.protocols.central.gaussian.grid import grid_of
 from hedgerow.protocols.central.gaussian.local import fit_locally
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
-from hedgerow.testing.broken_privacy import (
+from twins.broken_privacy import (
     RestartingRandom,
     bounds_from_rows,
     noise_where_rows_are,

@@ -10,8 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.secure_sum.seen_sums import as_seen, plan_of, summed_levels
-from hedgerow.attacks.secure_sum.singleton_cells import Public, find_single_records, score
+from hedgerow.attacks.secure_sum.singleton_cells import (
+    Public,
+    as_seen,
+    find_single_records,
+    plan_of,
+    score,
+    summed_levels,
+)
 from hedgerow.crypto.masking import KeyPair, Position, pair_secret
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.exchange import ExchangedCells
@@ -28,10 +34,10 @@ from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted, Unmasking
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
-from hedgerow.testing.horizontal import codes_of, document, make_pooled, share_out
-from hedgerow.testing.transcripts import Vanished, own_parts, play, vanishing_at
+from hedgerow.testing.transcripts import Vanished, play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import codes_of, document, make_pooled, own_parts, share_out, vanishing_at
 
 N_ROWS = 600
 TREES_OF_THE_PAPER = BoostingParams(n_iterations=20, max_depth=3)

@@ -10,9 +10,9 @@ import pytest
 
 from hedgerow import Federation
 from hedgerow.attacks.masked_gradients.active_set import SeenNoise, attack_chain
-from hedgerow.attacks.masked_gradients.seen_masks import root_candidates
+from hedgerow.attacks.masked_gradients.on_runs import root_candidates
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, attack
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.attacks.results import ceiling
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients
 

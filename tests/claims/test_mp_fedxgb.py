@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 
 from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, from_base_rate, from_score, own_counts, sums_of_labels
-from hedgerow.attacks.mp_fedxgb.denominators_opened import sums_of_hessians
-from hedgerow.attacks.mp_fedxgb.leaf_opened import leaf_sizes, leaves_of_rows
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair, outcome
+from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_hessians
 from hedgerow.attacks.mp_fedxgb.seen_openings import (
     DENOMINATORS,
     NUMERATORS,
     Columns,
+    OpenedNode,
+    Pair,
     opened_nodes,
     opened_steps,
     opened_values,
+    outcome,
     plan_of,
 )
 from hedgerow.crypto import limbs
@@ -36,9 +37,10 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as MINIMAL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.transcripts import play
-from hedgerow.testing.watched_openings import watched
 from hedgerow.transport.frames import peek
 from hedgerow.transport.transcripts import Recording
+from twins.opened_rows import leaves_of_rows
+from twins.watched_openings import watched
 
 N_ROWS = 1500
 HOLDERS = ("anna", "ben", "carla")

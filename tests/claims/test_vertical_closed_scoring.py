@@ -27,13 +27,13 @@ from hedgerow.protocols.services.score_closed.sides import FRACTION_BITS, encode
 from hedgerow.protocols.services.score_closed.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords
 from hedgerow.runtime.party import Party
-from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
+from twins.random_parts import RUN_ID, random_shared, random_vertical
 
 N_ROWS = 32
 N_RUNS = 64

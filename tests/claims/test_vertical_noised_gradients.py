@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.noised_gradients.noised_labels import attack, ceiling
-from hedgerow.attacks.noised_gradients.on_runs import gradients_of_scores
+from hedgerow.attacks.noised_gradients.noised_labels import attack, gradients_of_scores
+from hedgerow.attacks.results import ceiling
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.losses import Loss

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from hedgerow.attacks.central.audit import Trials, lower_bound
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.rounds import Conversation, Masked
 from hedgerow.engine.boosting import BoostingParams
@@ -44,6 +43,7 @@ from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
+from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.transport.frames import peek

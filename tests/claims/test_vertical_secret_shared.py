@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto import dealing, lifting
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.rounds import Masked
@@ -30,7 +29,14 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.simulated_shares import (
+from hedgerow.testing.openings import Opening, repeated_masks
+from hedgerow.testing.transcripts import identity_of
+from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
+from hedgerow.transport.frames import decode, peek
+from hedgerow.transport.memory import MemoryNetwork
+from hedgerow.transport.mtls import TrustStore
+from hedgerow.transport.transcripts import Recording
+from twins.simulated_shares import (
     Leaked,
     Simulated,
     counting_bits,
@@ -40,12 +46,6 @@ from hedgerow.testing.simulated_shares import (
     rounds_of,
     without_others,
 )
-from hedgerow.testing.transcripts import identity_of
-from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
-from hedgerow.transport.frames import decode, peek
-from hedgerow.transport.memory import MemoryNetwork
-from hedgerow.transport.mtls import TrustStore
-from hedgerow.transport.transcripts import Recording
 
 N_ROWS = 77  # bits of rows do not fill their last byte
 N_RUNS = 64

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.engine.binning import BinMapper
@@ -33,14 +32,15 @@ from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.simulated_coalition import Coalition, known_together
-from hedgerow.testing.simulated_shares import Leaked, counting_bits, dealt_by_itself, ideal, reader_masks, rounds_of
+from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
 from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
+from twins.simulated_coalition import Coalition, known_together
+from twins.simulated_shares import Leaked, counting_bits, dealt_by_itself, ideal, reader_masks, rounds_of
 
 N_ROWS = 77  # bits of rows do not fill their last byte
 N_RUNS = 16

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
@@ -31,8 +30,8 @@ from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party, root_cause
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.cut_link import CutLink
+from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.parties import make_identities, trust_in
-from hedgerow.testing.simulated_shares import Leaked, ideal, rounds_of
 from hedgerow.testing.transcripts import Vanished, Vanishing, identity_of
 from hedgerow.transport.frames import peek
 from hedgerow.transport.grpc import GrpcEndpoint
@@ -40,6 +39,7 @@ from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.peer_channel import PeerChannel
 from hedgerow.transport.transcripts import Recording
+from twins.simulated_shares import Leaked, ideal, rounds_of
 
 N_ROWS = 200
 HOLDERS = ("anna", "ben", "carla")

@@ -18,7 +18,7 @@ from hedgerow.attacks.bucket_rr.bucket_bayes import Guess, Guessed
 from hedgerow.attacks.bucket_rr.on_runs import _outcome as bucket_outcome
 from hedgerow.attacks.intervals import Interval, share
 from hedgerow.attacks.masked_gradients import on_runs as masked_gradients
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.attacks.results import ceiling
 from hedgerow.cli import attack as cli_attack
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.federation.federation import Federation

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto import beaver, limbs
 from hedgerow.crypto.beaver import Triple, masked
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Dealer, Hand, Label
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, XOR64, Share, limbs_kind
 from hedgerow.errors import InvalidType
+from hedgerow.testing.openings import Opening, repeated_masks
 
 KINDS = [SUM32, SUM64, XOR8, XOR64, limbs_kind(4), limbs_kind(5)]
 SUMS = [SUM32, SUM64]

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.shares.openings import repeated_masks
 from hedgerow.crypto.choosing import DEALT_BYTES, Choosing, chosen, deal_choosing
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM32, SUM64, Share
 from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
 
 small = settings(max_examples=30, deadline=None)  # the first example waits for the compiler

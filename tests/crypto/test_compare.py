@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.shares.openings import repeated_masks
 from hedgerow.crypto import compare, limbs
 from hedgerow.crypto.compare import Circuit, deal_signs, products_of, signs
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM32, XOR8, Share, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
 
 CIRCUITS = [Circuit(w, q) for w, q in itertools.product((4, 5), (4, 6))]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.shares.openings import repeated_masks
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import Dealer, Hand, Label
 from hedgerow.crypto.descent import (
@@ -23,6 +22,7 @@ from hedgerow.crypto.descent import (
 from hedgerow.crypto.rounds import Conversation
 from hedgerow.crypto.shares import SUM64, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
 
 EPS = 1e-6

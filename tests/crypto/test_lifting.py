@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.shares.openings import repeated_masks
 from hedgerow.crypto import lifting, limbs
 from hedgerow.crypto.lifting import deal_gains, deal_lift, gains, lift
 from hedgerow.crypto.shares import SUM32, SUM64, XOR32, Share, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
 
 BITS = {SUM32: 32, SUM64: 64}

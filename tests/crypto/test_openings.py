@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hedgerow.attacks.shares.openings import Opening, Repeated, repeated_masks
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.testing.openings import Opening, Repeated, repeated_masks
 
 
 def draw(run, n, dtype=np.uint32):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.shares.openings import repeated_masks
 from hedgerow.crypto import limbs
 from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.csprng import SecureRandom
@@ -18,6 +17,7 @@ from hedgerow.crypto.rounds import Conversation
 from hedgerow.crypto.shares import SUM32, SUM64, Share, limbs_kind
 from hedgerow.crypto.tournament import Plan, _grouped, deal_tournament, secret_handles, tournament
 from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
 
 CIRCUITS = [Circuit(5, 6), Circuit(4, 4), Circuit(5, 4), Circuit(4, 6)]

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.shares.openings import repeated_masks
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM32, SUM64, XOR32, Share, limbs_kind
 from hedgerow.crypto.truncation import bits_of, deal_truncation, shifted, truncated
 from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
 
 small = settings(max_examples=40, deadline=None)  # the first example waits for the compiler

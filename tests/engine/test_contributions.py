@@ -16,7 +16,7 @@ from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.export_xgboost import export_xgboost
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput
-from hedgerow.testing.random_models import random_ensemble, random_mapper, random_matrix
+from twins.random_models import random_ensemble, random_mapper, random_matrix
 
 NO_LEVELS = np.zeros((0, 256), np.bool_)
 

@@ -13,7 +13,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
 from hedgerow.testing import naive
-from hedgerow.testing.random_models import random_ensemble, random_mapper, random_matrix, random_tree
+from twins.random_models import random_ensemble, random_mapper, random_matrix, random_tree
 
 MAPPER = BinMapper((FeatureBins("age", [1.0, 2.0]), FeatureBins("town", levels=("a", "b"))))
 

@@ -13,7 +13,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.export_xgboost import export_xgboost, margin_bound
 from hedgerow.errors import ExportRefused
-from hedgerow.testing.random_models import random_ensemble, random_mapper, random_matrix, random_tree
+from twins.random_models import random_ensemble, random_mapper, random_matrix, random_tree
 
 xgboost = pytest.importorskip("xgboost")
 

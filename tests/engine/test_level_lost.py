@@ -11,7 +11,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import GrowthRules, LevelLost, TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.testing.horizontal import StoppingRows
+from twins.horizontal import StoppingRows
 
 N_ROWS, N_BINS = 300, 12
 MAPPER = BinMapper(tuple(FeatureBins(f"x{k}", np.arange(N_BINS - 1, dtype=np.float64)) for k in range(4)))

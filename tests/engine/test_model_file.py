@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hedgerow.engine import model_file
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, ModelFileError
-from hedgerow.testing.random_models import random_ensemble, random_mapper, random_matrix
+from twins.random_models import random_ensemble, random_mapper, random_matrix
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model_file.md"
 

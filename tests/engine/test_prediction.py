@@ -14,7 +14,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Column, Table
 from hedgerow.testing import naive
-from hedgerow.testing.random_models import random_ensemble, random_mapper, random_matrix, random_tree
+from twins.random_models import random_ensemble, random_mapper, random_matrix, random_tree
 
 SHAPES: list[dict[str, Any]] = [
     {"depth": 0},

@@ -20,14 +20,14 @@ from hedgerow.protocols.who_learns_what import EXAMPLES
 from hedgerow.runtime import processes as local_processes
 from hedgerow.runtime.protocol import agreed, find, names, services
 from hedgerow.runtime.running import in_memory, role
-from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.parties import asked, make_identities, trust_in
-from hedgerow.testing.vertical import make_data
 from hedgerow.transport.agreed import NOTHING, Agreed, canonical
 from hedgerow.transport.doorkeeper import Doorkeeper
 from hedgerow.transport.envelope import MAX_HELLO_BYTES, WIRE_VERSION, Hello, decode_hello
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.memory import MemoryNetwork
+from twins.horizontal import job_for, make_pooled, share_out
+from twins.vertical import make_data
 
 BOUNDS = {f"x{k}": (-5.0, 5.0) for k in range(8)}
 SCHEMA = Schema.from_public(bounds=BOUNDS, classes=[0, 1])

@@ -13,11 +13,11 @@ from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Plan, TableDescription
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
-from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.hostile import cases, part_of, play_twisted
 from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
 from hedgerow.transport.ranges import unstated
+from twins.horizontal import job_for, make_pooled, share_out
 
 KINDS = [
     kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message) and kind != Message

@@ -28,7 +28,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import ColumnShapes, Siz
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as SECRET_SHARED
 from hedgerow.schema import Schema
 from hedgerow.testing.hostile import Case, cases, part_of, play_twisted
-from hedgerow.testing.vertical import make_data, make_job, outcomes_of
+from twins.vertical import make_data, make_job, outcomes_of
 
 SMALL = {"n_iterations": 1, "max_depth": 2, "max_bins": 4}
 

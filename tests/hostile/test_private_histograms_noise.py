@@ -20,7 +20,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Sched
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.schema import NumericColumn, Schema
-from hedgerow.testing.vertical import make_data, make_job, outcomes_of
+from twins.vertical import make_data, make_job, outcomes_of
 
 N_ROWS, N_COLUMNS = 120, 3
 

@@ -20,8 +20,8 @@ from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, agreed
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
-from hedgerow.testing.vertical import make_columns, table_of
 from hedgerow.transport import peer_channel
+from twins.vertical import make_columns, table_of
 
 BLOCK, N_IDS, DEADLINE = 256, 30, 0.5
 TURN = DEADLINE + 2 * 2 * BLOCK / 2000  # what the page of the protocol says: about one second here

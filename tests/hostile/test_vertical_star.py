@@ -31,9 +31,9 @@ from hedgerow.protocols.vertical.noised_gradients.messages import WhichWay as No
 from hedgerow.protocols.vertical.noised_gradients.messages import Winners as NoisedWinners
 from hedgerow.runtime.protocol import PartyData, Protocol, find
 from hedgerow.schema import Schema
-from hedgerow.testing import vertical
 from hedgerow.testing.hostile import cases, part_of, play_twisted
-from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical
+from twins import vertical
+from twins.random_parts import RUN_ID, random_shared, random_vertical
 
 N_ROWS = 60
 SAMPLE = 8

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.secure_sum.seen_sums import plan_of, summed_levels
+from hedgerow.attacks.secure_sum.singleton_cells import plan_of, summed_levels
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import reconcile
@@ -16,10 +16,10 @@ from hedgerow.protocols.horizontal.secure_sum import double
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import SealedSeeds, Unmasking, WhoSent
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
-from hedgerow.testing.horizontal import NAMES, document, make_pooled, pooled_model, share_out, with_losses
 from hedgerow.testing.transcripts import Vanished, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import NAMES, document, make_pooled, pooled_model, positions, share_out, vanishing_at, with_losses
 
 SIZES = [60, 50, 40, 30, 20]
 OWNED = {

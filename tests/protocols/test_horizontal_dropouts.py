@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from hedgerow.aborts import Reason
-from hedgerow.attacks.secure_sum.seen_sums import plan_of, summed_levels
+from hedgerow.attacks.secure_sum.singleton_cells import plan_of, summed_levels
 from hedgerow.errors import PeerFailed, PeerLost, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
-from hedgerow.testing.horizontal import NAMES, document, job_for, make_pooled, share_out, with_losses
 from hedgerow.testing.transcripts import Vanishing, play, positions, vanishing_at
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import NAMES, document, job_for, make_pooled, positions, share_out, vanishing_at, with_losses
 
 SIZES = [60, 50, 40, 30, 20]
 OWNED = {

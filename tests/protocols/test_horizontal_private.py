@@ -26,10 +26,10 @@ from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisyS
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import COUNT_UNIT, NoisyGrid
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
-from hedgerow.testing.horizontal import document, make_pooled, pooled_model, share_out
-from hedgerow.testing.transcripts import play, vanishing_at
+from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import document, make_pooled, pooled_model, share_out, vanishing_at
 
 BOUNDS = {"x0": (-4.0, 4.0), "x1": (-40.0, 40.0), "x2": (-400.0, 400.0), "few": (0.0, 2.0)}
 LEVELS = {"kind": [f"level {letter}" for letter in "abcde"]}

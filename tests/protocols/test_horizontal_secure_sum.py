@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hedgerow.attacks.secure_sum.seen_sums import summed_levels
+from hedgerow.attacks.secure_sum.singleton_cells import summed_levels
 from hedgerow.engine import growth
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import NextStep, Probes
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
-from hedgerow.testing.horizontal import NAMES, document, job_for, make_pooled, pooled_model, share_out
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
+from twins.horizontal import NAMES, document, job_for, make_pooled, pooled_model, share_out
 
 
 def run(job, data, **how):

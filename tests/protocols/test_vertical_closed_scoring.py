@@ -34,11 +34,11 @@ from hedgerow.runtime.processes import run_in_processes
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
 from hedgerow.testing.parties import asked
-from hedgerow.testing.random_models import random_ensemble
-from hedgerow.testing.random_parts import RUN_ID, random_shared, random_vertical, table_of
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.random_models import random_ensemble
+from twins.random_parts import RUN_ID, random_shared, random_vertical, table_of
 
 RNG = np.random.default_rng
 FIVE = ("bank", "shop", "clinic", "post", "telco")

@@ -20,7 +20,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.bucket_rr import debias, soft_rows
 from hedgerow.protocols.vertical.bucket_rr.buckets import keep_probability
 from hedgerow.protocols.vertical.bucket_rr.debias import DEEPEST, train_debiased
-from hedgerow.testing.naive_shares import NaiveNode, NaiveShares, posterior
+from twins.naive_shares import NaiveNode, NaiveShares, posterior
 
 KINDS = ("exact number", "exact levels", "random number", "random levels", "random number", "random levels")
 

@@ -31,10 +31,11 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
 from hedgerow.testing import vertical
-from hedgerow.testing.horizontal import make_pooled
-from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
 from hedgerow.testing.parties import asked
-from hedgerow.testing.vertical import table_of
+from twins import vertical
+from twins.horizontal import make_pooled
+from twins.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from twins.vertical import table_of
 
 PROTOCOL = find("vertical.masked_gradients")
 NAMES = ("anna", "ben", "carla", "dora")

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow import Federation
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
 from hedgerow.crypto import limbs
 from hedgerow.crypto.rounds import Conversation
 from hedgerow.engine.binning import BinMapper
@@ -34,14 +33,15 @@ from hedgerow.protocols.vertical.secret_shared.spec import SPEC as SECRET_SHARED
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import warm_up
-from hedgerow.testing.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
+from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.uniformity import unlike_uniform
-from hedgerow.testing.vertical import NAMES, make_data, outcomes_of, table_of
-from hedgerow.testing.vertical import make_job as job_for
-from hedgerow.testing.vertical import play as played
-from hedgerow.testing.watched_openings import watched
 from hedgerow.transport.frames import encode
+from twins.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
+from twins.vertical import NAMES, make_data, outcomes_of, table_of
+from twins.vertical import make_job as job_for
+from twins.vertical import play as played
+from twins.watched_openings import watched
 
 UNIT = 2.0**32
 """Of weights: that many units are 1."""

@@ -27,11 +27,12 @@ from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareG
 from hedgerow.runtime.protocol import find
 from hedgerow.runtime.running import in_memory, role, warm_up
 from hedgerow.testing import vertical
-from hedgerow.testing.horizontal import make_pooled
-from hedgerow.testing.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
 from hedgerow.testing.parties import asked
-from hedgerow.testing.vertical import table_of
 from hedgerow.transport.memory import MemoryNetwork
+from twins import vertical
+from twins.horizontal import make_pooled
+from twins.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from twins.vertical import table_of
 
 PROTOCOL = find("vertical.noised_gradients")
 NAMES = ("anna", "ben", "carla", "dora")

@@ -24,8 +24,8 @@ from hedgerow.protocols.vertical.common.parts import (
     save_part,
 )
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
-from hedgerow.testing.random_models import random_ensemble
-from hedgerow.testing.random_parts import random_vertical, table_of
+from twins.random_models import random_ensemble
+from twins.random_parts import random_vertical, table_of
 
 RNG = np.random.default_rng
 

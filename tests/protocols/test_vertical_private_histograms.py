@@ -39,14 +39,14 @@ from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
 from hedgerow.schema import CategoricalColumn, Schema
-from hedgerow.testing.naive_private_histograms import Binned, LeafRule, NaiveTrees, Split, watched
 from hedgerow.testing.transcripts import Vanishing
 from hedgerow.testing.transcripts import play as play_recorded
-from hedgerow.testing.vertical import make_data, table_of
-from hedgerow.testing.vertical import make_job as job_for
-from hedgerow.testing.vertical import play as played
 from hedgerow.transport.frames import peek
 from hedgerow.transport.transcripts import Recording
+from twins.naive_private_histograms import Binned, LeafRule, NaiveTrees, Split, watched
+from twins.vertical import make_data, table_of
+from twins.vertical import make_job as job_for
+from twins.vertical import play as played
 
 INF = math.inf
 UNIT = 2.0**-SCORE_BITS

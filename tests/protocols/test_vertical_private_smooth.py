@@ -51,9 +51,9 @@ from hedgerow.protocols.vertical.private_histograms.smooth.series import LOGISTI
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.schema import CategoricalColumn, NumericColumn, Schema
-from hedgerow.testing.vertical import make_data, outcomes_of, table_of
-from hedgerow.testing.vertical import make_job as job_for
-from hedgerow.testing.vertical import play as played
+from twins.vertical import make_data, outcomes_of, table_of
+from twins.vertical import make_job as job_for
+from twins.vertical import play as played
 
 INF = math.inf
 DELTA = 1e-5

@@ -30,9 +30,9 @@ from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.testing.share_table import Table as ShareTable
-from hedgerow.testing.vertical import NAMES, make_data, outcomes_of, table_of
-from hedgerow.testing.vertical import make_job as job_for
-from hedgerow.testing.vertical import play as played
+from twins.vertical import NAMES, make_data, outcomes_of, table_of
+from twins.vertical import make_job as job_for
+from twins.vertical import play as played
 
 
 def make_job(data, holder="anna", **changes):

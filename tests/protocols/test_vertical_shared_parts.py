@@ -21,7 +21,7 @@ from hedgerow.protocols.vertical.common.shared_parts import (
     all_indicators,
     shapes_of,
 )
-from hedgerow.testing.random_parts import random_shared, random_vertical, table_of
+from twins.random_parts import random_shared, random_vertical, table_of
 
 RNG = np.random.default_rng
 

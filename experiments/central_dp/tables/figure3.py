@@ -33,7 +33,7 @@ def cells(*, quick: bool) -> list[Cell]:
 
 
 def growing(folds: dict[str, int], n_trees: int, per_ensemble: int) -> list[Cell]:
-    """The four methods with so many trees, measured on the way."""
+    """The four methods with this many trees, measured on the way."""
     settings = {**SETTINGS, "n_trees": n_trees, "trees_per_ensemble": per_ensemble}
     epsilon = EPSILON_PER_ENSEMBLE * n_trees / per_ensemble
     curve = tuple(point for point in CURVE if point <= n_trees)

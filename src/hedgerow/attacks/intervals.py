@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.special import betaincinv, ndtri
 from scipy.stats import rankdata
 
 from hedgerow.engine.dtypes import Floats
-from hedgerow.errors import InvalidParameter
+from hedgerow.errors import InvalidInput, InvalidParameter
 
 
 class Interval(NamedTuple):
@@ -28,7 +29,7 @@ class Interval(NamedTuple):
 def at_least(hits: npt.ArrayLike, n: int, risk: float) -> Floats:
     """What the chance of a hit is at least, but for the stated risk: the lower end by Clopper and Pearson 1934.
 
-    The chance p at which so many hits or more have probability `risk`. Exact for independent trials of equal chance.
+    The chance p at which this many hits or more have probability `risk`. Exact for independent trials of equal chance.
     """
     k = np.asarray(hits, np.float64)
     inside = k > 0.0
@@ -55,20 +56,43 @@ def area_under_roc(positive: Floats, negative: Floats, confidence: float = 0.95)
     the share of positives above each negative; var = var(V10) / n_positive + var(V01) / n_negative. It is formed for
     the logit of the area, so that it stays between 0 and 1.
     """
+    if min(len(positive), len(negative)) < 2:
+        raise InvalidParameter(
+            f"an area under a curve needs two scores of each kind or more, got {len(positive)} and {len(negative)}"
+        )
+    return _area([(positive, negative)], confidence)
+
+
+def matched_area(scores: Floats, labels: npt.NDArray[Any], strata: npt.NDArray[Any], confidence: float) -> Interval:
+    """P(a row with label 1 scores above one with label 0 of the same stratum), all pairs alike; ties count half.
+
+    Strata are independent, so variances add up. Those with fewer than two rows of a label are left out.
+    """
+    both = [[scores[(strata == stratum) & (labels == label)] for label in (1, 0)] for stratum in np.unique(strata)]
+    samples = [(positive, negative) for positive, negative in both if min(len(positive), len(negative)) >= 2]
+    if not samples:
+        raise InvalidInput("no stratum has two rows of each label")
+    return _area(samples, confidence)
+
+
+def _area(samples: Sequence[tuple[Floats, Floats]], confidence: float) -> Interval:
+    """Over all pairs of a positive and a negative of the same sample."""
     z = float(ndtri(0.5 + checked_confidence(confidence) / 2.0))
-    m, n = len(positive), len(negative)
-    if min(m, n) < 2:
-        raise InvalidParameter(f"an area under a curve needs two scores of each kind or more, got {m} and {n}")
-    everybody = rankdata(np.concatenate([positive, negative]))
-    above = (everybody[:m] - rankdata(positive)) / n
-    below = 1.0 - (everybody[m:] - rankdata(negative)) / m
-    area = float(above.mean())
-    deviation = math.sqrt(float(above.var(ddof=1)) / m + float(below.var(ddof=1)) / n)
+    n_pairs = sum(len(positive) * len(negative) for positive, negative in samples)
+    area = variance = 0.0
+    for positive, negative in samples:
+        m, n = len(positive), len(negative)
+        everybody = rankdata(np.concatenate([positive, negative]))
+        above = (everybody[:m] - rankdata(positive)) / n
+        below = 1.0 - (everybody[m:] - rankdata(negative)) / m
+        weight = m * n / n_pairs
+        area += weight * float(above.mean())
+        variance += weight**2 * (float(above.var(ddof=1)) / m + float(below.var(ddof=1)) / n)
+    n_least = sum(min(len(positive), len(negative)) for positive, negative in samples)
     if not 0.0 < area < 1.0:
-        # All pairs agree: the placements do not vary, and Clopper and Pearson over the smaller sample speaks instead.
-        least = float(at_least(min(m, n), min(m, n), (1.0 - confidence) / 2.0))
-        return Interval(area, least, 1.0) if area else Interval(area, 0.0, 1.0 - least)
-    middle, width = math.log(area / (1.0 - area)), z * deviation / (area * (1.0 - area))
+        # All pairs agree: the placements do not vary, and Clopper and Pearson over the smaller samples speaks instead.
+        return Interval(area, *share(n_least if area else 0, n_least, confidence)[1:])
+    middle, width = math.log(area / (1.0 - area)), z * math.sqrt(variance) / (area * (1.0 - area))
     return Interval(area, _logistic(middle - width), _logistic(middle + width))
 
 

@@ -122,10 +122,6 @@ class Context:
         """What the run's statement promises."""
         return self.run.statement().facts
 
-    def transcript(self, party: str) -> Transcript:
-        """What a party sent and received."""
-        return self.run.transcript(party)
-
     def table(self, party: str, features: Any, n_rows: int | None = None) -> Table | None:
         """A party's rows in the columns of its part of the model, if its table was given; `n_rows` must be there."""
         if party not in self.tables:
@@ -185,7 +181,7 @@ class Attack:
     name: str
     protocols: tuple[str, ...]
     attacker: str  # its role
-    home: str  # "folder:function", in whose `on_runs` it is; "*" for the folder of the protocol
+    home: str  # "module:function"; "*" stands for the folder of the protocol
 
     def run(self, context: Context) -> list[Outcome]:
         """What it comes to, for every party that has the role or that is attacked."""
@@ -193,26 +189,27 @@ class Attack:
 
     def load(self, protocol: str | None = None) -> Callable[[Context], list[Outcome]]:
         """The function for runs of one of its protocols, imported when it is needed."""
-        folder, _, function = self.home.partition(":")
-        folder = folder.replace("*", (protocol or self.protocols[0]).rpartition(".")[2])
-        there = import_module(f"hedgerow.attacks.{folder}.on_runs")
-        found: Callable[[Context], list[Outcome]] = getattr(there, function)
+        module, _, function = self.home.partition(":")
+        folder = (protocol or self.protocols[0]).rpartition(".")[2]
+        found: Callable[[Context], list[Outcome]] = getattr(
+            import_module(f"hedgerow.attacks.{module.replace('*', folder)}"), function
+        )
         return found
 
 
 ATTACKS = (
-    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", "bucket_rr:bucket_bayes"),
-    Attack("noised_labels", ("vertical.noised_gradients",), "feature holder", "noised_gradients:noised_labels"),
-    Attack("argmax_opened", ("vertical.mp_fedxgb",), "first feature holder", "mp_fedxgb:argmax_opened"),
-    Attack("denominators_opened", ("vertical.mp_fedxgb",), "label holder", "mp_fedxgb:denominators_opened"),
-    Attack("leaf_opened", ("vertical.mp_fedxgb",), "every party with data", "mp_fedxgb:leaf_opened"),
-    Attack("openings", ("vertical.secret_shared",), "every party with data", "mp_fedxgb:nothing_opened"),
-    Attack("singleton_cells", ("horizontal.secure_sum",), "coordinator", "secure_sum:singleton_cells"),
-    Attack("unmask_least_squares", (_MASKED, _HISTOGRAMS), "feature holder", "*:unmask_least_squares"),
-    Attack("all_but_one", (_HISTOGRAMS,), "who knows all else", "private_histograms:all_but_one"),
-    Attack("label_network", (_MASKED,), "feature holder", "masked_gradients:label_network"),
-    Attack("active_set", (_MASKED,), "label holder", "masked_gradients:active_set"),
-    Attack("mask_reuse", _ON_SHARES, "every party with data", "shares:mask_reuse"),
+    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", "bucket_rr.on_runs:bucket_bayes"),
+    Attack("noised_labels", ("vertical.noised_gradients",), "feature holder", "noised_gradients.noised_labels:on_run"),
+    Attack("argmax_opened", ("vertical.mp_fedxgb",), "first feature holder", "mp_fedxgb.on_runs:argmax_opened"),
+    Attack("denominators_opened", ("vertical.mp_fedxgb",), "label holder", "mp_fedxgb.on_runs:denominators_opened"),
+    Attack("leaf_opened", ("vertical.mp_fedxgb",), "every party with data", "mp_fedxgb.on_runs:leaf_opened"),
+    Attack("openings", ("vertical.secret_shared",), "every party with data", "mp_fedxgb.on_runs:nothing_opened"),
+    Attack("singleton_cells", ("horizontal.secure_sum",), "coordinator", "secure_sum.singleton_cells:singleton_cells"),
+    Attack("unmask_least_squares", (_MASKED, _HISTOGRAMS), "feature holder", "*.on_runs:unmask_least_squares"),
+    Attack("all_but_one", (_HISTOGRAMS,), "who knows all else", "private_histograms.on_runs:all_but_one"),
+    Attack("label_network", (_MASKED,), "feature holder", "masked_gradients.on_runs:label_network"),
+    Attack("active_set", (_MASKED,), "label holder", "masked_gradients.on_runs:active_set"),
+    Attack("mask_reuse", _ON_SHARES, "every party with data", "shares.mask_reuse:mask_reuse"),
 )
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hedgerow.cli.files import read_file, read_run, require_columns
-from hedgerow.cli.outcome import ExitCode, one_line_errors, print_json
+from hedgerow.cli.outcome import ExitCode, aligned, one_line_errors, print_json, wrapped
 from hedgerow.errors import JobError
 
 if TYPE_CHECKING:
     from hedgerow.federation.run import Run
-
-WIDTH = 80
 
 
 def attack(
@@ -90,7 +87,7 @@ def _labels(
         if holder is None:
             raise JobError("--labels is for columns that are divided; here each --table has its own labels (--column)")
         found = read_file(path)
-        require_columns(found, [column], path, "is the label")
+        require_columns(found.column_names, [column], path, "is the label")
         return {holder: found.column(column)}
     if column is None:
         return {}
@@ -98,7 +95,7 @@ def _labels(
     if not wanted:
         raise JobError(f"--column names labels, but neither --labels nor --table {holder or 'OWNER'}=FILE is given")
     for party in wanted:
-        require_columns(tables[party], [column], files[party], "is the label")
+        require_columns(tables[party].column_names, [column], files[party], "is the label")
     return {party: tables[party].column(column) for party in wanted}
 
 
@@ -107,20 +104,17 @@ def _labels(
 
 def _lines(result: dict[str, Any]) -> list[str]:
     stamp = f" It is stamped: {result['stamp']}." if result["stamp"] else ""
-    lines = textwrap.wrap(f"Attacks on a run of {result['protocol']}.{stamp}", WIDTH)
+    lines = wrapped(f"Attacks on a run of {result['protocol']}.{stamp}")
     if not result["outcomes"]:
         return [*lines, "There are none for this protocol."]
     header = ("attack", "by", "result", "chance", "ceiling", "verdict")
     rows = [header, *(_row(outcome) for outcome in result["outcomes"])]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(header))]
-    head, *body = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    head, *body = aligned(rows, n_left=len(header))
     lines += ["", head]
     for row, outcome in zip(body, result["outcomes"], strict=True):
         lines.append(row)
         for words in _words(outcome):
-            lines += textwrap.wrap(words, WIDTH, initial_indent="    ", subsequent_indent="    ")
+            lines += wrapped(words, "    ")
     return [*lines, "", *_legend({outcome["verdict"] for outcome in result["outcomes"]})]
 
 

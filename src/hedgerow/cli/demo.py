@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from hedgerow import __version__
-from hedgerow.cli.outcome import one_line_errors, print_json
-from hedgerow.cli.progress_bar import progress_bar, progress_of_parties, waiting_for
+from hedgerow.cli.outcome import one_line_errors, print_json, progress_bar, progress_of_parties, waiting_for
 
 PARAMS: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.1, "max_depth": 5}
 OWNERS = ("north", "east", "south")
@@ -54,15 +53,15 @@ def demo(
 
 def run() -> dict[str, Any]:
     """Train on the official training split, score the official test split; then the same with each protocol."""
-    from hedgerow.cli.scores import scores
+    from hedgerow.cli.summary import scores
     from hedgerow.datasets import load_adult
     from hedgerow.engine.threads import available_cores
     from hedgerow.estimators.plain import BoostedTreesClassifier
 
     people, incomes = load_adult("train")
     others, their_incomes = load_adult("test")
-    divided = _by_rows(people, incomes), _by_columns(people, incomes), _on_shares(people, incomes)
-    by_rows, by_columns, on_shares = divided
+    tables = people, incomes, others
+    divided = _by_rows(*tables), _by_columns(*tables), _on_shares(*tables)
     models = _central_models()
     with waiting_for("getting kernels ready (compiled once per machine, about a minute)"):
         compile_seconds = _first_calls(divided, models, people, incomes)
@@ -89,9 +88,7 @@ def run() -> dict[str, Any]:
         "protection": NOT_PROTECTED,
         "protocols": [
             *_central(models, people, incomes, others, their_incomes),
-            *_horizontal(by_rows, people, incomes, others, their_incomes),
-            *_vertical(by_columns, people, incomes, others, their_incomes),
-            *_vertical_on_shares(on_shares, others, their_incomes),
+            *(entry for runs in divided for entry in _between_parties(runs, their_incomes)),
         ],
         "alignment": _alignment(),
     }
@@ -134,7 +131,7 @@ def _central_models() -> dict[str, Any]:
 
 def _central(models: dict[str, Any], people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
     """One entry per protocol for a table in one place whose model is to be released."""
-    from hedgerow.cli.scores import scores
+    from hedgerow.cli.summary import scores
 
     epsilon, delta = BUDGET
     for name, model in models.items():
@@ -159,14 +156,25 @@ def _central(models: dict[str, Any], people: Any, incomes: Any, others: Any, the
         }
 
 
+class _Training(NamedTuple):
+    """One training between parties."""
+
+    title: str
+    protocol: str
+    params: dict[str, Any]
+    worth: str = ""  # what it protects; nothing where it is compared with the pooled engine instead
+
+
 class _Runs(NamedTuple):
-    """Trainings between the same parties on the same tables: title, protocol and parameters of each."""
+    """Trainings between the same parties on the same tables, and the rows on which their models are scored."""
 
     federation: Any
-    jobs: list[tuple[str, str, dict[str, Any]]]
+    rows: Any
+    same_as_pooled: Callable[[Any], bool]
+    trainings: tuple[_Training, ...]
 
 
-def _by_rows(people: Any, incomes: Any) -> _Runs:
+def _by_rows(people: Any, incomes: Any, others: Any) -> _Runs:
     """Rows that are divided between owners."""
     import numpy as np
 
@@ -174,25 +182,22 @@ def _by_rows(people: Any, incomes: Any) -> _Runs:
     from hedgerow.federation.federation import Federation
 
     shares = np.array_split(np.random.default_rng(0).permutation(len(incomes)), len(OWNERS))
-    federation = Federation.horizontal(
-        {name: (people.take(rows), incomes[rows]) for name, rows in zip(OWNERS, shares, strict=True)}
-    )
-    dp = {"dp": BUDGET, "schema": adult_schema(), "random_state": 0}
+    name, dp = "horizontal.secure_sum", {"dp": BUDGET, "schema": adult_schema(), "random_state": 0}
     return _Runs(
-        federation,
-        [
-            ("horizontal.secure_sum", "horizontal.secure_sum", PARAMS),
-            (f"horizontal.secure_sum, dp={BUDGET}", "horizontal.secure_sum", dp),
-        ],
+        Federation.horizontal(
+            {owner: (people.take(rows), incomes[rows]) for owner, rows in zip(OWNERS, shares, strict=True)}
+        ),
+        others,
+        lambda run: _same_trees(run, people, incomes),
+        (_Training(name, name, PARAMS), _Training(f"{name}, dp={BUDGET}", name, dp, _worth_of_model(*BUDGET))),
     )
 
 
-def _by_columns(people: Any, incomes: Any) -> _Runs:
+def _by_columns(people: Any, incomes: Any, others: Any) -> _Runs:
     """Columns that are divided between parties."""
     import math
 
     from hedgerow.datasets import adult_schema
-    from hedgerow.federation.federation import Federation
 
     delta = BUDGET[1]
     exact = {"epsilon": math.inf, "edges": "quantile", "buckets": 64}
@@ -200,100 +205,93 @@ def _by_columns(people: Any, incomes: Any) -> _Runs:
     gradients = {"epsilon": 4.0, "delta": delta, "max_iter": 20, "max_depth": 3}
     masked = {"max_iter": 3, "max_depth": 3, "max_bins": 32, "eps_ap": 8.0, "delta_ap": 1e-3, "eps_pp": 1.0}
     accepted = {"reading": "record", "accept_low_snr": True, "accept_known_leaks": True}
-    return _Runs(
-        Federation.vertical(
-            {name: people.select(columns) for name, columns in HOLDERS.items()}, labels=(LABEL_HOLDER, incomes)
-        ),
-        [
-            ("vertical.bucket_rr, no noise", "vertical.bucket_rr", VERTICAL_PARAMS | exact),
-            ("vertical.bucket_rr, epsilon=4", "vertical.bucket_rr", VERTICAL_PARAMS | buckets),
-            (
-                f"vertical.noised_gradients, epsilon=4, delta={delta:g}",
-                "vertical.noised_gradients",
-                VERTICAL_PARAMS | gradients,
-            ),
-            (
-                "vertical.masked_gradients, as published",
-                "vertical.masked_gradients",
-                VERTICAL_PARAMS | masked | accepted,
-            ),
-        ],
+    return _vertical(
+        lambda table: table,
+        (people, incomes, others),
+        ("bucket_rr", ", no noise", exact, ""),
+        ("bucket_rr", ", epsilon=4", buckets, "each value 4-private"),
+        ("noised_gradients", f", epsilon=4, delta={delta:g}", gradients, f"labels (4, {delta:.0e})-private"),
+        ("masked_gradients", ", as published", masked | accepted, "LEAKS every label"),
     )
 
 
-def _on_shares(people: Any, incomes: Any) -> _Runs:
+def _on_shares(people: Any, incomes: Any, others: Any) -> _Runs:
     """The same columns without text, for protocols that compute on shares of numbers."""
     from hedgerow.datasets import adult_schema
-    from hedgerow.federation.federation import Federation
 
     schema, delta = adult_schema(), BUDGET[1]
     shared = {"max_iter": 10, "max_bins": 32}
     private = {"max_iter": 10, "max_depth": 3, "max_bins": 32, "epsilon": 4.0, "delta": delta, "learning_rate": 0.3}
+    public = {"schema": _bounds_of_numbers(schema)}
     published = {"max_iter": 3, "max_depth": 3, "max_bins": 16, "accept_known_leaks": True}
+    both = f"rows, labels (4, {delta:.0e})-private"
+    return _vertical(
+        lambda table: _as_numbers(table, schema),
+        (people, incomes, others),
+        ("secret_shared", "", shared, "only winners are opened"),
+        ("private_histograms", f", epsilon=4, delta={delta:g}", private | public, both),
+        ("mp_fedxgb", ", as published", published, "LEAKS sums of labels"),
+    )
+
+
+def _vertical(
+    prepare: Callable[[Any], Any], tables: tuple[Any, Any, Any], *trainings: tuple[str, str, dict[str, Any], str]
+) -> _Runs:
+    """Trainings between holders of columns: protocol, what its title adds, parameters, worth."""
+    from hedgerow.federation.federation import Federation
+
+    people, incomes, others = tables
+    own, rows = (
+        {holder: prepare(table.select(columns)) for holder, columns in HOLDERS.items()} for table in (people, others)
+    )
     return _Runs(
-        Federation.vertical(
-            {name: _as_numbers(people.select(columns), schema) for name, columns in HOLDERS.items()},
-            labels=(LABEL_HOLDER, incomes),
+        Federation.vertical(own, labels=(LABEL_HOLDER, incomes)),
+        rows,
+        lambda run: _same_scores(run, people, incomes, others, rows),
+        tuple(
+            _Training(f"vertical.{name}{more}", f"vertical.{name}", VERTICAL_PARAMS | params, worth)
+            for name, more, params, worth in trainings
         ),
-        [
-            ("vertical.secret_shared", "vertical.secret_shared", VERTICAL_PARAMS | shared),
-            (
-                f"vertical.private_histograms, epsilon=4, delta={delta:g}",
-                "vertical.private_histograms",
-                VERTICAL_PARAMS | private | {"schema": _bounds_of_numbers(schema)},
-            ),
-            ("vertical.mp_fedxgb, as published", "vertical.mp_fedxgb", VERTICAL_PARAMS | published),
-        ],
     )
 
 
 def _planned(*divided: _Runs) -> Iterator[tuple[str, Any]]:
     """The jobs of all these runs, to get their kernels ready."""
-    for federation, jobs in divided:
-        for _, protocol, params in jobs:
-            chosen, *_, job = federation._plan(protocol, params)  # noqa: SLF001 - no run comes of it, so nobody else asks
+    for runs in divided:
+        federation = runs.federation
+        for training in runs.trainings:
+            chosen, *_, job = federation._plan(training.protocol, training.params)  # noqa: SLF001 - no run comes of it, so nobody else asks
             yield chosen.name, job.to_dict()
 
 
-def _horizontal(divided: _Runs, people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
-    """One entry per protocol for rows that are divided between owners."""
-    from hedgerow.cli.scores import scores
+def _between_parties(runs: _Runs, labels: Any) -> Iterator[dict[str, Any]]:
+    """One entry per training. Vertical models score rows together too (in memory where they are to compare)."""
+    from hedgerow.cli.summary import scores_of_shares
 
-    for title, protocol, params in divided.jobs:
-        run = _run(divided.federation, title, protocol, params)
-        same = None if "dp" in params else _same_as_pooled(run, people, incomes)
-        worth = _worth_of_model(*params["dp"]) if "dp" in params else _worth_of_trees(same=bool(same))
-        yield _entry(run, title, scores(run.model, others, their_incomes, None), same, worth)
-
-
-def _vertical(divided: _Runs, people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
-    """One entry per protocol for columns that are divided between parties."""
-    rows = {name: others.select(columns) for name, columns in HOLDERS.items()}
-    worths = ("", "each value 4-private", f"labels (4, {BUDGET[1]:.0e})-private", "LEAKS every label")
-    for (title, protocol, params), worth in zip(divided.jobs, worths, strict=True):
-        run = _run(divided.federation, title, protocol, params)
-        same = None if worth else _same_scores_as_pooled(run, people, incomes, others, rows)
-        yield _scored(run, title, rows, their_incomes, same, worth or _worth_of_trees(same=bool(same)))
-
-
-def _vertical_on_shares(divided: _Runs, others: Any, their_incomes: Any) -> Any:
-    """One entry per protocol that computes on shares."""
-    from hedgerow.datasets import adult_schema
-
-    numbers = {name: _as_numbers(others.select(columns), adult_schema()) for name, columns in HOLDERS.items()}
-    worths = ("only winners are opened", f"rows, labels (4, {BUDGET[1]:.0e})-private", "LEAKS sums of labels")
-    for (title, protocol, params), worth in zip(divided.jobs, worths, strict=True):
-        run = _run(divided.federation, title, protocol, params)
-        yield _scored(run, title, numbers, their_incomes, None, worth)
-
-
-def _scored(run: Any, title: str, rows: Any, labels: Any, same: bool | None, worth: str) -> dict[str, Any]:
-    """The entry of a vertical model, with rows scored by all parties together (in memory where it is to compare)."""
-    from hedgerow.cli.scores import scores_of_shares
-
-    transport = "memory" if run.protocol in PUBLISHED else "grpc"
-    shares = run.model.predict_proba(rows, transport=transport)
-    return _entry(run, title, scores_of_shares(shares, run.model.classes_, labels), same, worth)
+    for title, protocol, params, worth in runs.trainings:
+        with progress_of_parties(title) as on_progress:
+            run = runs.federation.fit(protocol, transport="grpc", on_progress=on_progress, **params)
+        same = None if worth else runs.same_as_pooled(run)
+        together = (
+            {"transport": "memory" if protocol in PUBLISHED else "grpc"}
+            if runs.federation.partition == "columns"
+            else {}
+        )
+        shares = run.model.predict_proba(runs.rows, **together)
+        statement = run.statement().to_dict()
+        yield {
+            "protocol": run.protocol,
+            "title": title,
+            "parties": list(run.ledgers),
+            "scores": {"test": scores_of_shares(shares, run.model.classes_, labels)},
+            "seconds": run.seconds,
+            "rounds": run.rounds,
+            "bytes_sent": {name: meter.total().bytes_sent for name, meter in run.meters.items()},
+            "same_trees_as_pooled": same,
+            "worth": worth or ("same trees as in one table with these bins" if same else "trees differ"),
+            "privacy": statement.get("privacy"),
+            "statement": statement,
+        }
 
 
 def _as_numbers(table: Any, schema: Any) -> Any:
@@ -328,36 +326,10 @@ def _bounds_of_numbers(schema: Any) -> Any:
     return Schema.from_public(bounds=bounds, integers=whole)
 
 
-def _run(federation: Any, title: str, protocol: str, params: dict[str, Any]) -> Any:
-    with progress_of_parties(title) as on_progress:
-        return federation.fit(protocol, transport="grpc", on_progress=on_progress, **params)
-
-
-def _entry(run: Any, title: str, test_scores: dict[str, float], same: bool | None, worth: str) -> dict[str, Any]:
-    statement = run.statement().to_dict()
-    return {
-        "protocol": run.protocol,
-        "title": title,
-        "parties": list(run.ledgers),
-        "scores": {"test": test_scores},
-        "seconds": run.seconds,
-        "rounds": run.rounds,
-        "bytes_sent": {name: meter.total().bytes_sent for name, meter in run.meters.items()},
-        "same_trees_as_pooled": same,
-        "worth": worth,
-        "privacy": statement.get("privacy"),
-        "statement": statement,
-    }
-
-
 def _worth_of_model(epsilon: float, delta: float) -> str:
     from hedgerow.privacy.wording import up
 
     return f"({up(epsilon)}, {up(delta)})-private model" if delta else f"{up(epsilon)}-private model"
-
-
-def _worth_of_trees(*, same: bool) -> str:
-    return "same trees as in one table with these bins" if same else "trees differ"
 
 
 def _alignment() -> dict[str, Any]:
@@ -380,7 +352,7 @@ def _alignment() -> dict[str, Any]:
     }
 
 
-def _same_as_pooled(run: Any, people: Any, incomes: Any) -> bool:
+def _same_trees(run: Any, people: Any, incomes: Any) -> bool:
     """Whether the plain engine, given all rows in one table and the same bins, has the very same splits and leaves."""
     from hedgerow.engine.boosting import train
     from hedgerow.engine.table import read_table
@@ -395,7 +367,7 @@ def _same_as_pooled(run: Any, people: Any, incomes: Any) -> bool:
     return same
 
 
-def _same_scores_as_pooled(run: Any, people: Any, incomes: Any, others: Any, rows: Any) -> bool:
+def _same_scores(run: Any, people: Any, incomes: Any, others: Any, rows: Any) -> bool:
     """Whether the plain engine, given all columns in one table and the same bins, scores new rows just the same."""
     import numpy as np
 
@@ -448,7 +420,7 @@ def _print(result: dict[str, Any], *, statements: bool) -> None:
         )
     )
     out.print()
-    out.print(protocol_table(result, duration))
+    out.print(protocol_table(result))
     out.print()
     aligned = result["alignment"]
     out.print(Text("vertical.aligning", style="bold"))

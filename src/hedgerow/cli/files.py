@@ -12,8 +12,7 @@ from hedgerow.errors import InvalidInput, JobError, ModelFileError
 
 if TYPE_CHECKING:
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
-
-FORMATS = (".parquet", ".csv")
+    from hedgerow.federation.run import Run
 
 
 def format_of(path: Path) -> str:
@@ -99,14 +98,14 @@ def csv_bytes(columns: Mapping[str, Any]) -> bytes:
     return text
 
 
-def require_columns(table: Any, names: Sequence[str], path: Path, wanted_by: str) -> None:
+def require_columns(there: Sequence[str], names: Sequence[str], path: Path, wanted_by: str) -> None:
     """Raise for the first column that is wanted and not there, with the nearest one that is."""
     from hedgerow.estimators.parameters import nearest
 
     for name in names:
-        if name not in table.column_names:
-            near = nearest(name, table.column_names)
-            hint = f"; did you mean {near!r}?" if near else f"; it has {', '.join(table.column_names[:20])}"
+        if name not in there:
+            near = nearest(name, there)
+            hint = f"; did you mean {near!r}?" if near else f"; it has {', '.join(there[:20])}"
             raise InvalidInput(f"{path}: there is no column {name!r}, which {wanted_by}{hint}")
 
 
@@ -169,10 +168,6 @@ def _is_beyond_int64(table: Any, name: str) -> bool:
 
     largest = pc.max(table.column(name)).as_py() if table.column_names.count(name) == 1 else None
     return largest is not None and 2**63 <= largest < 2**64
-
-
-if TYPE_CHECKING:
-    from hedgerow.federation.run import Run
 
 
 def read_run(folder: Path) -> Run:

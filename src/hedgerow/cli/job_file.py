@@ -19,24 +19,28 @@ from hedgerow.errors import HedgerowError, JobError
 from hedgerow.estimators.parameters import nearest, translate
 
 KINDS = ("classifier", "regressor")
-PATHS = {
-    ("data", "train"),
-    ("data", "valid"),
-    ("data", "test"),
-    ("output", "model"),
-    ("output", "result"),
-    ("output", "predictions"),
-    ("privacy", "schema"),
-    ("privacy", "budget"),
-}
-COLUMNS = {("data", "label"), ("data", "weight")}
-COLUMN_LISTS = {("data", "drop"), ("data", "categorical")}
+PATH, TEXT, COLUMNS, NUMBER = "path", "text", "columns", "number"
 KEYS = {
-    "data": ("train", "valid", "test", "label", "weight", "drop", "categorical"),
-    "output": ("model", "result", "predictions"),
-    "privacy": ("protocol", "epsilon", "delta", "schema", "budget", "dataset"),
+    "data": {
+        "train": PATH,
+        "valid": PATH,
+        "test": PATH,
+        "label": TEXT,
+        "weight": TEXT,
+        "drop": COLUMNS,
+        "categorical": COLUMNS,
+    },
+    "output": {"model": PATH, "result": PATH, "predictions": PATH},
+    "privacy": {
+        "protocol": TEXT,
+        "epsilon": NUMBER,
+        "delta": NUMBER,
+        "schema": PATH,
+        "budget": PATH,
+        "dataset": TEXT,
+    },
 }
-NUMBERS = {("privacy", "epsilon"), ("privacy", "delta")}
+"""Section -> key -> what it holds; [model] has the parameters of the estimators."""
 SECTIONS = ("data", "model", "output", "privacy")
 PROTOCOLS = ("central.gaussian", "central.dpboost", "central.sequential", "central.parallel", "central.plain")
 
@@ -162,7 +166,7 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
         match = re.fullmatch(r"HEDGEROW_(DATA|MODEL|OUTPUT|PRIVACY)_(\w+)", variable)
         if match:
             section, key = match[1].lower(), match[2].lower()
-            value = [part.strip() for part in text.split(",")] if (section, key) in COLUMN_LISTS else text
+            value = [part.strip() for part in text.split(",")] if KEYS.get(section, {}).get(key) == COLUMNS else text
             settings[section, key] = Setting(
                 _value(text) if section in {"model", "privacy"} else value, variable, Path()
             )
@@ -254,13 +258,13 @@ def private_owner(privacy: Privacy, kind: str | None) -> Any:
 
 
 def _checked(section: str, key: str, setting: Setting) -> Any:
-    value = setting.value
-    if (section, key) in COLUMN_LISTS:
+    value, kind = setting.value, KEYS[section][key]
+    if kind == COLUMNS:
         value = [value] if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise JobError(f"{setting.origin}: {key} must be a list of column names, got {_shown(value)}")
         return tuple(value)
-    if (section, key) in NUMBERS:
+    if kind == NUMBER:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise JobError(f"{setting.origin}: {key} must be a number, got {_shown(value)}")
         try:
@@ -271,7 +275,7 @@ def _checked(section: str, key: str, setting: Setting) -> Any:
         value = str(value)
     if not isinstance(value, str) or not value:
         raise JobError(f"{setting.origin}: {key} must be text in quotes, got {_shown(value)}")
-    return setting.folder / value if (section, key) in PATHS else value
+    return setting.folder / value if kind == PATH else value
 
 
 def _params(settings: Settings, kind: str | None, privacy: Privacy | None) -> dict[str, Any]:

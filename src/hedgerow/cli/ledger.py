@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hedgerow.cli.files import read_run
-from hedgerow.cli.outcome import one_line_errors, print_json
+from hedgerow.cli.outcome import WIDTH, aligned, one_line_errors, print_json, wrapped
 from hedgerow.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hedgerow.federation.run import Run
     from hedgerow.ledger import Ledger
     from hedgerow.transport.meter import Meter
-
-WIDTH = 80
 
 
 def ledger(
@@ -118,7 +116,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
     if result["lost"]:
         lines.append(f"Lost on the way: {', '.join(result['lost'])}")
     if result["recorded"]:
-        lines += _wrapped("Recorded: the folder holds transcripts, which are as sensitive as the data.")
+        lines += wrapped("Recorded: the folder holds transcripts, which are as sensitive as the data.")
     if result["matching"] is not None:
         matching = result["matching"]
         lines += ["", f"Before it, matching by ids over {matching['transport']}, {matching['seconds']:.2f} s"]
@@ -142,10 +140,10 @@ def _learned(receiver: str, entries: list[dict[str, Any]]) -> list[str]:
     """A table of what one party received, each kind of message with what it told below it."""
     rows: list[tuple[str, ...]] = [("from", "message", "number", "bytes")]
     rows += [(e["from"], e["message"], f"{e['number']:,}", f"{e['bytes']:,}") for e in entries]
-    head, *body = _aligned(rows)
+    head, *body = aligned(rows, n_left=2)
     lines = [f"What {receiver} learned", f"  {head}"]
     for row, entry in zip(body, entries, strict=True):
-        lines += [f"  {row}", *_wrapped(f"{entry['what']} ({entry['protection']})", "      ")]
+        lines += [f"  {row}", *wrapped(f"{entry['what']} ({entry['protection']})", "      ")]
     return lines
 
 
@@ -154,20 +152,4 @@ def _totals(totals: dict[str, dict[str, int]]) -> list[str]:
     for party, total in totals.items():
         counts = (total.get(key, 0) for key in ("messages_sent", "bytes_sent", "messages_received", "bytes_received"))
         rows.append((party, *(f"{count:,}" for count in counts)))
-    return [f"  {row}" for row in _aligned(rows, n_left=1)]
-
-
-def _aligned(rows: list[tuple[str, ...]], n_left: int = 2) -> list[str]:
-    """Columns below each other: the first ones at the left, numbers at the right."""
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if k < n_left else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return [f"  {row}" for row in aligned(rows, n_left=1)]

@@ -1,4 +1,4 @@
-"""How a command ends: results on stdout, words on stderr, an exit code, and never a half-written file."""
+"""How a command talks and ends: results on stdout, words and bars on stderr, an exit code, no half-written file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import math
 import os
 import sys
+import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import typer
 
 from hedgerow.errors import BudgetExceeded, ExportRefused, HedgerowError, InvalidParameter, JobError, ModelFileError
+from hedgerow.runtime.progress import EvalsLog
 
 
 class ExitCode(IntEnum):
@@ -38,21 +40,16 @@ EXIT_CODES_HELP = (
 )
 
 
-def code_of(problem: BaseException) -> ExitCode:
-    """The exit code for an exception."""
-    if isinstance(problem, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED
-    if isinstance(problem, (JobError, InvalidParameter)):
-        return ExitCode.USAGE
-    if isinstance(problem, ModelFileError):
-        return ExitCode.MODEL_FILE
-    if isinstance(problem, ExportRefused):
-        return ExitCode.EXPORT_REFUSED
-    if isinstance(problem, BudgetExceeded):
-        return ExitCode.BUDGET_EXCEEDED
-    if isinstance(problem, (HedgerowError, OSError)):
-        return ExitCode.DATA
-    return ExitCode.INTERNAL
+_CODES: dict[type[BaseException] | tuple[type[BaseException], ...], ExitCode] = {
+    KeyboardInterrupt: ExitCode.INTERRUPTED,
+    (JobError, InvalidParameter): ExitCode.USAGE,
+    ModelFileError: ExitCode.MODEL_FILE,
+    ExportRefused: ExitCode.EXPORT_REFUSED,
+    BudgetExceeded: ExitCode.BUDGET_EXCEEDED,
+    (HedgerowError, OSError): ExitCode.DATA,
+    BaseException: ExitCode.INTERNAL,
+}
+"""What an exception ends with: the first that it is."""
 
 
 @contextmanager
@@ -66,7 +63,7 @@ def one_line_errors(*, as_json: bool) -> Iterator[None]:
         sys.stderr.close()  # the reader has gone (`hedgerow ... | head`): nothing to tell, and nobody to tell it
         raise typer.Exit(ExitCode.OK) from None
     except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - the last stop before the shell
-        code = code_of(problem)
+        code = next(code for kinds, code in _CODES.items() if isinstance(problem, kinds))
         message = _sentence(problem, code)
         if os.environ.get("HEDGEROW_TRACEBACK"):
             traceback.print_exc()
@@ -103,6 +100,26 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
+WIDTH = 80
+
+
+def aligned(rows: Sequence[Sequence[str]], n_left: int) -> list[str]:
+    """Cells in columns: the first ones to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if k < n_left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Text in lines of at most 80 columns."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
 def print_json(result: Any) -> None:
     """The result for machines, on stdout."""
     sys.stdout.write(json_text(result))
@@ -121,3 +138,74 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
+
+
+# --- what goes on, on a terminal; nothing where stderr is a file or a pipe -------------------------------------------
+
+
+class _Bar:
+    """A training callback that moves the bar and shows the newest metric of the last evaluation set."""
+
+    def __init__(self, progress: Any, task: Any) -> None:
+        self._progress = progress
+        self._task = task
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:  # noqa: ARG002 - XGBoost's signature
+        metric = ""
+        for name, log in evals_log.items():
+            metric = " ".join(f"{name}-{key} {values[-1]:.4f}" for key, values in log.items() if values)
+        self._progress.update(self._task, completed=epoch + 1, description="training", metric=metric)
+        return False
+
+
+@contextmanager
+def progress_bar(n_iterations: int, *, wanted: bool = True) -> Iterator[list[Any]]:
+    """Callbacks for `fit`: one that draws a bar, or none where there is no terminal to draw on."""
+    if not wanted or not sys.stderr.isatty():
+        yield []
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        TextColumn("{task.fields[metric]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        # Until the first tree is there, time goes into binning and, once per machine, into compiling.
+        task = progress.add_task("preparing", total=n_iterations, metric="")
+        yield [_Bar(progress, task)]
+
+
+@contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """A line with a spinner while something runs whose length is not known; nothing without a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
+def progress_of_parties(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A function that parties' progress is told to, and that draws it; None where there is no terminal to draw on."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{what}: starting processes", total=None)
+
+        def told(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total, description=what)
+
+        yield told

@@ -58,7 +58,7 @@ def _run(path: Path, data: Path, out: Path, *, proba: bool, keep: list[str], dry
         raise JobError(f"--proba: {path} is a regressor, which has no probabilities")
     numbers = {feature.name for feature in estimator.ensemble_.mapper.features if feature.levels is None}
     table = read_file(data, _text_columns(estimator), numbers)
-    require_columns(table, keep, data, "--keep names")
+    require_columns(table.column_names, keep, data, "--keep names")
     X = model_columns(estimator, table, data)
     columns: dict[str, Any] = {}
     if not dry_run:
@@ -92,7 +92,7 @@ def model_columns(estimator: Any, table: Any, path: Path) -> Any:
     """The model's columns, by name; by position for a model that was trained without names, if the counts agree."""
     names = [feature.name for feature in estimator.ensemble_.mapper.features]
     if hasattr(estimator, "feature_names_in_") or set(names) <= set(table.column_names):
-        require_columns(table, names, path, "the model needs")
+        require_columns(table.column_names, names, path, "the model needs")
         return table.select(names)
     import numpy as np
 

@@ -1,16 +1,21 @@
-"""What `train` and `demo` print for people, in at most 80 columns."""
+"""What `train` and `demo` report: how good a model is on rows with known labels, and words in at most 80 columns."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hedgerow.cli.outcome import WIDTH
+from hedgerow.engine import metrics
+from hedgerow.engine.dtypes import Floats
+from hedgerow.estimators.labels import encode_like, read_classes, read_targets
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.runtime.progress import duration
 
-WIDTH = 80
 SCORE_NAMES = {
     "auc": "AUC (1 is perfect, 0.5 is chance)",
     "accuracy": "accuracy",
@@ -19,6 +24,37 @@ SCORE_NAMES = {
     "mae": "mean absolute error",
     "r2": "R2 (1 is perfect, 0 is the mean)",
 }
+
+
+def scores(
+    model: BoostedTreesClassifier | BoostedTreesRegressor, X: Any, y: Any, weight: Floats | None
+) -> dict[str, float]:
+    """auc (of two classes), accuracy and logloss of a classifier; rmse, mae and r2 of a regressor."""
+    if isinstance(model, BoostedTreesClassifier):
+        return scores_of_shares(model.predict_proba(X), model.classes_, y, weight)
+    predictions = model.predict(X)
+    labels = read_targets(y, len(predictions))
+    mean = np.average(labels, weights=weight)
+    spread = np.average((labels - mean) ** 2, weights=weight)
+    rmse = metrics.root_mean_squared_error(labels, predictions, weight)
+    return {
+        "rmse": rmse,
+        "mae": metrics.mean_absolute_error(labels, predictions, weight),
+        "r2": float(1 - rmse**2 / spread) if spread > 0 else float("nan"),
+    }
+
+
+def scores_of_shares(shares: Floats, classes: Any, y: Any, weight: Floats | None = None) -> dict[str, float]:
+    """The scores of a classifier, from the probabilities [rows, classes] that it gives."""
+    labels = encode_like(read_classes(y, len(shares)), classes, "the label column")
+    found = {
+        "accuracy": 1 - metrics.error_rate(labels, shares, weight),
+        "logloss": metrics.log_loss(labels, shares, weight),
+    }
+    return {"auc": metrics.area_under_curve(labels, shares, weight), **found} if shares.shape[1] == 2 else found
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
 
 
 def console() -> Console:
@@ -99,7 +135,7 @@ def print_dry_run(result: dict[str, Any]) -> None:
         out.print(Text(f"would write {name}: {path}"))
 
 
-def protocol_table(result: dict[str, Any], duration: Any) -> Table:
+def protocol_table(result: dict[str, Any]) -> Table:
     """One row per way of training: how good, how long, how much was sent, what it is worth."""
     table = Table(box=None, pad_edge=False)
     for name, justify in [("how", "left"), ("AUC", "right"), ("time", "right"), ("MiB", "right"), ("rounds", "right")]:

@@ -13,8 +13,7 @@ import typer
 from hedgerow import __version__
 from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
 from hedgerow.cli.job_file import Job, flag, number, private_owner, read_job, set_flags
-from hedgerow.cli.outcome import json_text, one_line_errors, print_json, say, whole_file
-from hedgerow.cli.progress_bar import progress_bar, waiting_for
+from hedgerow.cli.outcome import json_text, one_line_errors, print_json, progress_bar, say, waiting_for, whole_file
 from hedgerow.errors import JobError
 
 
@@ -179,9 +178,9 @@ def _private_estimator(job: Job) -> Any:
 
 def _read(job: Job, path: Path, types: dict[str, Any] | None = None) -> _Labelled:
     table = read_file(path, types)
-    require_columns(table, [job.label], path, "is the label")
-    require_columns(table, [job.weight] if job.weight else [], path, "is the weight")
-    require_columns(table, [*job.drop, *job.categorical] if types is None else [], path, "the job names")
+    require_columns(table.column_names, [job.label], path, "is the label")
+    require_columns(table.column_names, [job.weight] if job.weight else [], path, "is the weight")
+    require_columns(table.column_names, [*job.drop, *job.categorical] if types is None else [], path, "the job names")
     types = types or {field.name: field.type for field in table.schema}
     away = {job.label, job.weight, *job.drop}
     features = [name for name in table.column_names if name not in away]
@@ -221,7 +220,7 @@ def _kind_of(labels: Any, name: str) -> str:
 
 
 def _result(job: Job, model: Any, tables: dict[str, _Labelled | None]) -> dict[str, Any]:
-    from hedgerow.cli.scores import scores
+    from hedgerow.cli.summary import scores
 
     present = {name: rows for name, rows in tables.items() if rows is not None}
     told = {}
@@ -270,11 +269,9 @@ def _dry_run(job: Job) -> dict[str, Any]:
         if path is None:
             continue
         columns, n_rows = read_schema(path)
-        require_columns(
-            _Names(list(columns)), [job.label, *([job.weight] if job.weight else [])], path, "the job names"
-        )
+        require_columns(list(columns), [job.label, *([job.weight] if job.weight else [])], path, "the job names")
         files[name] = {"path": str(path), "rows": n_rows, "columns": columns}
-    require_columns(_Names(list(files["train"]["columns"])), [*job.drop, *job.categorical], job.train, "the job names")
+    require_columns(list(files["train"]["columns"]), [*job.drop, *job.categorical], job.train, "the job names")
     outputs = {"model": job.model, "result": job.result, "predictions": job.predictions}
     written = {name: str(path) for name, path in outputs.items() if path}
     return {
@@ -286,11 +283,6 @@ def _dry_run(job: Job) -> dict[str, Any]:
         "params": job.params,
         "output": written,
     }
-
-
-@dataclass(frozen=True)
-class _Names:
-    column_names: list[str]
 
 
 def _print(result: dict[str, Any]) -> None:

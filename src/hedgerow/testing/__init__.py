@@ -1,1 +1,1 @@
-"""Slow twins, contract suites and fleets: importable by people who add a kernel, a backend or a protocol."""
+"""For whoever adds a kernel or a protocol: slow twins, hostile peers, parties, transcripts, cut links."""

@@ -60,7 +60,7 @@ class CutLink:
         self._flowing.set()
 
     def cut_after(self, n_bytes: int, for_seconds: float) -> None:
-        """Cut when so many more bytes have passed (both directions together), and restore after a while."""
+        """Cut when this many more bytes have passed (both directions together), and restore after a while."""
         with self._lock:
             self._cut_at = self.bytes_passed + n_bytes
             self._cut_seconds = for_seconds

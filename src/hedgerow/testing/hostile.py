@@ -129,7 +129,7 @@ def _extremes(dtype: np.dtype[Any]) -> list[tuple[str, Any]]:
 
 
 def cases(protocol: Protocol, job: Any, data: Mapping[str, PartyData], *, per_kind: int = 2) -> list[Case]:
-    """All twists of so many messages of each kind that each party sends, from an honest run: the first and the last.
+    """All twists of this many messages of each kind that each party sends, from an honest run: the first and the last.
 
     Further ones are of other sizes than these: one kind of message may serve several steps.
     """

@@ -20,11 +20,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from hedgerow.attacks.shares.openings import Opening
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Dealer, DealerStep, Hand, HandStep, Label
 from hedgerow.crypto.rounds import Conversation, Masked, Talk
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
+from hedgerow.testing.openings import Opening
 
 Result = TypeVar("Result")
 

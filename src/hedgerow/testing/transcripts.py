@@ -2,27 +2,21 @@
 
     played = play(PROTOCOL, job, data, around={"coordinator": Recording})
     played.results["anna"], played.errors, played.parties["anna"].ledger
-    summed_levels(played.endpoints["coordinator"])      what the coordinator could add up, level by level
+    played.recording("coordinator").transcript()        all that the coordinator saw
 
 A wrapper around a party's endpoint sees every frame that passes; the protocol knows nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from hedgerow.attacks.secure_sum.seen_sums import SummedLevel, plan_of
-from hedgerow.engine.dtypes import Words
-from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Start
-from hedgerow.protocols.horizontal.secure_sum.owner import Owner
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.transport.endpoint import Endpoint
-from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import Identity, TrustStore
 from hedgerow.transport.transcripts import Recording, Replaying
@@ -54,26 +48,6 @@ class Vanishing(Recording):
         if self._when("received", frame):
             raise Vanished
         return frame
-
-
-def vanishing_at(tree: int, level: int, *, having_sent: bool = False) -> Callable[[Endpoint], Vanishing]:
-    """A party that is asked for the sums of this level and answers with silence, or goes right after its answer."""
-
-    def wrap(endpoint: Endpoint) -> Vanishing:
-        asked: list[tuple[int, int]] = []
-
-        def when(direction: str, frame: bytes) -> bool:
-            if direction == "received" and peek(frame)[0] == NextStep.NAME:
-                if having_sent and (tree, level) in asked:
-                    return True
-                plan = plan_of(decode(frame, NextStep))
-                asked.append((plan.tree, plan.level))
-                return not having_sent and asked[-1] == (tree, level)
-            return False
-
-        return Vanishing(endpoint, when)
-
-    return wrap
 
 
 @dataclass
@@ -149,26 +123,3 @@ def play(
         elif outcome.value is not None:
             played.results[name] = outcome.value
     return played
-
-
-# --- horizontal.secure_sum: what a coordinator can add up ----------------------------------------------------------
-
-
-def positions(levels: Iterable[SummedLevel]) -> dict[tuple[int, int, int], list[SummedLevel]]:
-    """(tree, level, part) -> all attempts to sum it."""
-    found: dict[tuple[int, int, int], list[SummedLevel]] = {}
-    for level in levels:
-        plan = level.plan
-        found.setdefault((plan.tree, plan.level, plan.part), []).append(level)
-    return found
-
-
-def own_parts(recording: Recording, data: PartyData, job: Job) -> list[Words]:
-    """What an owner itself contributed to each level, from its rows and the messages it received."""
-    owner = Owner(recording.name, data, job)
-    to = job.coordinator
-    owner.agree(to, recording.messages(Agreement, "received")[0], job.label_range or owner.label_range)
-    owner.totals()
-    owner.start(to, recording.messages(Start, "received")[0])
-    parts = [owner.take(step, plan_of(step)) for step in recording.messages(NextStep, "received")]
-    return [part for part in parts if part is not None]

@@ -10,7 +10,7 @@ from hedgerow.protocols.central.dpboost.fit import CentralTraining, fit_central
 from hedgerow.protocols.central.dpboost.records import read_labelled
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
-from hedgerow.testing.naive_dpboost import NaiveDPBoost, candidates_of, nested_tree
+from twins.naive_dpboost import NaiveDPBoost, candidates_of, nested_tree
 
 SCHEMA = Schema.from_public(
     bounds={"a": (-2.0, 2.0), "b": (0, 3), "c": (-1.0, 1.0)},

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from hedgerow.attacks.intervals import Interval, share
+from hedgerow.attacks.results import Found
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
 from hedgerow.errors import InvalidInput, InvalidParameter
 
@@ -202,7 +203,7 @@ class Guess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Guessed:
+class Guessed(Found):
     """What the adversary knows about one column, beside chance and beside what the guarantee allows."""
 
     column: int
@@ -248,11 +249,6 @@ class Guessed:
             return f"{found}: other columns give this one away beyond its own epsilon."
         return f"{found}: it is not contradicted."
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        own, together = ({**guess._asdict(), "accuracy": guess.accuracy._asdict()} for guess in (self.own, self.all))
-        return {**asdict(self), "own": own, "all": together}
-
 
 def attack(answers: Bytes, n_codes: Sequence[int], epsilon: float, truth: Bytes, **how: Any) -> list[Guessed]:
     """Infer every column and hold it against the true buckets [columns, rows]; `how` goes to `infer`."""
@@ -269,17 +265,17 @@ def score(beliefs: Beliefs, column: int, truth: Bytes) -> Guessed:
     chance = float(counts.max() / len(true))
     middle = int(np.searchsorted(np.cumsum(counts), len(true) / 2.0))
     return Guessed(
-        column,
-        len(true),
-        len(beliefs.answers),
-        beliefs.n_codes[column],
-        beliefs.epsilon,
-        chance,
-        float(np.abs(true - middle).mean()),
-        _guess(beliefs.from_own(column), true),
-        _guess(beliefs.from_all(column), true),
-        ceiling(counts / len(true), beliefs.epsilon),
-        ceiling(counts / len(true), beliefs.epsilon * len(beliefs.answers)),
+        column=column,
+        n_rows=len(true),
+        n_columns=len(beliefs.answers),
+        n_codes=beliefs.n_codes[column],
+        epsilon=beliefs.epsilon,
+        chance=chance,
+        chance_rank_error=float(np.abs(true - middle).mean()),
+        own=_guess(beliefs.from_own(column), true),
+        all=_guess(beliefs.from_all(column), true),
+        ceiling_of_element=ceiling(counts / len(true), beliefs.epsilon),
+        ceiling_of_record=ceiling(counts / len(true), beliefs.epsilon * len(beliefs.answers)),
     )
 
 

@@ -17,7 +17,7 @@ from hedgerow.transport.transcripts import RECEIVED, Transcript
 def bucket_bayes(context: Context) -> list[Outcome]:
     """The label holder guesses every bucket of every feature holder, from one answer and from all of a row."""
     job: Job = context.job
-    transcript = context.transcript(job.label_holder)
+    transcript = context.run.transcript(job.label_holder)
     return [outcome for party in job.feature_holders for outcome in _against(context, job, transcript, party)]
 
 

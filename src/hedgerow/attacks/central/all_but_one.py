@@ -6,7 +6,7 @@ sees all those sums. For each of them it knows what the exact answer would be wi
     1  the public recipe asks for sums; what comes back depends on the rows and on the noise
     2  seen noise   = what came back - the exact answer without the canary
     3  canary's part = the exact answer with the canary - without it
-    4  a statistic of all these pairs goes to `attacks.central.audit`
+    4  a statistic of all these pairs goes to `audit`
 
 `likelihood_ratio` is the best statistic there is against independent Gaussian noise (Neyman and Pearson). The others
 look for mistakes that people have made.
@@ -66,7 +66,7 @@ def watched_fit(
 ) -> WatchedFit:
     """`fit_locally` on the rows, with or without the canary, under the eyes of the adversary.
 
-    `add_noise` is there for broken twins (testing/broken_privacy.py).
+    `add_noise` is there for broken twins (tests/twins/broken_privacy.py).
     """
     recipe = Recipe(schema, epsilon=epsilon, delta=delta, seed=seed)
     without = PrivateRows.read(X, y, schema)

@@ -73,7 +73,7 @@ class AuditResult:
     true_positives: int
     """How often the event happened in that world..."""
     true_trials: int
-    """...of so many trials; only those that did not choose the event count here."""
+    """...of this many trials; only those that did not choose the event count here."""
     false_positives: int
     false_trials: int
     family: Family = "any"
@@ -270,7 +270,7 @@ class OneRunResult:
         return self.epsilon_lower > epsilon
 
     def p_value(self, epsilon: float) -> float:
-        """How likely so many right guesses or more are, at most, under (epsilon, delta)-DP."""
+        """How likely this many right guesses or more are, at most, under (epsilon, delta)-DP."""
         return one_run_p_value(self.n_canaries, self.guesses, self.right, epsilon, self.delta)
 
     def verdict(self, epsilon: float) -> str:

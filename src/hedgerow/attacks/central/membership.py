@@ -11,7 +11,7 @@ longer looks like a member.
 
 (epsilon, delta)-DP puts a ceiling on all of them, `Ceiling`. Rates and their intervals are about the records attacked
 and the models at hand; records that share a model are not independent, so an interval beyond the ceiling is a warning,
-not a proof. The proof is `epsilon_lower`, by the theorem for one run (`attacks.central.audit`), which allows for that.
+not a proof. The proof is `epsilon_lower`, by the theorem for one run (`audit`), which allows for that.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class MembershipResult:
     """TPR - FPR at a threshold that one half of the records chose, measured on the other half."""
     rates: tuple[Rate, ...]
     epsilon_lower: float
-    """A training that is (epsilon, delta)-DP for a smaller epsilon would let so many guesses be right too rarely."""
+    """A training that is (epsilon, delta)-DP for a smaller epsilon would let this many guesses be right too rarely."""
     delta: float
     confidence: float
 

@@ -14,26 +14,22 @@ against the active row before it. Everybody knows the order of rows.
        goes against the last one is left out
 
 Candidates are the same in every tree, noise is fresh: at the root all trees are one message with W x trees vectors.
-Nodes with other rows come in turn, each beginning with what the others have found. Candidates of one column are nested,
-so they say together which bin a row is in: `bins`.
-
-`smallest_sum` is the attacker of the paper (section 6.6): of all sets of the right size, the one with the smallest sum.
+Nodes with other rows come in turn, each beginning with what the others have found.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logit, logsumexp
-from scipy.stats import rankdata
+from scipy.special import logit, logsumexp
 
 from hedgerow.attacks.intervals import Interval, area_under_roc, share
+from hedgerow.attacks.results import Found
 from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter
@@ -43,12 +39,8 @@ N_KEPT = 64
 
 _NONE, _UNUSED = -1, -2
 
-_SURE = 30.0
+SURE = 30.0
 """Log-odds are cut off here: what is sure must not become infinite."""
-
-
-_GIVEN = 6.0
-"""What candidates say to each other is cut off here, so that each can still be heard beside the others."""
 
 
 class SeenNoise(NamedTuple):
@@ -78,7 +70,7 @@ def chain(
         raise InvalidParameter(f"sigma1 must be above 0 and sigma2 not below, got {sigma1} and {sigma2}")
     groups = _by_rows(messages, n_rows)
     size = n_rows if n_rows is not None else max(int(rows[-1]) + 1 for rows, _ in groups)
-    log_odds: Floats = np.clip(logit(np.broadcast_to(np.asarray(prior, np.float64), size)), -_SURE, _SURE)
+    log_odds: Floats = np.clip(logit(np.broadcast_to(np.asarray(prior, np.float64), size)), -SURE, SURE)
     for rows, noise in groups:
         log_odds[rows] = _decoded(noise, log_odds[rows], sigma1, sigma2, n_kept)
     return log_odds
@@ -118,8 +110,8 @@ def _decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_ke
     _forward(noise, log_odds, sigma1**2, sigma2**2, live, steps, ends)
     _backward(log_odds, steps, follows.reshape(-1))
     everything = float(logsumexp(np.append(ends, 0.0)))
-    active = np.minimum(logsumexp(ends + follows, axis=1) - everything, -math.exp(-_SURE))
-    sides: Floats = np.clip(active - np.log(-np.expm1(active)), -_SURE, _SURE)
+    active = np.minimum(logsumexp(ends + follows, axis=1) - everything, -math.exp(-SURE))
+    sides: Floats = np.clip(active - np.log(-np.expm1(active)), -SURE, SURE)
     return sides
 
 
@@ -265,85 +257,11 @@ def _backward(log_odds: Floats, steps: Steps, follows: Floats) -> None:
                 follows[start] = highest + np.log(np.exp(path - highest) + np.exp(follows[start] - highest))
 
 
-def bins(
-    candidates: Sequence[Sequence[SeenNoise]],
-    sigma1: float,
-    sigma2: float,
-    *,
-    shares: npt.ArrayLike | None = None,
-    n_rows: int | None = None,
-    n_rounds: int = 3,
-    n_kept: int = N_KEPT,
-) -> Floats:
-    """[rows, bins] how likely each bin of a column is, from the noise of its candidates in the order of their edges.
-
-    Candidate k sends the bins 0 to k left. `shares` of bins are equal if not given. From the second round on each
-    candidate is decoded with what the others have said about each row.
-    """
-    n_bins = len(candidates) + 1
-    priors = np.full(n_bins, 1.0 / n_bins) if shares is None else np.asarray(shares, np.float64)
-    if priors.shape != (n_bins,) or not (priors > 0.0).all():
-        raise InvalidInput(f"one share above 0 per bin is needed, got {priors.shape} for {n_bins} bins")
-    goes_left = np.arange(n_bins)[None, :] <= np.arange(n_bins - 1)[:, None]  # [candidates, bins]
-    said: list[Floats] = []  # per candidate: log-odds of each row, less those it was given
-    for _ in range(n_rounds):
-        total = sum(said[1:], said[0]) if said else None
-        new = []
-        for k, messages in enumerate(candidates):
-            if total is None:
-                given = np.asarray(priors[goes_left[k]].sum())
-            else:
-                others = np.log(priors) + total - said[k]
-                odds = logsumexp(others[:, goes_left[k]], axis=1) - logsumexp(others[:, ~goes_left[k]], axis=1)
-                given = expit(np.clip(odds, -_GIVEN, _GIVEN))
-            found = chain(messages, sigma1, sigma2, n_rows=n_rows, prior=given, n_kept=n_kept)
-            more = found - np.clip(logit(given), -_SURE, _SURE)
-            new.append(more[:, None] * goes_left[k])
-        said = new
-    logs = np.log(priors) + sum(said[1:], said[0])
-    likely: Floats = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
-    return likely
-
-
-# --- the paper's attacker --------------------------------------------------------------------------------------------
-
-_MOST_SETS = 50_000
-
-
-def smallest_sum(noise: npt.ArrayLike, n_active: int, *, n_tries: int = 2_000, seed: int = 0) -> Bools:
-    """[rows] the set of `n_active` rows over which the noise vectors add up to the least.
-
-    All sets are looked at where there are few. Otherwise rows of a random set are exchanged as long as the sum falls:
-    among so many sets there are countless ones with a sum near 0.
-    """
-    B = np.asarray(noise, np.float64)
-    if B.ndim != 2 or not 0 < n_active < len(B):
-        raise InvalidInput(f"noise [rows, W] and fewer active rows than rows are needed, got {B.shape}, {n_active}")
-    chosen = np.zeros(len(B), np.bool_)
-    if math.comb(len(B), n_active) <= _MOST_SETS:
-        sets = np.array(list(itertools.combinations(range(len(B)), n_active)))
-        chosen[sets[np.argmin((B[sets].sum(axis=1) ** 2).sum(axis=1))]] = True
-        return chosen
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(B))
-    inside, outside = order[:n_active], order[n_active:]
-    total = B[inside].sum(axis=0)
-    for _ in range(n_tries):
-        goes, comes = rng.integers(0, len(inside), 64), rng.integers(0, len(outside), 64)
-        sums = total - B[inside[goes]] + B[outside[comes]]
-        best = int(np.argmin((sums**2).sum(axis=1)))
-        if sums[best] @ sums[best] < total @ total:
-            total = sums[best]
-            inside[goes[best]], outside[comes[best]] = outside[comes[best]], inside[goes[best]]
-    chosen[inside] = True
-    return chosen
-
-
 # --- how well they did -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RecoveredSet:
+@dataclass(frozen=True, kw_only=True)
+class RecoveredSet(Found):
     """How many rows' sides were found, beside chance."""
 
     n_rows: int
@@ -371,11 +289,6 @@ class RecoveredSet:
             return f"ALARM: {self}. The noise tells which rows the split sends left."
         return f"{self}. The split was not found."
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        area = None if self.area is None else self.area._asdict()
-        return asdict(self) | {"accuracy": self.accuracy._asdict(), "area": area}
-
 
 def attack_chain(
     messages: Sequence[SeenNoise],
@@ -397,75 +310,19 @@ def attack_chain(
     for message in messages:
         seen[slice(None) if message.rows is None else message.rows] = True
     n_vectors = sum(np.shape(message.noise)[1] for message in messages)
-    return _recovered("the chain", found[seen], found[seen] > 0.0, true[seen], n_vectors, confidence)
+    return recovered("the chain", found[seen], found[seen] > 0.0, true[seen], n_vectors, confidence)
 
 
-def attack_smallest_sum(
-    noise: npt.ArrayLike, active: npt.ArrayLike, *, seed: int = 0, confidence: float = 0.95
-) -> RecoveredSet:
-    """The paper's attacker, who knows how many rows are active, against the truth."""
-    true = np.asarray(active, np.bool_)
-    found = smallest_sum(noise, int(true.sum()), seed=seed)
-    return _recovered("the smallest sum", None, found, true, np.shape(noise)[1], confidence)
-
-
-def _recovered(
+def recovered(
     how: str, scores: Floats | None, found: Bools, true: Bools, n_vectors: int, confidence: float
 ) -> RecoveredSet:
+    """Sides that were found, and scores of them if there are any, held against the true ones."""
     n_rows, n_active = len(true), int(true.sum())
     return RecoveredSet(
-        n_rows,
-        n_vectors,
-        how,
-        share(int((found == true).sum()), n_rows, confidence),
-        None if scores is None else area_under_roc(scores[true], scores[~true], confidence),
-        max(n_active, n_rows - n_active) / n_rows,
+        n_rows=n_rows,
+        n_vectors=n_vectors,
+        how=how,
+        accuracy=share(int((found == true).sum()), n_rows, confidence),
+        area=None if scores is None else area_under_roc(scores[true], scores[~true], confidence),
+        chance=max(n_active, n_rows - n_active) / n_rows,
     )
-
-
-@dataclass(frozen=True)
-class RecoveredBins:
-    """How well the order and the bins of a column's rows were found."""
-
-    n_rows: int
-    n_bins: int
-    correlation: float
-    """Of Spearman, between expected bins and true ones: 0 for nothing."""
-    exact: Interval
-    """Rows whose likeliest bin is the right one."""
-    chance: float
-    """The most frequent bin."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.n_bins} bins: rank correlation {self.correlation:.3f}, exact bin {self.exact}, "
-            f"chance {self.chance:.3f}"
-        )
-
-    @property
-    def succeeds(self) -> bool:
-        """Whether ranks go together by more than chance explains: four standard deviations."""
-        return self.correlation > 4.0 / math.sqrt(self.n_rows - 1)
-
-    def verdict(self) -> str:
-        """The outcome in words."""
-        if self.succeeds:
-            return f"ALARM: {self}. The noise tells the order of values."
-        return f"{self}. The order of values was not found."
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        return asdict(self) | {"exact": self.exact._asdict()}
-
-
-def score_bins(likely: Floats, true: npt.ArrayLike, *, confidence: float = 0.95) -> RecoveredBins:
-    """Hold the outcome of `bins` against the true bins of all rows."""
-    codes = np.asarray(true)
-    n_rows, n_bins = likely.shape
-    if codes.shape != (n_rows,):
-        raise InvalidInput(f"one bin per row is needed, got {codes.shape} for {n_rows} rows")
-    expected = np.round(likely @ np.arange(n_bins), 6)  # what is sure is a tie
-    together = np.corrcoef(rankdata(expected), rankdata(codes))[0, 1]
-    hits = int((likely.argmax(axis=1) == codes).sum())
-    counts = np.bincount(codes, minlength=n_bins)
-    return RecoveredBins(n_rows, n_bins, float(together), share(hits, n_rows, confidence), int(counts.max()) / n_rows)

@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.attacks.intervals import Interval, area_under_roc, share
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, labels_of
+from hedgerow.attacks.results import LabelsFound, read_labels, scored
 from hedgerow.engine.dtypes import Bools, Floats
-from hedgerow.errors import InvalidInput
 
 HIDDEN_LAYERS = (64, 64, 64, 64)
 """With the one that gives the answer, five layers. Their widths are not in the paper."""
@@ -35,19 +33,14 @@ HIDDEN_LAYERS = (64, 64, 64, 64)
 PENALTY = 0.01
 
 
-@dataclass(frozen=True)
-class LabelsByNetwork:
+@dataclass(frozen=True, kw_only=True)
+class LabelsByNetwork(LabelsFound):
     """How well the network guessed labels, beside chance."""
 
-    n_rows: int
     n_made_up: int
     """Rows of made-up messages that it learnt from."""
     made_up_accuracy: float
     """On the rows it learnt from."""
-    accuracy: Interval
-    area: Interval
-    chance: float
-    """Accuracy of the more frequent label."""
 
     def __str__(self) -> str:
         return (
@@ -65,10 +58,6 @@ class LabelsByNetwork:
         if self.succeeds:
             return f"ALARM: {self}. Labels are told apart."
         return f"{self}. This attacker finds nothing, which says nothing about a better one."
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        return asdict(self) | {"accuracy": self.accuracy._asdict(), "area": self.area._asdict()}
 
 
 def attack(
@@ -91,9 +80,7 @@ def attack(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPRegressor
 
-    true = np.asarray(labels)
-    if true.shape != np.shape(message.gradients) or not np.isin(true, (0, 1)).all():
-        raise InvalidInput(f"one label per row is needed, 0 or 1, got {true.shape}")
+    true = read_labels(labels, len(message.gradients))
     inputs, wanted = _made_up(message, active, square_sum, n_made_up, np.random.default_rng(seed))
     middle, scale = inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-12)
     network = MLPRegressor(hidden_layer_sizes=hidden_layers, alpha=PENALTY, max_iter=n_rounds, random_state=seed)
@@ -107,14 +94,10 @@ def attack(
 
     found = gradients(_inputs(message, active))
     learnt = labels_of(gradients(inputs)) == labels_of(wanted.reshape(len(inputs), -1)[:, 0])
-    n_rows, ones = len(true), int(true.sum())
     return LabelsByNetwork(
-        n_rows,
-        len(inputs),
-        float(learnt.mean()),
-        share(int((labels_of(found) == true).sum()), n_rows, confidence),
-        area_under_roc(-found[true == 1], -found[true == 0], confidence),
-        max(ones, n_rows - ones) / n_rows,
+        **scored(true, -found, labels_of(found) == 1, confidence),
+        n_made_up=len(inputs),
+        made_up_accuracy=float(learnt.mean()),
     )
 
 

@@ -1,8 +1,15 @@
-"""Attacks on recorded runs of vertical.masked_gradients."""
+"""Attacks on recorded runs of vertical.masked_gradients: noise and what came back behind it, candidate by candidate.
+
+At the root of each tree all rows are there, in order; below it a level's rows stand node by node, which these attacks
+do not need.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,12 +17,57 @@ from hedgerow.attacks.intervals import Interval
 from hedgerow.attacks.masked_gradients import active_set as sets
 from hedgerow.attacks.masked_gradients import label_network as network
 from hedgerow.attacks.masked_gradients import unmask_least_squares as unmask
-from hedgerow.attacks.masked_gradients.seen_masks import SeenCandidate, root_candidates
 from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
-from hedgerow.engine.dtypes import Bools
+from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
 from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob
-from hedgerow.transport.transcripts import Transcript
+from hedgerow.protocols.published.masked_gradients.messages import MaskedGradients, NoiseVectors, Scales
+from hedgerow.transport.frames import decode, peek
+from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
+
+
+class SeenCandidate(NamedTuple):
+    """One candidate of a feature holder at the root of a tree."""
+
+    tree: int
+    candidate: int
+    noise: Floats  # [rows, W]
+    gradients: Floats  # [rows] g + B c
+    hessians: Floats | None  # [rows] h + B d
+    total: float  # of the gradients, which is sent with them
+
+
+def root_candidates(transcript: Transcript, peer: str, n_vectors: int) -> Iterator[SeenCandidate]:
+    """All candidates at roots, in order, from the transcript of one of the two parties; `peer` is the other one."""
+    scales = next(message for way in (SENT, RECEIVED) for message in transcript.messages(Scales, way, peer))
+    parts: list[np.ndarray] = []
+    waiting: deque[tuple[bool, np.ndarray]] = deque()  # noise that was not answered yet
+    tree, candidate = -1, 0
+    for _, other, frame in transcript:
+        name = peek(frame)[0] if other == peer else ""
+        if name == NoiseVectors.NAME:
+            sent = decode(frame, NoiseVectors)
+            parts.append(sent.vectors)
+            if sum(part.shape[1] for part in parts) == n_vectors:
+                waiting.append((sent.last, np.concatenate(parts, axis=1)))
+                parts = []
+        elif name == MaskedGradients.NAME:
+            answer = decode(frame, MaskedGradients)
+            last, noise = waiting.popleft()
+            if len(answer.gradient_sums) > 1:  # children come in pairs, so one node is a root
+                continue
+            tree += candidate == 0
+            for k, vectors in enumerate(noise):
+                yield SeenCandidate(
+                    tree,
+                    candidate + k,
+                    vectors.T.astype(np.float64),
+                    answer.gradients[k] / scales.gradient_scale,
+                    answer.hessians[k] / scales.hessian_scale if len(answer.hessians) else None,
+                    float(answer.gradient_sums[0] / scales.gradient_scale),
+                )
+            candidate = 0 if last else candidate + len(noise)
+
 
 N_MESSAGES = 2
 """About different candidates of one node: enough to unmask it exactly."""
@@ -36,7 +88,7 @@ def unmask_least_squares(context: Context) -> list[Outcome]:
 
 def _unmasked(context: Context, job: MaskedGradientsJob, attacker: str) -> list[Outcome]:
     aim = Aim("unmask_least_squares", attacker, f"labels of {job.label_holder}")
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     problem, seen = _first_candidates(job, transcript)
     if problem:
         return [aim.says(NOT_RUN, problem)]
@@ -64,7 +116,7 @@ def label_network(context: Context) -> list[Outcome]:
     job: MaskedGradientsJob = context.job
     attacker = next((party for party in job.feature_holders if party in context.tables), job.feature_holders[0])
     aim = Aim("label_network", attacker, f"labels of {job.label_holder}")
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     problem, seen = _first_candidates(job, transcript)
     n_rows = n_rows_of(transcript)
     truth, active = context.ones(job.label_holder, n_rows), _active_rows(context, attacker, n_rows)
@@ -104,7 +156,7 @@ def active_set(context: Context) -> list[Outcome]:
 
 def _decoded(context: Context, job: MaskedGradientsJob, party: str) -> list[Outcome]:
     aim = Aim("active_set", job.label_holder, f"columns of {party}")
-    transcript = context.transcript(job.label_holder)
+    transcript = context.run.transcript(job.label_holder)
     n_rows = n_rows_of(transcript)
     noise = job.noise_for(n_rows)
     if not noise.sigma1:

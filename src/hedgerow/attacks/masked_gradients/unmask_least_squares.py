@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.attacks.intervals import Interval, area_under_roc, share
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.attacks.intervals import Interval, area_under_roc
+from hedgerow.attacks.results import LabelsFound, read_labels, scored
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import InvalidInput
 
@@ -166,37 +166,18 @@ def positive_rows(total: float, probabilities: npt.ArrayLike) -> int:
     return round(float(np.sum(probabilities)) - total)
 
 
-@dataclass(frozen=True)
-class UnmaskedLabels:
-    """How well labels were recovered, beside chance and beside what the claimed guarantee would allow."""
+@dataclass(frozen=True, kw_only=True)
+class UnmaskedLabels(LabelsFound):
+    """Labels recovered from behind masks: guesses are the signs of recovered gradients."""
 
-    n_rows: int
     n_messages: int
     how: str
     spread: float
     """Standard deviation of what was received: gradients themselves lie between -1 and 1."""
-    accuracy: Interval
-    """Of the signs of recovered gradients."""
-    area: Interval
-    """Under the ROC curve, over all rows."""
     naive_area: Interval
-    """The same by somebody who takes what was received as it is."""
-    chance: float
-    """Accuracy of the more frequent label."""
-    mu: float
-    """What is claimed of the message, in Gaussian DP; infinite for no claim."""
+    """The area of somebody who takes what was received as it is."""
     largest_error: float | None
     """Of a recovered gradient, where the true ones were given."""
-
-    @property
-    def ceiling(self) -> float:
-        """The largest area that the claim allows: Phi(mu / sqrt 2)."""
-        return ceiling(self.mu)
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the area is above the ceiling by more than chance explains."""
-        return self.area.low > self.ceiling
 
     def __str__(self) -> str:
         error = "" if self.largest_error is None else f", largest error of a gradient {self.largest_error:.1e}"
@@ -208,15 +189,10 @@ class UnmaskedLabels:
     def verdict(self) -> str:
         """The outcome in words."""
         if self.refutes:
-            return f"ALARM: {self}. That is more than the claim allows: the claim is false."
+            return super().verdict()
         if self.accuracy.low > self.chance:
             return f"ALARM: {self}. Labels are recovered; nothing was claimed that would forbid it."
         return f"{self}. Labels were not recovered."
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        intervals = {name: getattr(self, name)._asdict() for name in ("accuracy", "area", "naive_area")}
-        return asdict(self) | intervals | {"mu": self.mu if math.isfinite(self.mu) else None, "ceiling": self.ceiling}
 
 
 def attack(
@@ -244,20 +220,14 @@ def attack(
     else:
         how = "one message" if total is None else "one message and the sum"
         found = one_message(first.noise, first.gradients, total)
-    true = np.asarray(labels)
-    if true.shape != found.shape or not np.isin(true, (0, 1)).all():
-        raise InvalidInput(f"one label per row is needed, 0 or 1, got {true.shape} for {len(found)} rows")
+    true = read_labels(labels, len(found))
     received = np.asarray(first.gradients, np.float64)
-    ones, n_rows = int(true.sum()), len(true)
     return UnmaskedLabels(
-        n_rows,
-        len(messages),
-        how,
-        float(received.std()),
-        share(int((labels_of(found) == true).sum()), n_rows, confidence),
-        area_under_roc(-found[true == 1], -found[true == 0], confidence),
-        area_under_roc(-received[true == 1], -received[true == 0], confidence),
-        max(ones, n_rows - ones) / n_rows,
-        mu,
-        None if gradients is None else float(np.abs(found - np.asarray(gradients)).max()),
+        **scored(true, -found, labels_of(found) == 1, confidence),
+        mu=mu,
+        n_messages=len(messages),
+        how=how,
+        spread=float(received.std()),
+        naive_area=area_under_roc(-received[true == 1], -received[true == 0], confidence),
+        largest_error=None if gradients is None else float(np.abs(found - np.asarray(gradients)).max()),
     )

@@ -30,14 +30,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair, in_order
+from hedgerow.attacks.mp_fedxgb.seen_openings import OpenedNode, Pair, in_order
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.engine.losses import Quantiser, logistic_gradients
 
 MANY_OPTIONS = 100_000
-"""A comparison that so many combinations of left and right sums would fit is left out."""
+"""A comparison that more combinations of left and right sums than this would fit is left out."""
 MANY_SIDES = 50
-"""Of one candidate that fit: from so many nothing more is concluded."""
+"""Of one candidate that fit: from more than this nothing is concluded."""
 
 
 class Side(NamedTuple):
@@ -132,14 +132,14 @@ class Totals:
         return P * (H + lam) - (G**2 + self.rules.threshold * (H + lam)) * Q
 
     def winners(self, value: int, rows: Ints) -> list[Side]:
-        """The sides that would have opened this test, among those with so many rows."""
+        """The sides that would have opened this test, among those with `rows` rows."""
         (G, H), lam = self.sums(self.whole), self.rules.lambda_int
         Q = self._denominators(rows)
         numerators = (float(value) / float(H + lam)) + Q * (float(G**2) / float(H + lam) + float(self.rules.threshold))
         return [side for side in self._sides(rows, numerators) if self.test(side) == value]
 
     def compared(self, known: Side, value: int, rows: Ints, *, known_is_first: bool) -> list[Side]:
-        """The sides that would have opened this number against a known one, among those with so many rows."""
+        """The sides that would have opened this number against a known one, among those with `rows` rows."""
         P_known, Q_known = self.fraction(known)
         signed = value if known_is_first else -value
         numerators = self._denominators(rows) * (P_known / Q_known) - signed / Q_known

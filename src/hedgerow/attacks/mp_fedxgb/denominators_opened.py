@@ -7,18 +7,26 @@ In every tree, with a = H_L + lambda, b = H_R + lambda, Q = a b and T = a + b:
 
 Which of a candidate's sides is the left one follows for most: left sides grow from bin to bin of a column. Numerators,
 which another party opens: `argmax_opened`.
+
+The step size tells everybody how many rows a leaf has. SecureLeafWeight looks for w = -b / a, a = H + lambda, by
+gradient descent. Its step is 1 / (a + sum of sigma), where every party adds a sigma of its own, at most mu lambda in
+all; P1 tells everybody. So H is known up to mu lambda, however large it is: the larger a leaf, the better. In the first
+tree all rows have the same hessian, so it is the number of rows (`leaf_sizes`).
+
+SecurePredict opens y_hat of every training row and tree to P1. Rows of one leaf have the same; P1 has their gradients.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from operator import le
+from typing import NamedTuple
 
-import numpy as np
+from hedgerow.attacks.mp_fedxgb.seen_openings import OpenedNode, Pair, in_order
 
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, Pair, in_order
-from hedgerow.engine.dtypes import Ints
+MU = 2
 
 
 def sums_of_hessians(
@@ -66,27 +74,27 @@ def _sides_of(T: int, Q: int, lambda_int: int) -> tuple[int, ...]:
     return tuple(sorted({(T - root) // 2 - lambda_int, (T + root) // 2 - lambda_int}))
 
 
-def members(hessians: Sequence[int], total: int, at_most: int = 2) -> list[int]:
-    """Sets of rows, as bits, whose hessians add up to this: which rows of a small node a candidate sends one way.
+class Leaf(NamedTuple):
+    """A leaf's sum of hessians, in units of a row's hessian: its rows in the first tree."""
 
-    Sums of one half of the rows are looked up among those of the other, so up to some forty rows can be done.
-    """
-    half = len(hessians) // 2
-    low, high = _subset_sums(hessians[:half]), _subset_sums(hessians[half:])
-    order = np.argsort(low, kind="stable")
-    start = np.searchsorted(low[order], total - high, side="left")
-    end = np.searchsorted(low[order], total - high, side="right")
-    found: list[int] = []
-    for place in np.flatnonzero(end > start).tolist():
-        found += [int(low_set) | place << half for low_set in order[start[place] : end[place]]]
-        if len(found) >= at_most:
-            break
-    return found[:at_most]
+    estimate: float
+    low: int
+    high: int
+
+    @property
+    def relative_error(self) -> float:
+        """At most, of the estimate."""
+        return (
+            max(self.estimate - self.low, self.high - self.estimate) / self.estimate if self.estimate > 0 else math.inf
+        )
 
 
-def _subset_sums(values: Sequence[int]) -> Ints:
-    """Of all subsets, at the place that has the bits of their members."""
-    sums = np.zeros(1, np.int64)
-    for value in values:
-        sums = np.concatenate([sums, sums + value])
-    return sums
+def leaf_sizes(perturbed: Sequence[int], lambda_int: int, hessian: int, mu: Fraction | int = MU) -> list[Leaf]:
+    """From a + sum of sigma of each leaf, as everybody gets it from the step size."""
+    most = Fraction(mu) * lambda_int
+    found = []
+    for total in perturbed:
+        low, high = Fraction(total) - lambda_int - most, Fraction(total) - lambda_int
+        middle = float((low + high) / 2 / hessian)
+        found.append(Leaf(middle, max(0, math.ceil(low / hessian)), max(0, math.floor(high / hessian))))
+    return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.attacks.bucket_rr import bucket_labels
 from hedgerow.attacks.intervals import share
+from hedgerow.attacks.mp_fedxgb import bucket_labels
 from hedgerow.attacks.mp_fedxgb.argmax_opened import (
     GradientsFor,
     Rules,
@@ -13,18 +13,19 @@ from hedgerow.attacks.mp_fedxgb.argmax_opened import (
     from_base_rate,
     from_score,
     known_rows,
+    own_counts,
     sums_of_labels,
 )
-from hedgerow.attacks.mp_fedxgb.denominators_opened import sums_of_hessians
-from hedgerow.attacks.mp_fedxgb.leaf_opened import leaf_sizes
-from hedgerow.attacks.mp_fedxgb.opened_nodes import OpenedNode, outcome
+from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_hessians
 from hedgerow.attacks.mp_fedxgb.seen_openings import (
     DENOMINATORS,
     NUMERATORS,
     Columns,
+    OpenedNode,
     opened_nodes,
     opened_steps,
     opened_values,
+    outcome,
     plan_of,
 )
 from hedgerow.attacks.registry import AS_STATED, BROKEN, CONFIDENCE, HOLDS, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
@@ -48,7 +49,7 @@ def argmax_opened(context: Context) -> list[Outcome]:
     job: MpFedXgbJob = context.job
     attacker = job.numerators_to
     aim = Aim("argmax_opened", attacker, f"labels of {job.label_holder}")
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     plan = plan_of(transcript, job)
     problem = _not_attackable(job)
     if not problem and attacker not in context.tables and plan.n_rows > MANY_ROWS:
@@ -58,11 +59,7 @@ def argmax_opened(context: Context) -> list[Outcome]:
     columns = Columns.of(job, plan, _data_of(context, plan, attacker))
     nodes = opened_nodes(transcript, NUMERATORS, 0, plan)
     goes_left = columns.of_party(P2)
-    rows = known_rows(nodes, goes_left)
-    own = {
-        place: {c: int((here & goes_left[c]).sum()) for c in _candidates(nodes[place]) & goes_left.keys()}
-        for place, here in rows.items()
-    }
+    rows, own = known_rows(nodes, goes_left), own_counts(nodes, goes_left)
     rules = Rules(plan.scales.lambda_int, round(plan.scales.threshold))
     found = sums_of_labels(nodes, plan.n_rows, own, columns.candidates, _start(job, plan), rules)
     sides = [{} if result is None else result.sides for result in found]
@@ -121,7 +118,7 @@ def denominators_opened(context: Context) -> list[Outcome]:
     problem = _not_attackable(job)
     if problem:
         return [aim.says(NOT_RUN, problem)]
-    transcript = context.transcript(attacker)
+    transcript = context.run.transcript(attacker)
     plan = plan_of(transcript, job)
     columns = Columns.of(job, plan, _data_of(context, plan, *job.holders))
     nodes = opened_nodes(transcript, DENOMINATORS, 0, plan)
@@ -167,7 +164,7 @@ def leaf_opened(context: Context) -> list[Outcome]:
     """P1 learns which rows share a leaf; everybody learns how many rows each leaf of the first tree has."""
     job: MpFedXgbJob = context.job
     first, other = job.label_holder, job.feature_holders[-1]
-    transcript = context.transcript(first)
+    transcript = context.run.transcript(first)
     plan = plan_of(transcript, job)
     values = [opened_values(transcript, tree) for tree in range(job.boosting.n_iterations)]
     n_leaves = sum(len(np.unique(each)) for each in values)
@@ -176,7 +173,7 @@ def leaf_opened(context: Context) -> list[Outcome]:
     )
     if job.task != "classification":
         return [rows]
-    steps = opened_steps(context.transcript(other), plan, 0)
+    steps = opened_steps(context.run.transcript(other), plan, 0)
     leaves = leaf_sizes(steps, plan.scales.lambda_int, _hessian(context, plan))
     truth = sorted(np.unique(values[0], return_counts=True)[1].tolist())
     used = sorted(leaves, key=lambda leaf: leaf.estimate)[-len(truth) :]  # the rest are places for leaves
@@ -196,7 +193,7 @@ def nothing_opened(context: Context) -> list[Outcome]:
     published = {kind.NAME for kind in (*NUMERATORS, *DENOMINATORS, PredictionShare)}
     outcomes = []
     for party in context.job.holders:
-        transcript = context.transcript(party)
+        transcript = context.run.transcript(party)
         opened = (transcript.kinds() & published) | ({"noted"} if _has_notes(transcript) else set())
         words = f"opened: {', '.join(sorted(opened))}" if opened else outcome([], []).verdict()
         outcomes.append(Aim("openings", party, "sums, gains, labels").says(BROKEN if opened else HOLDS, words))

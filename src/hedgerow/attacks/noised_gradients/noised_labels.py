@@ -19,16 +19,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
-from hedgerow.attacks.intervals import Interval, area_under_roc, share
-from hedgerow.engine.dtypes import Floats
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
+from hedgerow.attacks.results import LabelsFound, ceiling, read_labels, scored
+from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
+from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
+from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+from hedgerow.transport.mtls import Identity, TrustStore
+from hedgerow.transport.transcripts import RECEIVED, Replaying, Transcript
 
 
 def total_mu(sigmas: Sequence[float]) -> float:
@@ -38,59 +47,19 @@ def total_mu(sigmas: Sequence[float]) -> float:
     return math.inf if 0.0 in sigmas else math.sqrt(math.fsum(sigma**-2.0 for sigma in sigmas))
 
 
-def ceiling(mu: float) -> float:
-    """The largest area under the ROC curve that anybody can reach against a mu-GDP release."""
-    return float(ndtr(mu / math.sqrt(2.0)))
+@dataclass(frozen=True, kw_only=True)
+class RecoveredLabels(LabelsFound):
+    """Labels told apart from noisy gradients; `mu` follows from the noise."""
 
-
-@dataclass(frozen=True)
-class RecoveredLabels:
-    """How well labels were told apart, beside chance and beside what the guarantee allows."""
-
-    n_rows: int
     n_releases: int
     """Noisy vectors that were received: one per tree, or one for the whole run."""
-    mu: float
     knows_scores: bool
-    area: Interval
-    """P(a row with label 1 scores above one with label 0); a half means that nothing is learnt."""
-    accuracy: Interval
-    """Of the likeliest labels."""
-    chance: float
-    """Accuracy of the more frequent label."""
-    confidence: float
-
-    @property
-    def ceiling(self) -> float:
-        """The largest area that the guarantee allows: Phi(mu / sqrt 2)."""
-        return ceiling(self.mu)
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the area is above the ceiling by more than chance explains."""
-        return self.area.low > self.ceiling
 
     def __str__(self) -> str:
         return (
             f"{self.n_releases} x noisy gradients, mu {self.mu:.3f}: area {self.area}, at most {self.ceiling:.3f}; "
             f"accuracy {self.accuracy}, chance {self.chance:.3f}"
         )
-
-    def verdict(self) -> str:
-        """The outcome in words."""
-        if self.refutes:
-            return f"ALARM: {self}. That is more than the claim allows: the claim is false."
-        return f"{self}. The claim is not contradicted."
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        return {
-            **asdict(self),
-            "mu": self.mu if math.isfinite(self.mu) else None,
-            "area": self.area._asdict(),
-            "accuracy": self.accuracy._asdict(),
-            "ceiling": self.ceiling,
-        }
 
 
 def label_scores(gradients: npt.ArrayLike, probabilities: npt.ArrayLike | None, sigmas: Sequence[float]) -> Floats:
@@ -122,21 +91,14 @@ def attack(
 ) -> RecoveredLabels:
     """Score all rows from what was received, and hold the scores against the labels, 0 or 1."""
     scores = label_scores(gradients, probabilities, sigmas)
-    true = np.asarray(labels)
-    if true.shape != scores.shape or not np.isin(true, (0, 1)).all():
-        raise InvalidInput(f"one label per row is needed, 0 or 1, got {true.shape} for {len(scores)} rows")
+    true = read_labels(labels, len(scores))
     mu = total_mu(sigmas)
     guesses = scores > (_threshold(scores, mu) if probabilities is not None else 0.0)
-    n_rows, ones = len(true), int(true.sum())
     return RecoveredLabels(
-        n_rows,
-        len(sigmas),
-        mu,
-        probabilities is not None,
-        area_under_roc(scores[true == 1], scores[true == 0], confidence),
-        share(int((guesses == (true == 1)).sum()), n_rows, confidence),
-        max(ones, n_rows - ones) / n_rows,
-        confidence,
+        **scored(true, scores, guesses, confidence),
+        mu=mu,
+        n_releases=len(sigmas),
+        knows_scores=probabilities is not None,
     )
 
 
@@ -144,3 +106,72 @@ def _threshold(scores: Floats, mu: float) -> float:
     """Where both labels are equally likely, with the share of ones as the scores themselves show it."""
     ones = min(max(float(scores.mean()), 1.0 / len(scores)), 1.0 - 1.0 / len(scores))
     return 0.5 + math.log((1.0 - ones) / ones) / mu**2
+
+
+# --- a recorded run ------------------------------------------------------------------------------------------------
+
+
+class _Looks(NamedTuple):
+    """What the feature holder has."""
+
+    gradients: Floats  # [releases, rows]
+    probabilities: Floats | None
+    sigmas: Sequence[float]
+    words: str
+
+
+def on_run(context: Context) -> list[Outcome]:
+    """A feature holder adds up all noisy gradients. All feature holders get the same, so one is enough."""
+    job: NoisedGradientsJob = context.job
+    attacker = next((party for party in job.feature_holders if party in context.tables), job.feature_holders[0])
+    aim = Aim("noised_labels", attacker, f"labels of {job.label_holder}")
+    if job.task != "classification":
+        return [aim.says(NOT_RUN, "labels are numbers; this attack is on two classes")]
+    transcript = context.run.transcript(attacker)
+    n_rows = n_rows_of(transcript)
+    looks = _looks(context, job, transcript, n_rows)
+    n = len(looks.sigmas)
+    count = f"{n:,} message{'s' if n > 1 else ''}"
+    found = f"how much each of {n_rows:,} rows looks like class 1, from {count}; {looks.words}"
+    truth = context.ones(job.label_holder, n_rows)
+    if truth is None:
+        return [aim.says(NOT_SCORED, found)]
+    result = attack(looks.gradients, looks.probabilities, looks.sigmas, truth, confidence=CONFIDENCE)
+    facts = context.facts
+    promised = None if facts["stamp"] or facts["privacy"] is None else ceiling(facts["privacy"]["mu"])
+    return [aim.scored(found, "AUC", result.area, chance=0.5, ceiling=promised)]
+
+
+def _looks(context: Context, job: NoisedGradientsJob, transcript: Transcript, n_rows: int) -> _Looks:
+    loss = Loss("logistic", 2)
+    if job.per == MESSAGE:
+        noise = LevelNoise.plan(job, loss, n_rows)
+        received = np.array([m.gradients for m in transcript.messages(NoisyLevel, RECEIVED)])
+        sigma = noise.gradient_sigma / noise.gradient_scale
+        return _Looks(received / noise.gradient_scale, None, [sigma] * len(received), "scores stay unknown")
+    received = np.array([m.gradients for m in transcript.messages(NoisyGradients, RECEIVED)])
+    if not job.has_noise:
+        scale = plain_quantiser(job, loss, n_rows).gradient_scale
+        return _Looks(received / scale, None, [0.0] * len(received), "there is no noise")
+    planned = LabelNoise.plan(job, loss, n_rows)
+    sigmas = [planned.sigma_of_gradient] * len(received)
+    scores = np.zeros(received.shape)  # the first message is about the labels alone
+    words = "one message shows all there is"
+    if len(received) > 1:
+        own = context.data(transcript.party, n_rows)
+        words = f"scores before each tree taken for a half: with --table {transcript.party}=FILE it follows them"
+        if own is not None:
+            scores[1:] = gradients_of_scores(transcript, own, job)[1 : len(received)] / planned.scale
+            words = f"scores before each tree follow from what {transcript.party} received and from its columns"
+    return _Looks(received / planned.scale, 0.5 + scores, sigmas, words)
+
+
+def gradients_of_scores(transcript: Transcript, data: PartyData, job: NoisedGradientsJob) -> Ints:
+    """[trees, rows] what the scores before each tree add to gradients, in units, by the feature holder's own account.
+
+    Its role is played again on what it received, so all of this follows from released numbers.
+    """
+    seen: list[Ints] = []
+    again = Party(Replaying(transcript), Identity.create(transcript.party, days=1), TrustStore())
+    feature_holder(again, job, data, lambda gradients: seen.append(gradients.copy()))
+    return np.array(seen)

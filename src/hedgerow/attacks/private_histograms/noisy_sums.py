@@ -24,18 +24,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import lsmr
-from scipy.special import ndtr, ndtri
-from scipy.stats import chi2, rankdata
+from scipy.special import ndtr
+from scipy.stats import chi2
 
-from hedgerow.attacks.intervals import Interval, area_under_roc, checked_confidence, share
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
+from hedgerow.attacks.intervals import Interval, checked_confidence, matched_area
+from hedgerow.attacks.results import LabelsFound, read_labels, scored
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import InvalidInput
 
@@ -94,27 +94,13 @@ def _checked(each: Sums, n_rows: int) -> tuple[Ints, Floats, Floats]:
 # --- what they are worth ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SummedLabels:
-    """How well labels were told apart, beside chance and beside what the guarantee allows."""
+@dataclass(frozen=True, kw_only=True)
+class SummedLabels(LabelsFound):
+    """Labels told apart from noisy sums; `area` also has in it what the model says about rows like these."""
 
-    n_rows: int
     n_sums: int
     matched: Interval
-    """Area under the ROC curve, over pairs of rows about which columns say the same: what the own label adds."""
-    area: Interval
-    """The same over all pairs: with what the model says about rows like these."""
-    accuracy: Interval
-    """Of the likelier labels."""
-    chance: float
-    """Accuracy of the more frequent label."""
-    mu: float
-    """What is claimed for one label, in Gaussian DP; infinite for no claim."""
-
-    @property
-    def ceiling(self) -> float:
-        """The largest area that the claim allows: Phi(mu / sqrt 2)."""
-        return ceiling(self.mu)
+    """Area over pairs of rows about which columns say the same: what a row's own label adds."""
 
     @property
     def refutes(self) -> bool:
@@ -130,16 +116,7 @@ class SummedLabels:
 
     def verdict(self) -> str:
         """The outcome in words."""
-        if self.refutes:
-            return f"ALARM: {self}. That is more than the claim allows: the claim is false."
-        if math.isinf(self.mu):
-            return f"{self}. Nothing is claimed."
-        return f"{self}. The claim is not contradicted."
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        intervals = {name: getattr(self, name)._asdict() for name in ("matched", "area", "accuracy")}
-        return asdict(self) | intervals | {"mu": self.mu if math.isfinite(self.mu) else None, "ceiling": self.ceiling}
+        return super().verdict() if math.isfinite(self.mu) else f"{self}. Nothing is claimed."
 
 
 def attack(
@@ -155,19 +132,14 @@ def attack(
 
     `strata` [rows] are equal for rows about which columns say the same; None if columns say nothing about labels.
     """
-    true = np.asarray(labels)
-    if true.ndim != 1 or not np.isin(true, (0, 1)).all():
-        raise InvalidInput(f"one label per row is needed, 0 or 1, got {true.shape}")
-    n_rows, ones = len(true), int(true.sum())
-    scores = label_scores(seen, n_rows, positives)
+    true = read_labels(labels)
+    scores = label_scores(seen, len(true), positives)
+    matching = np.zeros(len(true), np.int64) if strata is None else np.asarray(strata)
     return SummedLabels(
-        n_rows,
-        sum(len(each.sums) for each in seen),
-        matched_area(scores, true, np.zeros(n_rows, np.int64) if strata is None else np.asarray(strata), confidence),
-        area_under_roc(scores[true == 1], scores[true == 0], confidence),
-        share(int(((scores > 0.5) == (true == 1)).sum()), n_rows, confidence),
-        max(ones, n_rows - ones) / n_rows,
-        mu,
+        **scored(true, scores, scores > 0.5, confidence),
+        mu=mu,
+        n_sums=sum(len(each.sums) for each in seen),
+        matched=matched_area(scores, true, matching, confidence),
     )
 
 
@@ -207,37 +179,3 @@ def all_but_one(looks: Sequence[Look], confidence: float = 0.95) -> Interval:
         raise InvalidInput("there is no noise to measure")
     factors = (squares / n_sums, squares / chi2.ppf(risk, n_sums), squares / chi2.ppf(1.0 - risk, n_sums))
     return Interval(*(float(ndtr(math.sqrt(precision.max() / factor / 2.0))) for factor in factors))
-
-
-def matched_area(scores: Floats, labels: npt.NDArray[Any], strata: npt.NDArray[Any], confidence: float) -> Interval:
-    """P(a row with label 1 scores above one with label 0 of the same stratum), all pairs alike; ties count half.
-
-    The variance is that of DeLong et al. 1988 in each stratum; strata are independent. As in `area_under_roc` the
-    interval is formed for the logit.
-    """
-    z = float(ndtri(0.5 + checked_confidence(confidence) / 2.0))
-    pairs = wins = variance = 0.0
-    least: list[int] = []
-    for stratum in np.unique(strata):
-        here = strata == stratum
-        positive, negative = scores[here & (labels == 1)], scores[here & (labels == 0)]
-        m, n = len(positive), len(negative)
-        if min(m, n) < 2:
-            continue
-        ranks = rankdata(np.concatenate([positive, negative]))
-        above = (ranks[:m] - rankdata(positive)) / n
-        below = 1.0 - (ranks[m:] - rankdata(negative)) / m
-        wins += m * n * float(above.mean())
-        variance += (m * n) ** 2 * (float(above.var(ddof=1)) / m + float(below.var(ddof=1)) / n)
-        pairs += m * n
-        least.append(min(m, n))
-    if not pairs:
-        raise InvalidInput("no stratum has two rows of each label")
-    area, deviation = wins / pairs, math.sqrt(variance) / pairs
-    if not 0.0 < area < 1.0:  # all pairs agree: as many trials as the smaller sides have rows
-        ends = share(sum(least) if area else 0, sum(least), confidence)
-        return Interval(area, ends.low, ends.high)
-    middle, width = math.log(area / (1.0 - area)), z * deviation / (area * (1.0 - area))
-    return Interval(
-        area, *(1.0 / (1.0 + math.exp(-min(max(x, -700.0), 700.0))) for x in (middle - width, middle + width))
-    )

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from hedgerow.attacks.intervals import area_under_roc
-from hedgerow.attacks.noised_gradients.noised_labels import ceiling
 from hedgerow.attacks.private_histograms import noisy_sums
 from hedgerow.attacks.private_histograms.seen_releases import (
     Known,
@@ -30,6 +29,7 @@ from hedgerow.attacks.registry import (
     Outcome,
     n_rows_of,
 )
+from hedgerow.attacks.results import ceiling
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.estimators.plain import BoostedTreesClassifier
@@ -130,7 +130,7 @@ def _seen(context: Context, job: PrivateHistogramsJob, knows: Sequence[str]) -> 
         return f"it takes sums of policy={GROWN!r}, and this run has those of policy={job.policy!r}", nothing
     listener = next(party for party in knows if party != job.label_holder)
     parts: dict[str, SharedLeavesPart] = dict(context.run.model.parts)
-    transcript = in_the_open(context.transcript(listener))
+    transcript = in_the_open(context.run.transcript(listener))
     try:
         released = Released.seen_by(transcript, context.run.ledgers[listener], parts[listener])
     except InvalidInput as problem:

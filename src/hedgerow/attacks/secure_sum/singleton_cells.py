@@ -14,14 +14,22 @@ FederBoost (Tian et al.) holds that horizontal training needs no differential pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
+from hedgerow.attacks.intervals import share
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Words
+from hedgerow.engine.exchange import ExchangedCells
 from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
+from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, Plan, Start, Unmasking
+from hedgerow.transport.frames import decode, peek
+from hedgerow.transport.transcripts import RECEIVED, SENT, Passed
 
 LEAST_HESSIAN = 64
 """In quanta. Below that rounding hides whether h = |g| (1 - |g|), and a guess would be worth nothing."""
@@ -172,3 +180,128 @@ def _descended(current: Ints, seen: SeenLevel, codes: Bytes) -> Ints:
             left = seen.goes_left[node, codes[feature, here]].astype(np.bool_)
             moved[here] = 2 * number[node] + np.where(left, 0, 1)
     return moved
+
+
+# --- what a coordinator can add up, from its transcript ------------------------------------------------------------
+
+
+def plan_of(step: NextStep) -> Plan:
+    """The numbers of a step by their names."""
+    return Plan(*step.plan.tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class SummedLevel:
+    """What the coordinator asked for in one step of training, and what came."""
+
+    step: NextStep
+    parts: Mapping[str, Words]  # owner -> the masked vector that came from it; those of lost owners are missing
+    asked: tuple[str, ...]
+    answers: Mapping[str, Unmasking]  # what owners told to take off the masks of their own, where they had any
+    number: int  # of this sum among those with such masks, since the last keys
+
+    @property
+    def plan(self) -> Plan:
+        """The numbers of the step."""
+        return plan_of(self.step)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everybody who was asked has answered, so that masks cancel."""
+        return set(self.parts) == set(self.asked)
+
+    @property
+    def masked_sums(self) -> Words:
+        """The sum over all who sent something; masks of pairs cancel in it if that is everybody."""
+        total: Words = np.sum(list(self.parts.values()), axis=0, dtype=np.uint64)
+        return total
+
+    @property
+    def sums(self) -> Words:
+        """The sum without the owners' own masks as well, where they helped to take them off."""
+        total = self.masked_sums
+        return opened(total, nth(self.number), frozenset(self.parts), self.answers) if self.answers else total
+
+
+def summed_levels(transcript: Iterable[Passed]) -> Iterator[SummedLevel]:
+    """The levels of all trees from what passed at a coordinator, in order."""
+    order: list[tuple[NextStep, list[str], dict[str, Words], dict[str, Unmasking]]] = []
+    last_frame = b""
+    for direction, peer, frame in transcript:
+        name = peek(frame)[0]
+        if direction == SENT and name == NextStep.NAME:
+            if frame != last_frame:
+                order.append((decode(frame, NextStep), [], {}, {}))
+                last_frame = frame
+            order[-1][1].append(peer)
+        elif direction == RECEIVED and name == MaskedHistogram.NAME and order:
+            order[-1][2][peer] = decode(frame, MaskedHistogram).values
+        elif direction == RECEIVED and name == Unmasking.NAME and order:
+            order[-1][3][peer] = decode(frame, Unmasking)
+    n_opened = 0
+    for step, owners, parts, answers in order:
+        n_opened = 0 if plan_of(step).new_round else n_opened
+        if len(step.build):
+            yield SummedLevel(step, parts, tuple(owners), answers, n_opened)
+        n_opened += bool(answers)
+
+
+def as_seen(levels: Iterable[SummedLevel], take: Callable[[SummedLevel], Words]) -> list[SeenLevel]:
+    """The levels with the sums that `take` gives for each: of all who answered, or of one of them."""
+    seen = []
+    for summed in levels:
+        plan, step = summed.plan, summed.step
+        sums = take(summed)[: len(step.build)].view(np.int64)  # counts of rows, if any, come after the gradients
+        goes_left = np.unpackbits(step.goes_left, axis=1) if plan.level else np.empty((0, 256), np.uint8)
+        splits = np.asarray(step.feature, np.int64) if plan.level else np.empty(0, np.int64)
+        seen.append(SeenLevel(plan.tree, plan.level, splits, goes_left, np.asarray(step.build, np.int64), sums))
+    return seen
+
+
+# --- a recorded run ------------------------------------------------------------------------------------------------
+
+
+def singleton_cells(context: Context) -> list[Outcome]:
+    """The coordinator looks for cells with one record in the sums over all owners."""
+    job: Job = context.job
+    owners = [owner for owner in job.owners if owner != job.coordinator]
+    aim = Aim("singleton_cells", job.coordinator, f"rows of {', '.join(owners)}")
+    if job.dp is not None:
+        return [aim.says(NOT_RUN, "every sum has noise in it; the attack is on sums without")]
+    ensemble = context.run.model.ensemble_
+    if ensemble.loss != "logistic":
+        return [aim.says(NOT_RUN, "the attack is on two classes")]
+    transcript = context.run.transcript(job.coordinator)
+    levels = [level for level in summed_levels(transcript) if level.is_complete]
+    seen = as_seen(levels, lambda level: level.sums)
+    n_rows = transcript.messages(Start, SENT)[0].n_rows
+    public = Public.of_job(ExchangedCells(ensemble.mapper).first, n_rows, job.boosting.gradient_bits)
+    exposed = find_single_records(seen, public)
+    found = f"{len(exposed):,} cells with one record each: its bin and its label"
+    truth = _truth(context, owners)
+    if truth is None:
+        return [aim.says(NOT_SCORED, found)]
+    result = score(exposed, seen, *truth)
+    ones = float(truth[1].mean())
+    return [
+        aim.scored(  # no ceiling: the statement says that sums are not anonymous
+            f"{found}; right about {result.records:,} of {result.n_records:,} records",
+            "accuracy",
+            share(result.right_cells, result.cells, CONFIDENCE),
+            chance=max(ones, 1.0 - ones),
+        )
+    ]
+
+
+def _truth(context: Context, owners: list[str]) -> tuple[Bytes, Floats] | None:
+    """Codes [features, rows] and labels of all rows that are in the sums."""
+    mapper = context.run.model.ensemble_.mapper
+    codes, labels = [], []
+    for owner in owners:
+        table = context.table(owner, mapper.features)
+        ones = None if table is None else context.ones(owner, table.n_rows)
+        if table is None or ones is None:
+            return None
+        codes.append(mapper.transform(table))
+        labels.append(ones)
+    return np.concatenate(codes, axis=1), np.concatenate(labels)

@@ -1,92 +1,64 @@
 """Two openings under one mask: their difference is the difference of what they hide.
 
 A value x is opened as x + r, r uniform: it shows nothing. A second value y under the same r shows x - y. The adversary
-is any party that sees both.
-
-`from_one_run` has one run and knows only that hidden values are small numbers, as sums in fixed point are: two words of
-a ring of 64 bits that lie within 2**33 of each other do not do so by chance. `in_rounds` does the same with words of 32
-bits, which need company: in two rounds under the same masks word after word is near. `from_runs` is the experimenter's:
-it has several runs over the same data, and takes the pairs that `openings.repeated_masks` finds, however large
-the values.
+is any party that sees both, in a recorded run of a training on shares. It knows only that hidden values are small
+numbers, as sums in fixed point are. Two words of 32 bits may be near each other by chance, but in two rounds under the
+same masks word after word is.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.attacks.shares.openings import Opening, repeated_masks
-from hedgerow.engine.dtypes import Ints, Words
-from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.attacks.registry import BROKEN, HOLDS, Aim, Context, Outcome
+from hedgerow.protocols.shares.messages import MaskedWords
+from hedgerow.transport.frames import decode, peek
+from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
 
 FEWEST, LOOKED_AT = 8, 64
 """Words of a round that `in_rounds` needs, and that it looks at."""
 
-FALSE_ALARMS = 1e-3
-"""Pairs that chance may bring together, on average, before an attack on one run makes no sense."""
+Words = npt.NDArray[np.uint32]
 
 
-class Unhidden(NamedTuple):
-    """What two opened words show together: (name, index) of each, and what their hidden values differ by.
+def mask_reuse(context: Context) -> list[Outcome]:
+    """By each party with data, from all that was opened under masks in its presence."""
+    return [_looked_at(context.run.transcript(party), context.job.holders) for party in context.job.holders]
 
-    With the relation "opposite", one mask added and once taken off, it is their sum; with "no mask" the value itself.
+
+def _looked_at(transcript: Transcript, holders: Sequence[str]) -> Outcome:
+    rounds = opened_rounds(transcript, holders)
+    n_rounds = sum(len(words) >= FEWEST for words in rounds)
+    found = in_rounds(rounds)
+    aim = Aim("mask_reuse", transcript.party, "what masks hide")
+    if not found:
+        return aim.says(HOLDS, f"nothing: no two of {n_rounds:,} rounds had the same masks, as far as it can see")
+    return aim.says(BROKEN, f"differences of what is hidden: {len(found):,} pairs of {n_rounds:,} rounds share masks")
+
+
+def opened_rounds(transcript: Transcript, holders: Sequence[str]) -> list[Words]:
+    """What everybody's words of each round make together, the first of them: sums modulo 2**32.
+
+    Bits that are opened by exclusive or come out as noise.
     """
-
-    first: tuple[str, int]
-    second: tuple[str, int] | None
-    relation: str
-    value: int
-
-
-@dataclass(frozen=True)
-class ReusedMasks:
-    """All pairs that were found."""
-
-    n_words: int
-    found: tuple[Unhidden, ...]
-
-    def verdict(self) -> str:
-        """The outcome in words."""
-        if self.found:
-            n_found = len(self.found)
-            return f"ALARM: {n_found:,} of {self.n_words:,} opened words show what they hide: a mask was used again."
-        return f"Of {self.n_words:,} opened words no two had the same mask, as far as this attack can see."
+    others = [party for party in holders if party != transcript.party]
+    sent: dict[tuple[str, str], list[Words]] = {}
+    for direction, peer, frame in transcript:
+        if direction in (SENT, RECEIVED) and peek(frame)[0] == MaskedWords.NAME:
+            sent.setdefault((direction, peer), []).append(_first_words(decode(frame, MaskedWords)))
+    everybody = [sent.get((SENT, others[0]), []), *(sent.get((RECEIVED, party), []) for party in others)]
+    return [np.sum(words, axis=0, dtype=np.uint32) for words in zip(*everybody, strict=False)]
 
 
-def from_one_run(openings: Sequence[Opening], value_bits: int) -> ReusedMasks:
-    """Words of one run that lie closer together than chance brings them: hidden values are below 2**value_bits."""
-    words, places = _words64(openings)
-    if len(words) ** 2 * 2.0 ** (value_bits + 1 - 64) > FALSE_ALARMS:
-        raise InvalidParameter(f"value_bits {value_bits} is too much: {len(words):,} words come as close by chance")
-    near = np.uint64(1 << (value_bits + 1))
-    bare = words + near // np.uint64(2) < near
-    found = [Unhidden(places[k], None, "no mask", _signed(int(words[k]), 64)) for k in np.flatnonzero(bare).tolist()]
-    # Sorted on the ring, words under one mask are neighbours; under opposite masks, one and the negative of the other.
-    chosen = np.flatnonzero(~bare)
-    numbers = np.concatenate([chosen, chosen])
-    both = np.concatenate([words[chosen], -words[chosen]])
-    order = np.argsort(both, kind="stable")
-    gaps = np.roll(both[order], -1) - both[order]
-    for at in np.flatnonzero(gaps < near).tolist():
-        i, j = sorted((int(order[at]), int(order[(at + 1) % len(order)])))
-        first, second = int(numbers[i]), int(numbers[j])
-        is_same = (i < len(chosen)) == (j < len(chosen))
-        # Each pair is met twice, with all signs exchanged the second time.
-        if first < second and i < len(chosen):
-            one, other = int(words[first]), int(words[second])
-            value = one - other if is_same else one + other
-            relation = "same" if is_same else "opposite"
-            found.append(Unhidden(places[first], places[second], relation, _signed(value, 64)))
-    return ReusedMasks(len(words), tuple(found))
+def _first_words(message: MaskedWords) -> Words:
+    n_bytes = min(len(message.words) // 4, LOOKED_AT) * 4
+    return np.ascontiguousarray(message.words[:n_bytes]).view("<u4").astype(np.uint32)
 
 
-def in_rounds(rounds: Sequence[npt.NDArray[np.uint32]], value_bits: int = 20) -> list[tuple[int, int]]:
+def in_rounds(rounds: Sequence[Words], value_bits: int = 20) -> list[tuple[int, int]]:
     """Pairs of rounds whose opened words are near each other, or each other's opposites, one after the other.
 
     Looked at are the first words of each round, up to LOOKED_AT; rounds with fewer than FEWEST say nothing. Two of them
@@ -107,54 +79,3 @@ def in_rounds(rounds: Sequence[npt.NDArray[np.uint32]], value_bits: int = 20) ->
             pairs = np.flatnonzero(near.sum(axis=1) >= np.maximum(FEWEST, both // 2))
             found += [(long[place], long[place + 1 + other]) for other in pairs.tolist()]
     return found
-
-
-def from_runs(runs: Sequence[Sequence[Opening]]) -> ReusedMasks:
-    """Every repeated mask between runs over the same data, with what it shows in the first of them."""
-    found = []
-    named = [_named_apart(run) for run in runs]
-    by_name = {opening.name: opening for opening in named[0]}
-    for first, second, relation in repeated_masks(named):
-        one, bits = _word(by_name[first[0]], first[1])
-        if second is None:
-            found.append(Unhidden(first, None, relation, _signed(one, bits)))
-            continue
-        other, other_bits = _word(by_name[second[0]], second[1])
-        bits = min(bits, other_bits)
-        value = one ^ other if bits == 1 else one + other if relation == "opposite" else one - other
-        found.append(Unhidden(first, second, relation, _signed(value, bits)))
-    return ReusedMasks(sum(math.prod(opening.words.shape) for opening in runs[0]), tuple(found))
-
-
-def _named_apart(openings: Sequence[Opening]) -> list[Opening]:
-    """A number with each name that was there before."""
-    seen: Counter[str] = Counter()
-    out = []
-    for opening in openings:
-        seen[opening.name] += 1
-        again = seen[opening.name]
-        out.append(opening if again == 1 else opening._replace(name=f"{opening.name} ({again})"))
-    return out
-
-
-def _words64(openings: Sequence[Opening]) -> tuple[Words, list[tuple[str, int]]]:
-    chosen = [opening for opening in _named_apart(openings) if opening.how == "sum"]
-    if any(opening.words.dtype != np.uint64 for opening in chosen):
-        raise InvalidType("an attack on one run needs words of 64 bits: shorter ones come close by chance")
-    words = np.concatenate([opening.words.reshape(-1) for opening in chosen] or [np.empty(0, np.uint64)])
-    return words, [(opening.name, index) for opening in chosen for index in range(opening.words.size)]
-
-
-def _word(opening: Opening, index: int) -> tuple[int, int]:
-    """A word by its place, and its number of bits, of those that can be compared: limbs by their lowest."""
-    width = 8 * opening.words.itemsize
-    if opening.how == "bits":
-        used = width if opening.used_bits is None else opening.used_bits
-        return int(opening.words.reshape(-1)[index // used]) >> index % used & 1, 1
-    words: Ints | Words = opening.words[..., 0] if opening.how == "limbs" else opening.words
-    return int(words.reshape(-1)[index]), width
-
-
-def _signed(value: int, bits: int) -> int:
-    value %= 1 << bits
-    return value - (1 << bits) if bits > 1 and value >= 1 << (bits - 1) else value

@@ -122,7 +122,7 @@ def outcomes_of(
         party.rng = _random(number, 0 if name == steady else seed)
         if watch is not None or spoil is not None:
             watched = _watching(name, party.recv, watch, spoil)
-            party.recv = watched  # type: ignore[method-assign] # to see and change what it receives
+            party.recv = watched
     return network.run({name: role(protocol, parties[name], job, data.get(name)) for name in names}), parties
 
 

@@ -50,7 +50,7 @@ from hedgerow.transport.frames import Message
 
 
 class Piece(NamedTuple):
-    """A part of the message of one round: so many numbers of a kind; of packed bits, how many of them count."""
+    """A part of the message of one round: how many numbers of which kind; of packed bits, how many of them count."""
 
     name: str
     kind: Kind
@@ -150,7 +150,7 @@ def ideal(
                 if feature < 0:
                     level.append(Node(-1, None, 0, np.zeros_like(rows)))
                     continue
-                missing = codes[feature] > len(mine.ensemble.features[feature].edges)  # type: ignore[arg-type]  # numbers
+                missing = codes[feature] > len(mine.ensemble.features[feature].edges)
                 left = rows & np.where(missing, tree.missing_left[node], codes[feature] <= tree.bin[node])
                 level.append(_node(feature, left, mine, owners))
                 after += [(int(tree.left[node]), left), (int(tree.right[node]), rows & ~left)]

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
+from hedgerow.attacks.secure_sum.singleton_cells import SummedLevel, plan_of
 from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.dtypes import Bytes, Floats, Ints, RowIds
+from hedgerow.engine.dtypes import Bytes, Floats, Ints, RowIds, Words
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Start
 from hedgerow.protocols.horizontal.secure_sum.model import as_handed_out
+from hedgerow.protocols.horizontal.secure_sum.owner import Owner
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.testing.transcripts import Vanishing
+from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.frames import decode, peek
+from hedgerow.transport.transcripts import Recording
 
 NAMES = ("anna", "ben", "carla", "dora", "emil", "fritz", "greta", "hans")
 MISSING = -1
@@ -244,3 +251,46 @@ class StoppingRows(Rows):
         """Move to the next level."""
         self._level += 1
         super().descend(feature, goes_left, last=last)
+
+
+# --- what passes at a coordinator, and owners that vanish ----------------------------------------------------------
+
+
+def vanishing_at(tree: int, level: int, *, having_sent: bool = False) -> Callable[[Endpoint], Vanishing]:
+    """A party that is asked for the sums of this level and answers with silence, or goes right after its answer."""
+
+    def wrap(endpoint: Endpoint) -> Vanishing:
+        asked: list[tuple[int, int]] = []
+
+        def when(direction: str, frame: bytes) -> bool:
+            if direction == "received" and peek(frame)[0] == NextStep.NAME:
+                if having_sent and (tree, level) in asked:
+                    return True
+                plan = plan_of(decode(frame, NextStep))
+                asked.append((plan.tree, plan.level))
+                return not having_sent and asked[-1] == (tree, level)
+            return False
+
+        return Vanishing(endpoint, when)
+
+    return wrap
+
+
+def positions(levels: Iterable[SummedLevel]) -> dict[tuple[int, int, int], list[SummedLevel]]:
+    """(tree, level, part) -> all attempts to sum it."""
+    found: dict[tuple[int, int, int], list[SummedLevel]] = {}
+    for level in levels:
+        plan = level.plan
+        found.setdefault((plan.tree, plan.level, plan.part), []).append(level)
+    return found
+
+
+def own_parts(recording: Recording, data: PartyData, job: Job) -> list[Words]:
+    """What an owner itself contributed to each level, from its rows and the messages it received."""
+    owner = Owner(recording.name, data, job)
+    to = job.coordinator
+    owner.agree(to, recording.messages(Agreement, "received")[0], job.label_range or owner.label_range)
+    owner.totals()
+    owner.start(to, recording.messages(Start, "received")[0])
+    parts = [owner.take(step, plan_of(step)) for step in recording.messages(NextStep, "received")]
+    return [part for part in parts if part is not None]

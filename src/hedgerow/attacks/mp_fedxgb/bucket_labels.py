@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from hedgerow.attacks.intervals import Interval, area_under_roc, share
+from hedgerow.attacks.results import LabelsFound, scored
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import InvalidInput
 
@@ -35,19 +35,13 @@ class Buckets(NamedTuple):
     positives: Ints  # [buckets]
 
 
-@dataclass(frozen=True)
-class LabelsOfBuckets:
+@dataclass(frozen=True, kw_only=True)
+class LabelsOfBuckets(LabelsFound):
     """What was found out about labels, held against them."""
 
-    n_rows: int
     certain: int
     """Rows whose labels the counts determine."""
     certain_right: int
-    area: Interval
-    """Under the ROC curve, over all rows."""
-    accuracy: Interval
-    chance: float
-    """Accuracy of the more frequent label."""
 
     def __str__(self) -> str:
         return (
@@ -106,12 +100,8 @@ def attack(buckets: Sequence[Buckets], labels: Ints) -> LabelsOfBuckets:
     certain, likely = certain_labels(buckets, n_rows), likely_labels(buckets, n_rows)
     is_certain = certain != UNKNOWN
     likely[is_certain] = certain[is_certain]
-    ones = int(labels.sum())
     return LabelsOfBuckets(
-        n_rows,
-        int(is_certain.sum()),
-        int((certain == labels)[is_certain].sum()),
-        area_under_roc(likely[labels == 1], likely[labels == 0]),
-        share(int(((likely > 0.5) == (labels == 1)).sum()), n_rows),
-        max(ones, n_rows - ones) / n_rows,
+        **scored(labels, likely, likely > 0.5),
+        certain=int(is_certain.sum()),
+        certain_right=int((certain == labels)[is_certain].sum()),
     )

@@ -16,7 +16,7 @@ from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Part, divide
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.random_models import random_ensemble
+from twins.random_models import random_ensemble
 
 PROTOCOL, RUN_ID = "vertical.bucket_rr", "a training"
 UNSEEN = "never seen"

@@ -36,7 +36,8 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, STOP
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.simulated_shares import (
+from hedgerow.transport.frames import Message
+from twins.simulated_shares import (
     Alone,
     Leaked,
     Level,
@@ -46,7 +47,6 @@ from hedgerow.testing.simulated_shares import (
     reader_masks,
     rounds_of,
 )
-from hedgerow.transport.frames import Message
 
 Handles = npt.NDArray[np.uint32]
 
@@ -180,7 +180,7 @@ class Coalition:
         return handles
 
     def _shares_sent(self, number: int) -> list[Handles]:
-        """Of each member that has sent so many of them."""
+        """Of each member that has sent this many of them."""
         found = []
         for member in self.members.values():
             to = next(name for name in self.job.holders if name != member.name)
@@ -201,7 +201,7 @@ class Coalition:
         for name in outsiders[:-1]:
             message = self._said.get((name, WinnerShare, number)) or self._winner_share(name, number)
             self._said[name, WinnerShare, number] = message
-            share = share - message.words.view(np.uint32)  # type: ignore[attr-defined]  # a WinnerShare
+            share = share - message.words.view(np.uint32)
         return WinnerShare(share.view(np.uint8))
 
     def _which_way(self, place: int, number: int) -> WhichWay:

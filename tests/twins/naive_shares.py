@@ -120,7 +120,7 @@ class NaiveShares:
         self._give_values(nodes, g, h, output)
         return nodes
 
-    def _draws(self, tree_number: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a generator of feature lists
+    def _draws(self, tree_number: int):
         params, features = self.params, np.arange(len(self.codes))
 
         def some(candidates: Ints, share: float, rng: np.random.Generator) -> Ints:

@@ -17,8 +17,8 @@ from hedgerow.engine.rows import Rows
 from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.protocols.vertical.common.parts import Questions, divide
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.horizontal import Pooled
-from hedgerow.testing.vertical import table_of
+from twins.horizontal import Pooled
+from twins.vertical import table_of
 
 OF_TREES = ("left", "right", "value", "gain", "cover")
 
