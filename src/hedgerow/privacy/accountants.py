@@ -12,7 +12,7 @@ epsilon, rho, mu squared) bounds ALL tables and means less privacy when larger, 
 "replace_one" the place must not depend on what the record holds, or two branches would change.
 
 Claims are theorems about the samplers as they are, not about ideal ones. Let a be the total log ratio between what ran
-and an ideal mechanism (smoothing.py), and b the total statistical distance of the samples (discrete_gaussian.py, and
+and an ideal mechanism, and b the total statistical distance of the samples (both: discrete_gaussian.py; b also of
 gumbel.py, whose noise is clipped). If the ideal mechanism is (epsilon', delta')-DP, then what ran is (epsilon' + 2a,
 e^a delta' + (1 + e^epsilon) b)-DP: P(S) <= e^a P'(S) <= e^a (e^epsilon' Q'(S) + delta') <= e^(epsilon' + 2a) Q(S) + e^a
 delta', and swapping each side's samples for real ones costs b once and e^epsilon b once. Both terms are part of every
@@ -39,7 +39,12 @@ from typing import ClassVar, NamedTuple
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.curves import gaussian_delta, pure_delta, pure_mu, smallest, zcdp_delta
-from hedgerow.privacy.discrete_gaussian import DISTANCE
+from hedgerow.privacy.discrete_gaussian import (
+    DISTANCE,
+    ROUNDING_VARIANCE,
+    log_ratio_of_sum,
+    log_ratio_to_rounded_real,
+)
 from hedgerow.privacy.events import (
     Adjacency,
     Composed,
@@ -56,9 +61,9 @@ from hedgerow.privacy.events import (
     PoissonSampled,
     RandomisedResponse,
     Repeated,
+    check_delta,
 )
 from hedgerow.privacy.privacy_loss import Forms, Unit, deltas_of, library
-from hedgerow.privacy.smoothing import ROUNDING_VARIANCE, log_ratio_of_sum, log_ratio_to_rounded_real
 
 NEGLIGIBLE = 2.0**-60
 """The largest log ratio of one event that is accepted; beyond it the noise is too coarse for the theorems to help."""
@@ -158,8 +163,7 @@ class Accountant(ABC):
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon that is proved for this delta; infinite if there is none."""
-        if not 0.0 <= delta < 1.0:
-            raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
+        check_delta(delta)
         if not self.is_private:
             return math.inf
         if not self._counts:
@@ -330,7 +334,7 @@ class GaussianDP(Accountant):
 
     - Real noise: (sensitivity / sigma)^2.
     - Discrete noise of total variance v is a post-processing of real noise of variance v - 5.0625, up to a log ratio
-      below 2^-140 (smoothing.py, 4), and is charged as that.
+      below 2^-140 (discrete_gaussian.py, 4), and is charged as that.
     - A pure epsilon: the square of the smallest mu that covers all mechanisms of this epsilon (curves.pure_mu has the
       proof), about 1.57 epsilon^2. A mechanism that is chosen after seeing outcomes, pure or not, is one more step for
       the theorem of Smith and Thakurta: it asks only that each be mu-GDP whatever came before. For many choices by the

@@ -66,7 +66,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter
 from hedgerow.privacy.accountants import (
@@ -78,7 +78,16 @@ from hedgerow.privacy.accountants import (
     distinct,
     float_above,
 )
-from hedgerow.privacy.events import Adjacency, Event, NonPrivate, PoissonSampled, from_dict
+from hedgerow.privacy.events import (
+    Adjacency,
+    Event,
+    NonPrivate,
+    PoissonSampled,
+    check_adjacency,
+    check_delta,
+    from_dict,
+    is_number,
+)
 
 APPLICATION_ID = 0x48656467
 """Tells our files from other SQLite files: "Hedg"."""
@@ -161,11 +170,10 @@ class BudgetFile:
         """Give a dataset its budget, once; again with the same values changes nothing, with others is refused."""
         if not isinstance(dataset, str) or not dataset.strip():
             raise InvalidParameter(f"dataset must be a name, got {dataset!r}")
-        if not _is_number(epsilon) or not 0.0 < epsilon < math.inf:
+        if not is_number(epsilon) or not 0.0 < epsilon < math.inf:
             raise InvalidParameter(f"epsilon must be a finite number above 0, got {epsilon!r}")
-        _check_delta(delta)
-        if adjacency not in get_args(Adjacency):
-            raise InvalidParameter(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+        check_delta(delta)
+        check_adjacency(adjacency)
         if composition not in get_args(Composition):
             raise InvalidParameter(f"composition must be one of {get_args(Composition)}, got {composition!r}")
         if composition == "gaussian" and delta == 0.0:
@@ -283,7 +291,7 @@ class Dataset:
         """BudgetExceeded unless `reserve` would take this now. Nothing is charged."""
         if not isinstance(event, Event):
             raise InvalidParameter(f"only events can be charged, got {event!r}")
-        _check_delta(delta)
+        check_delta(delta)
         self._check_guarantee(event)
         own, earlier = self._own(event, float(delta)), self.entries()
         after = self._together((*earlier, Entry(0, "", "", event, *own, "reserved")))
@@ -299,7 +307,7 @@ class Dataset:
     def _charge(self, event: Event, what: str, delta: float, *, allow_not_private: bool) -> Charge:
         if not isinstance(event, Event):
             raise InvalidParameter(f"only events can be charged, got {event!r}")
-        _check_delta(delta)
+        check_delta(delta)
         if not allow_not_private:
             self._check_guarantee(event)
         own = self._own(event, float(delta))
@@ -572,21 +580,11 @@ def _told(error: sqlite3.Error) -> str:
     return text
 
 
-def _check_delta(delta: Any) -> None:
-    if not _is_number(delta) or not 0.0 <= delta < 1.0:
-        raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
-
-
 def _up(value: float) -> str:
     """In six digits, rounded up after dropping what is beyond the ninth: a computer's own rounding is no news."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{float(Context(6, ROUND_CEILING).create_decimal(f'{value:.9g}')):.6g}"
-
-
-def _is_number(value: Any) -> bool:
-    """Also that it can become a float: a whole number of 400 digits cannot."""
-    return isinstance(value, float) or (type(value) is int and abs(value) < 2**1023)
 
 
 def _now() -> str:
