@@ -47,14 +47,12 @@ class Disclosure:
         return f"{self.of} ({self.protection})"
 
 
-@dataclass(frozen=True, slots=True)
 class Public(Disclosure):
     """Known to everybody anyway: parameters, positions, who takes part."""
 
     PROTECTION: ClassVar[str] = "public"
 
 
-@dataclass(frozen=True, slots=True)
 class Exact(Disclosure):
     """The receiver learns it as it is."""
 
@@ -70,21 +68,18 @@ class SecureSum(Disclosure):
     against: str = "an honest-but-curious coordinator"
 
 
-@dataclass(frozen=True, slots=True)
 class Sealed(Disclosure):
     """The receiver passes it on to somebody else and cannot read it."""
 
     PROTECTION: ClassVar[str] = "sealed for another party"
 
 
-@dataclass(frozen=True, slots=True)
 class Randomised(Disclosure):
     """Its owner made it random before it left: what the receiver learns of one value is what epsilon allows."""
 
     PROTECTION: ClassVar[str] = "randomised by its owner; the event in the ledger says how much"
 
 
-@dataclass(frozen=True, slots=True)
 class Result(Disclosure):
     """Follows from what the sender has learned: part of the model that all parties get."""
 

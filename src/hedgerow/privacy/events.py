@@ -105,14 +105,12 @@ class _LaplaceNoise(Event):
         return self.sensitivity / self.scale
 
 
-@dataclass(frozen=True, slots=True)
 class DiscreteLaplace(_LaplaceNoise):
     """Whole-number noise with P(k) proportional to exp(-|k| / scale) on every coordinate; sensitivity in L1."""
 
     KIND: ClassVar[str] = "discrete_laplace"
 
 
-@dataclass(frozen=True, slots=True)
 class Laplace(_LaplaceNoise):
     """Laplace noise on real values: they are rounded to a public grid first, which the sensitivity (L1) allows for."""
 
@@ -128,7 +126,6 @@ class _Choice(Event):
     adjacency: Adjacency = "add_remove"
 
 
-@dataclass(frozen=True, slots=True)
 class Exponential(_Choice):
     """A choice among public candidates with P proportional to exp(epsilon utility / (2 sensitivity)).
 
@@ -138,7 +135,6 @@ class Exponential(_Choice):
     KIND: ClassVar[str] = "exponential"
 
 
-@dataclass(frozen=True, slots=True)
 class PermuteAndFlip(_Choice):
     """A choice by permute-and-flip (McKenna and Sheldon 2020), at the same epsilon never worse than the exponential."""
 
@@ -237,7 +233,6 @@ class _Several(_Structure):
         return self.events
 
 
-@dataclass(frozen=True, slots=True)
 class Parallel(_Several):
     """Events on disjoint records, so that one record takes part in one of them at most.
 
@@ -249,7 +244,6 @@ class Parallel(_Several):
     KIND: ClassVar[str] = "parallel"
 
 
-@dataclass(frozen=True, slots=True)
 class Composed(_Several):
     """Several events on the same rows, each of which may have been chosen after the outcome of those before."""
 
