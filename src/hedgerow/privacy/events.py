@@ -23,6 +23,7 @@ from hedgerow.codec import to_json
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 Adjacency = Literal["add_remove", "replace_one"]
+_ADJACENCIES = get_args(Adjacency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,7 @@ def is_number(value: Any) -> bool:
     """Whether it is a number, also one of numpy's; True is not, nor a whole number too large to become a float."""
     if type(value) is int:
         return abs(value) < 2**1023
-    return isinstance(value, Real) and not isinstance(value, bool)
+    return type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
 
 
 def check_delta(delta: Any) -> None:
@@ -305,8 +306,8 @@ def check_delta(delta: Any) -> None:
 
 def check_adjacency(adjacency: Any, of: str = "") -> None:
     """Raise unless it is one of the two."""
-    if adjacency not in get_args(Adjacency):
-        raise InvalidParameter(f"{of}adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+    if adjacency not in _ADJACENCIES:
+        raise InvalidParameter(f"{of}adjacency must be one of {_ADJACENCIES}, got {adjacency!r}")
 
 
 def _check_scale(kind: str, name: str, value: Any) -> None:
