@@ -158,7 +158,7 @@ def test_json_lines_are_one_object_per_message(book):
     rows = [json.loads(row) for row in book.to_json_lines().splitlines()]
     assert [row["party"] for row in rows] == ["bank"] * 4
     assert rows[0]["event"] == {"mechanism": "gaussian", "sigma": 2.5}
-    assert rows[1] == {"party": "bank", **list(book)[1].to_dict()}
+    assert rows[1] == {"party": "bank", **list(book)[1]._asdict()}
 
 
 def test_a_ledger_read_back_goes_on_where_it_was(book):

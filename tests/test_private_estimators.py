@@ -26,10 +26,10 @@ from hedgerow import (
 from hedgerow.errors import BudgetExceeded, ExportRefused, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators.plain import BoostedTreesClassifier, load_model
 from hedgerow.privacy.budget_file import BudgetFile
-from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.gaussian.central import GaussianSettings
+from hedgerow.statement import PrivacyStatement
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "private_estimators.md"
 

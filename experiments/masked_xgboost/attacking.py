@@ -20,8 +20,8 @@ from hedgerow.attacks.masked_gradients import active_set, label_network, unmask_
 from hedgerow.attacks.masked_gradients.on_runs import SeenCandidate, root_candidates
 from hedgerow.attacks.results import ceiling
 from hedgerow.federation.run import Run
-from hedgerow.privacy.masked import theorem2_R
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
+from hedgerow.protocols.published.masked_gradients.theorems import theorem2_R
 
 N_MADE_UP = 5_000
 """Rows that the network learns from."""

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from hedgerow.engine.dtypes import Bools, Floats
-from hedgerow.privacy.masked import theorem2_R
+from hedgerow.protocols.published.masked_gradients.theorems import theorem2_R
 
 VALUE_RANGE = 2.0 * math.e / (math.e + 1.0)
 """What the paper takes for the range of gradients: for scores between -1 and 1."""

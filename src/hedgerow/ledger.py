@@ -7,11 +7,10 @@ of all parties side by side. The sender's line is the privacy record, the receiv
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from hedgerow.aborts import ABORT
 from hedgerow.errors import HedgerowError
@@ -25,15 +24,22 @@ class LedgerMismatch(HedgerowError, AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Disclosure(ABC):
-    """What the receiver of a message learns. Every message class states one."""
+class Disclosure:
+    """What the receiver of a message learns. Every message class states one, of a kind that says what protects it."""
+
+    PROTECTION: ClassVar[str] = ""
+    """How it is protected, in words; names in braces are fields."""
 
     of: str
 
+    def __post_init__(self) -> None:
+        if not self.PROTECTION:
+            raise TypeError(f"{type(self).__name__} is abstract: it does not say how what it discloses is protected")
+
     @property
-    @abstractmethod
     def protection(self) -> str:
         """How it is protected, in words."""
+        return self.PROTECTION.format(**asdict(self))
 
     @property
     def words(self) -> str:
@@ -41,66 +47,43 @@ class Disclosure(ABC):
         return f"{self.of} ({self.protection})"
 
 
-@dataclass(frozen=True, slots=True)
 class Public(Disclosure):
     """Known to everybody anyway: parameters, positions, who takes part."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "public"
+    PROTECTION: ClassVar[str] = "public"
 
 
-@dataclass(frozen=True, slots=True)
 class Exact(Disclosure):
     """The receiver learns it as it is."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "in the clear"
+    PROTECTION: ClassVar[str] = "in the clear"
 
 
 @dataclass(frozen=True, slots=True)
 class SecureSum(Disclosure):
     """One message alone is uniformly random; the receiver learns only the sum over all who send."""
 
+    PROTECTION: ClassVar[str] = "only the sum over all owners, against {against}"
+
     against: str = "an honest-but-curious coordinator"
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "only the sum over all owners, against " + self.against
 
-
-@dataclass(frozen=True, slots=True)
 class Sealed(Disclosure):
     """The receiver passes it on to somebody else and cannot read it."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "sealed for another party"
+    PROTECTION: ClassVar[str] = "sealed for another party"
 
 
-@dataclass(frozen=True, slots=True)
 class Randomised(Disclosure):
     """Its owner made it random before it left: what the receiver learns of one value is what epsilon allows."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "randomised by its owner; the event in the ledger says how much"
+    PROTECTION: ClassVar[str] = "randomised by its owner; the event in the ledger says how much"
 
 
-@dataclass(frozen=True, slots=True)
 class Result(Disclosure):
     """Follows from what the sender has learned: part of the model that all parties get."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "part of the result"
+    PROTECTION: ClassVar[str] = "part of the result"
 
 
 # --- the book ------------------------------------------------------------------------------------------------------
@@ -118,10 +101,6 @@ class Line(NamedTuple):
     what: str
     protection: str
     event: Mapping[str, Any] | None  # of the mechanism whose noise is in it
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {**self._asdict(), "event": None if self.event is None else dict(self.event)}
 
 
 class Kind(NamedTuple):
@@ -173,20 +152,11 @@ class Ledger:
 
     def summary(self) -> list[dict[str, Any]]:
         """One entry per direction, peer and kind of message: how many, how many bytes, what they tell."""
-        grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
+        grouped: dict[tuple[str, ...], dict[str, Any]] = {}
         for line in self:
-            entry = grouped.setdefault(
-                (line.direction, line.peer, line.message),
-                {
-                    "direction": line.direction,
-                    "peer": line.peer,
-                    "message": line.message,
-                    "messages": 0,
-                    "bytes": 0,
-                    "what": line.what,
-                    "protection": line.protection,
-                },
-            )
+            about = {"direction": line.direction, "peer": line.peer, "message": line.message}
+            told = {"what": line.what, "protection": line.protection}
+            entry = grouped.setdefault(tuple(about.values()), {**about, "messages": 0, "bytes": 0, **told})
             entry["messages"] += 1
             entry["bytes"] += line.n_bytes
         return list(grouped.values())
@@ -194,19 +164,8 @@ class Ledger:
     def to_text(self) -> str:
         """The summary as a table for people."""
         header = ("", "with", "message", "count", "bytes", "what", "protection")
-        body = [
-            (
-                e["direction"],
-                e["peer"],
-                e["message"],
-                f"{e['messages']:,}",
-                f"{e['bytes']:,}",
-                e["what"],
-                e["protection"],
-            )
-            for e in self.summary()
-        ]
-        widths = [max(len(row[k]) for row in [header, *body]) for k in range(len(header))]
+        body = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in e.values()] for e in self.summary()]
+        widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
         right = {3, 4}
         rows = [
             "  ".join(
@@ -219,7 +178,7 @@ class Ledger:
 
     def to_json_lines(self) -> str:
         """One JSON object per message."""
-        return "".join(json.dumps({"party": self.party, **line.to_dict()}) + "\n" for line in self)
+        return "".join(json.dumps({"party": self.party, **line._asdict()}) + "\n" for line in self)
 
     @classmethod
     def from_json_lines(cls, party: str, text: str) -> Ledger:

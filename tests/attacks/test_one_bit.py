@@ -9,7 +9,7 @@ import pytest
 
 from experiments.masked_xgboost.one_bit import smallest_delta
 from hedgerow.errors import InvalidInput
-from hedgerow.privacy.masked import largest_ratio
+from hedgerow.protocols.published.masked_gradients.theorems import largest_ratio
 
 TARGET = 1e-3
 

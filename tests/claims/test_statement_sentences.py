@@ -12,9 +12,8 @@ from hedgerow import DPBoostClassifier, PrivateBoostingClassifier, Schema
 from hedgerow.privacy.accountants import BasicComposition, GaussianDP, ZeroConcentratedDP
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Composed, Exponential, Gaussian, Parallel, Repeated
-from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.privacy.wording import up
-from hedgerow.statement import Registry
+from hedgerow.statement import PrivacyStatement, Registry
 
 SCHEMA = Schema.from_public(bounds={"x0": (0, 1), "x1": (0, 1)}, classes=[0, 1])
 RNG = np.random.default_rng(0)
@@ -131,7 +130,9 @@ def test_groups_of_an_event_that_is_repeated_are_all_counted():
     parts = Parallel((Gaussian(1.0, 2.0), Gaussian(1.0, 2.0)))
     for times in (3, 10**12):
         event = Composed((Repeated(parts, times), Parallel((Gaussian(1.0, 2.0),))))
-        made = PrivacyStatement("x", 9.0, 1e-6, "add_remove", event, (), "Gaussian DP")
+        made = PrivacyStatement(
+            "x", epsilon=9.0, delta=1e-6, adjacency="add_remove", event=event, stages=(), accountant="Gaussian DP"
+        )
         assert f"{times:,} groups of parts" in words(made)
 
 

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "codec": ("errors",),
     "compiling": (),
     "ledger": COMMON,
-    "statement": COMMON,
+    "statement": ("privacy", *COMMON),
     "protocols": ("protocols", *ISLANDS, "runtime", "ledger", "statement", *COMMON),
     "datasets": ("datasets", *COMMON),
 }

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from hedgerow.errors import InvalidParameter, ProtocolError
-from hedgerow.privacy.budget import Budget
-from hedgerow.privacy.calibrate import sigma_for_mu
+from hedgerow.privacy.calibrate import Budget, sigma_for_mu
 from hedgerow.privacy.events import Composed, DiscreteGaussian, Gaussian, NonPrivate, Repeated
 
 

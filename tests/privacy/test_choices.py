@@ -11,16 +11,14 @@ import pytest
 from scipy.stats import chi2_contingency, chisquare
 
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.privacy import choices
 from hedgerow.privacy.choices import (
     Chosen,
     _by_weight,
     _Groups,
     _heads,
     _rate,
-    _Weights,
+    _weights,
     exponential,
-    exponential_by_gumbel,
     permute_and_flip,
 )
 from hedgerow.privacy.events import Exponential, NonPrivate, PermuteAndFlip
@@ -70,7 +68,7 @@ def many(choose, utilities, n, seed=0, multiplicity=None, **settings):
 def weights_that_run(utilities, *, epsilon, sensitivity=1.0, magnitude=1e-6, multiplicity=None):
     """The weights of one choice as fractions, without any rounding after them: what probabilities are made of."""
     groups = _Groups(**one_choice(utilities, multiplicity))
-    weights = _Weights(groups, _rate(sensitivity, epsilon, magnitude, 1), magnitude).piece(0, len(utilities))
+    weights = _weights(groups, _rate(sensitivity, epsilon, magnitude, 1), magnitude).floats
     return [Fraction(weight) for weight in weights.tolist()]
 
 
@@ -136,14 +134,9 @@ def test_against_gumbel_noise():
     """The largest with Gumbel noise, drawn in floats, is of the same distribution as far as samples can tell."""
     n, utilities = 30_000, np.array([0.0, 1.0, 2.5, 2.0])
     group, _ = many(exponential, utilities, n, epsilon=1.5)
-    twin = exponential_by_gumbel(
-        np.tile(utilities, n),
-        starts=np.arange(n + 1) * 4,
-        sensitivity=1.0,
-        epsilon=1.5,
-        generator=np.random.default_rng(5),
-    )
-    table = np.array([np.bincount(group), np.bincount(twin - np.arange(n) * 4)])
+    noise = np.random.default_rng(5).gumbel(size=(n, 4))
+    twin = np.argmax(utilities * (1.5 / 2.0) + noise, axis=1)
+    table = np.array([np.bincount(group), np.bincount(twin)])
     assert chi2_contingency(table).pvalue > 1e-4
 
 
@@ -220,7 +213,7 @@ def test_weights_are_near_the_ideal_ones_and_never_0():
     """A relative error below 2^-46, as the proof says, and at least 2^-41 however far behind a candidate is."""
     rate = _rate(1.0, 2.0, 1e6, 1)
     utilities = np.concatenate([[0.0], -np.random.default_rng(0).exponential(12.0, 500), [-1e5, -1e300]])
-    weights = _Weights(_Groups(**one_choice(utilities)), rate, 1e6).piece(0, len(utilities))
+    weights = _weights(_Groups(**one_choice(utilities)), rate, 1e6).floats
     assert weights[0] == 1.0
     for weight, u in zip(weights.tolist(), utilities.tolist(), strict=True):
         x = min(-Fraction(u) * Fraction(rate), 28)
@@ -249,12 +242,12 @@ def test_each_group_owns_its_share_of_whole_numbers(candidates):
     multiplicity = np.array([1, 2, 1, 1, 1, 1, 1, 1]) * max(candidates // 8, 1)
     starts = np.array([0, 5, 8])
     groups = _Groups(utilities, starts, multiplicity)
-    weights = _Weights(groups, 1.0, 1e4)
+    weights = _weights(groups, 1.0, 1e4)
     s = 62 - groups.candidates.bit_length()
-    shares = [int(Fraction(w) * 4**s) * int(n) for w, n in zip(weights.piece(0, 8).tolist(), multiplicity, strict=True)]
+    shares = [int(Fraction(w) * 4**s) * int(n) for w, n in zip(weights.floats.tolist(), multiplicity, strict=True)]
     if s >= 47:
         assert shares == [
-            Fraction(w) * 4**s * int(n) for w, n in zip(weights.piece(0, 8).tolist(), multiplicity, strict=True)
+            Fraction(w) * 4**s * int(n) for w, n in zip(weights.floats.tolist(), multiplicity, strict=True)
         ]
     totals = [sum(shares[:5]), sum(shares[5:])]
     bits = [(total >> s).bit_length() for total in totals]
@@ -266,11 +259,11 @@ def test_each_group_owns_its_share_of_whole_numbers(candidates):
             upper = [(d >> s) << (64 - b) for d, b in zip(drawn, bits, strict=True)]
             lower = [(d % 2**s) << (64 - s) for d in drawn]
             words = sum(word << 64 * place for place, word in enumerate(upper + lower))
-            chosen = _by_weight(groups, weights, Scripted((words, 32)))
-            assert chosen.tolist() == ([group, 5] if choice == 0 else [0, group])
+            chosen = _by_weight(groups, weights, Scripted((words, 32), (0, 16)))
+            assert chosen.group.tolist() == ([group, 5] if choice == 0 else [0, group])
 
 
-def test_blocks_and_rounds_do_not_move_a_boundary(monkeypatch):
+def test_long_and_short_choices_do_not_move_a_boundary():
     """Choices of one group to thousands: the first and the last number of random groups fall to them, to the unit."""
     rng = np.random.default_rng(6)
     sizes = np.concatenate(
@@ -279,34 +272,34 @@ def test_blocks_and_rounds_do_not_move_a_boundary(monkeypatch):
     starts = np.concatenate([[0], np.cumsum(sizes)])
     multiplicity = rng.integers(1, 200, starts[-1])
     groups = _Groups(-rng.exponential(15.0, starts[-1]), starts, multiplicity)
-    weights = _Weights(groups, 1.0, 1e4)
+    weights = _weights(groups, 1.0, 1e4)
     s = 62 - groups.candidates.bit_length()
     assert s < 47  # so that rounding down is part of it
-    floats = weights.piece(0, len(multiplicity)).tolist()
+    floats = weights.floats.tolist()
     shares = [int(Fraction(w) * 4**s) * n for w, n in zip(floats, multiplicity.tolist(), strict=True)]
     for last in (False, True):
         wanted = starts[:-1] + rng.integers(0, sizes)
         begins = [sum(shares[start:group]) for start, group in zip(starts[:-1], wanted, strict=True)]
         numbers = [begin + (shares[group] - 1 if last else 0) for begin, group in zip(begins, wanted, strict=True)]
         totals = [sum(shares[start:stop]) for start, stop in pairwise(starts)]
-
-        def drawn(limits, s, _random, numbers=numbers, totals=totals):
-            assert [(int(u) << s) + int(v) for u, v in zip(*limits, strict=True)] == totals
-            return np.array([n >> s for n in numbers]), np.array([n % 2**s for n in numbers])
-
-        monkeypatch.setattr(choices, "_below", drawn)
-        assert _by_weight(groups, weights, Scripted()).tolist() == wanted.tolist()
+        upper, lower, shifts = weights.totals.tolist()
+        assert [(u << s) + v for u, v in zip(upper, lower, strict=True)] == totals
+        halves = [(n >> s) << shift for n, shift in zip(numbers, shifts, strict=True)]
+        halves += [(n % 2**s) << (64 - s) for n in numbers]
+        words = int.from_bytes(np.array(halves, "<u8").tobytes(), "little")
+        script = Scripted((words, 8 * len(halves)), (0, 8 * len(numbers)))
+        assert _by_weight(groups, weights, script).group.tolist() == wanted.tolist()
 
 
 def test_numbers_that_are_too_large_are_drawn_again():
     """The sum itself is no number below the sum: it is rejected, and only that choice draws again."""
     groups = _Groups(np.array([0.0, 0.0, 0.0]), np.array([0, 3]), ones(3))
-    weights = _Weights(groups, 1.0, 1.0)
+    weights = _weights(groups, 1.0, 1.0)
     assert groups.candidates.bit_length() == 2
     shift = 64 - (3 << 60).bit_length()
     words = [(3 << 60) << shift, 0], [((3 << 60) - 1) << shift, 2**64 - 1]
-    script = Scripted(*((low + (high_ << 64), 16) for low, high_ in words))
-    assert _by_weight(groups, weights, script).tolist() == [2]
+    script = Scripted(*((low + (high_ << 64), 16) for low, high_ in words), (0, 8))
+    assert _by_weight(groups, weights, script).group.tolist() == [2]
     assert script.numbers == []
 
 

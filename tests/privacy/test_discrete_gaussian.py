@@ -14,8 +14,7 @@ from scipy.stats import chisquare
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy import discrete_gaussian
-from hedgerow.privacy.discrete_gaussian import _split, _Table, sample
-from hedgerow.privacy.smoothing import theta
+from hedgerow.privacy.discrete_gaussian import _split, _Table, sample, theta
 
 
 class Scripted:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.sensitivity import (
-    LARGEST_FREE_WEIGHT,
     centred_gain_sensitivity,
     clipped_leaf_sensitivity,
     gain_sensitivity,
     histogram_sensitivity,
     leaf_sensitivity,
-    newton_counterexample,
-    pair_sensitivity,
-    sums_sensitivity,
 )
 
 L2 = pytest.mark.parametrize("l2", [0.0, 0.1, 1.0, 10.0])
@@ -41,6 +38,28 @@ def sides(rng, bound, draws=1500):
     for _ in range(draws):
         n = int(rng.choice([0, 1, 2, 3, 10, 1000, 10**6]) * rng.random() + 0.5)
         yield n, n * bound * rng.choice([-1.0, 1.0, rng.uniform(-1, 1)])
+
+
+class NewtonCounterexample(NamedTuple):
+    """A side of a split before and after one record of logistic loss is added, and what G^2 / (H + l) makes of it."""
+
+    before: tuple[float, float]  # G, H
+    after: tuple[float, float]
+    change: float  # of the gain
+    claimed: float  # 3 bound^2, which holds with counts as denominators
+
+
+def newton_counterexample(l2=0.1, records=10_000, probability=0.999):
+    """Gains with hessians as denominators, G^2 / (H + l), have no such bound: here is a case.
+
+    `records` of label 0, which the model gives `probability`: g = p and h = p (1 - p) each. One more of them moves
+    n^2 p^2 / (n p (1 - p) + l) by about p / (1 - p) for many records, which is as large as the model is sure and wrong;
+    |g| <= 1 does not help. So split selection by the gain is for counts as denominators only.
+    """
+    g, h = probability, probability * (1.0 - probability)
+    before, after = (records * g, records * h), ((records + 1) * g, (records + 1) * h)
+    gains = [G * G / (H + l2) if G else 0.0 for G, H in (before, after)]
+    return NewtonCounterexample(before, after, gains[1] - gains[0], gain_sensitivity(1.0))
 
 
 def climb(change, start, limits, rng, steps=300):
@@ -176,29 +195,6 @@ def test_a_clip_below_the_bound_counts_from_end_to_end():
 # --- pairs and histograms --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clip", [0.05, 0.3, 0.5, 0.6, 0.8, 1.0, 3.0])
-@pytest.mark.parametrize("weight", [0.5, 2.9, 3.33, 4.0, 20.0])
-def test_pairs_are_as_long_as_the_longest(clip, weight):
-    """Over all predictions of a logistic model, the longest (clipped g, c h) has the length that is stated."""
-    q = np.concatenate([np.linspace(0.0, 1.0, 200_001), [min(clip, 1.0)]])
-    longest = np.hypot(np.minimum(q, clip), weight * q * (1 - q)).max()
-    stated = pair_sensitivity(clip, weight)
-    assert longest <= stated <= longest * (1 + 1e-8)
-
-
-def test_hessians_come_free_up_to_a_weight():
-    """With logistic loss and no clipping (sum g, 3.33 sum h) has length 1 like sum g alone; a little more has not."""
-    golden = (1 + math.sqrt(5)) / 2
-    assert golden**2.5 - 0.001 < LARGEST_FREE_WEIGHT < golden**2.5
-    assert pair_sensitivity(1.0, LARGEST_FREE_WEIGHT) == pytest.approx(1.0, abs=1e-12)
-    assert pair_sensitivity(1.0, LARGEST_FREE_WEIGHT + 0.01) > 1.0001
-
-
-def test_squared_loss_has_hessian_1():
-    """A record adds (g, c), with |g| up to the clip."""
-    assert pair_sensitivity(3.0, 4.0, "squared") == pytest.approx(5.0)
-
-
 @pytest.mark.parametrize("columns", [1, 7])
 def test_histograms(columns):
     """Counted from two actual tables that differ in one record in every column."""
@@ -210,9 +206,6 @@ def test_histograms(columns):
         change = (after - before).ravel()
         assert histogram_sensitivity(columns, adjacency) == np.abs(change).sum()
         assert histogram_sensitivity(columns, adjacency, "l2") == pytest.approx(np.linalg.norm(change), rel=1e-12)
-    # A gradient that turns from -2 to 2 in the same cell.
-    assert sums_sensitivity(columns, 2.0, "replace_one") == pytest.approx(math.sqrt(columns) * 4)
-    assert sums_sensitivity(columns, 2.0, norm="l1") == pytest.approx(columns * 2)
 
 
 @pytest.mark.parametrize(
@@ -224,11 +217,8 @@ def test_histograms(columns):
         (lambda: leaf_sensitivity(1.0, -0.1), "l2"),
         (lambda: clipped_leaf_sensitivity(1.0, 0.0, 0.0), "clip"),
         (lambda: clipped_leaf_sensitivity(1.0, 0.0, math.nan), "clip"),
-        (lambda: pair_sensitivity(1.0, 1.0, "hinge"), "loss"),
         (lambda: histogram_sensitivity(0), "columns"),
         (lambda: histogram_sensitivity(3, norm="l3"), "norm"),
-        (lambda: sums_sensitivity(3, -1.0), "record"),
-        (lambda: newton_counterexample(probability=1.0), "probability"),
     ],
 )
 def test_bad_parameters_are_refused(call, words):

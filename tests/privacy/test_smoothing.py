@@ -1,4 +1,4 @@
-"""The lemma of smoothing.py, against sums and integrals worked out numerically."""
+"""The lemma behind discrete noise (discrete_gaussian.py), against sums and integrals worked out numerically."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.privacy.smoothing import ROUNDING_VARIANCE, log_ratio_of_sum, log_ratio_to_rounded_real, theta
+from hedgerow.privacy.discrete_gaussian import ROUNDING_VARIANCE, log_ratio_of_sum, log_ratio_to_rounded_real, theta
 
 
 def pmf(variance, reach):

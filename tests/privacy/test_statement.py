@@ -19,7 +19,7 @@ from hedgerow.privacy.events import (
     Parallel,
     PoissonSampled,
 )
-from hedgerow.privacy.statement import ASSUMED_OF_DATA, ASSUMPTIONS, NOT_COVERED, PrivacyStatement, Stage
+from hedgerow.statement import ASSUMED_OF_DATA, ASSUMPTIONS, NOT_COVERED, PrivacyStatement, Stage
 
 EVENT = Parallel((Composed((Exponential(1.0, 0.5), DiscreteLaplace(1.0, 2.0))),))
 STAGES = (

@@ -16,7 +16,7 @@ from hedgerow.protocols.horizontal.secure_sum import double
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import SealedSeeds, Unmasking, WhoSent
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
-from hedgerow.testing.transcripts import Vanished, play, positions, vanishing_at
+from hedgerow.testing.transcripts import Vanished, play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
 from twins.horizontal import NAMES, document, make_pooled, pooled_model, positions, share_out, vanishing_at, with_losses

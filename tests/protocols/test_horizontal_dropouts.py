@@ -13,7 +13,7 @@ from hedgerow.errors import PeerFailed, PeerLost, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
-from hedgerow.testing.transcripts import Vanishing, play, positions, vanishing_at
+from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
 from twins.horizontal import NAMES, document, job_for, make_pooled, positions, share_out, vanishing_at, with_losses

@@ -30,7 +30,6 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
 )
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
-from hedgerow.testing import vertical
 from hedgerow.testing.parties import asked
 from twins import vertical
 from twins.horizontal import make_pooled

@@ -26,7 +26,6 @@ from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, Level
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
 from hedgerow.runtime.protocol import find
 from hedgerow.runtime.running import in_memory, role, warm_up
-from hedgerow.testing import vertical
 from hedgerow.testing.parties import asked
 from hedgerow.transport.memory import MemoryNetwork
 from twins import vertical

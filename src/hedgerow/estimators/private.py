@@ -37,7 +37,6 @@ from hedgerow.estimators.parameters import accepts_aliases, seed_from
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.privacy.events import Event
-from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
 from hedgerow.protocols.central.dpboost.bins import public_bins
 from hedgerow.protocols.central.dpboost.candidates import list_candidates
@@ -48,6 +47,7 @@ from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_ga
 from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
 from hedgerow.runtime.progress import say
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
+from hedgerow.statement import PrivacyStatement
 
 FROM_DATA = "bounds='from_data': bounds and levels were read off the rows themselves, which shows some of their values"
 

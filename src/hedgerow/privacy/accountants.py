@@ -12,7 +12,7 @@ epsilon, rho, mu squared) bounds ALL tables and means less privacy when larger, 
 "replace_one" the place must not depend on what the record holds, or two branches would change.
 
 Claims are theorems about the samplers as they are, not about ideal ones. Let a be the total log ratio between what ran
-and an ideal mechanism (smoothing.py), and b the total statistical distance of the samples (discrete_gaussian.py, and
+and an ideal mechanism, and b the total statistical distance of the samples (both: discrete_gaussian.py; b also of
 gumbel.py, whose noise is clipped). If the ideal mechanism is (epsilon', delta')-DP, then what ran is (epsilon' + 2a,
 e^a delta' + (1 + e^epsilon) b)-DP: P(S) <= e^a P'(S) <= e^a (e^epsilon' Q'(S) + delta') <= e^(epsilon' + 2a) Q(S) + e^a
 delta', and swapping each side's samples for real ones costs b once and e^epsilon b once. Both terms are part of every
@@ -39,7 +39,12 @@ from typing import ClassVar, NamedTuple
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.curves import gaussian_delta, pure_delta, pure_mu, smallest, zcdp_delta
-from hedgerow.privacy.discrete_gaussian import DISTANCE
+from hedgerow.privacy.discrete_gaussian import (
+    DISTANCE,
+    ROUNDING_VARIANCE,
+    log_ratio_of_sum,
+    log_ratio_to_rounded_real,
+)
 from hedgerow.privacy.events import (
     Adjacency,
     Composed,
@@ -56,9 +61,9 @@ from hedgerow.privacy.events import (
     PoissonSampled,
     RandomisedResponse,
     Repeated,
+    check_delta,
 )
 from hedgerow.privacy.privacy_loss import Forms, Unit, deltas_of, library
-from hedgerow.privacy.smoothing import ROUNDING_VARIANCE, log_ratio_of_sum, log_ratio_to_rounded_real
 
 NEGLIGIBLE = 2.0**-60
 """The largest log ratio of one event that is accepted; beyond it the noise is too coarse for the theorems to help."""
@@ -91,6 +96,8 @@ class Accountant(ABC):
     """Counts events; subclasses know what one costs and what a total means."""
 
     NAME: ClassVar[str]
+    CHARGES_REAL_NOISE: ClassVar[bool] = False
+    """Whether discrete noise is charged as the real noise that it is a post-processing of."""
     _SEARCH: ClassVar[tuple[float, float]] = (2.0**-40, 1e-13)
     """The smallest epsilon that is ever claimed, and the relative precision of all others."""
 
@@ -158,8 +165,7 @@ class Accountant(ABC):
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon that is proved for this delta; infinite if there is none."""
-        if not 0.0 <= delta < 1.0:
-            raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
+        check_delta(delta)
         if not self.is_private:
             return math.inf
         if not self._counts:
@@ -179,7 +185,8 @@ class Accountant(ABC):
 
     def _ratio_of(self, event: DiscreteGaussian) -> float:
         """The log ratio per coordinate between the event and the mechanism whose cost is charged."""
-        return log_ratio_of_sum(event.sigma, event.parties)
+        real = log_ratio_to_rounded_real() if self.CHARGES_REAL_NOISE else 0.0
+        return log_ratio_of_sum(event.sigma, event.parties) + real
 
     def _sum(self, terms: Iterable[tuple[int, float]]) -> float:
         """The sum of counts times costs; correctly rounded, so that order does not matter."""
@@ -330,7 +337,7 @@ class GaussianDP(Accountant):
 
     - Real noise: (sensitivity / sigma)^2.
     - Discrete noise of total variance v is a post-processing of real noise of variance v - 5.0625, up to a log ratio
-      below 2^-140 (smoothing.py, 4), and is charged as that.
+      below 2^-140 (discrete_gaussian.py, 4), and is charged as that.
     - A pure epsilon: the square of the smallest mu that covers all mechanisms of this epsilon (curves.pure_mu has the
       proof), about 1.57 epsilon^2. A mechanism that is chosen after seeing outcomes, pure or not, is one more step for
       the theorem of Smith and Thakurta: it asks only that each be mu-GDP whatever came before. For many choices by the
@@ -340,6 +347,7 @@ class GaussianDP(Accountant):
     """
 
     NAME: ClassVar[str] = "Gaussian DP"
+    CHARGES_REAL_NOISE: ClassVar[bool] = True
 
     def _cost(self, mechanism: Event) -> float:
         if isinstance(mechanism, Gaussian | DiscreteGaussian):
@@ -347,9 +355,6 @@ class GaussianDP(Accountant):
         if isinstance(mechanism, NearlyPure):
             return pure_mu(pure_epsilon(mechanism)) ** 2
         raise self._unknown(mechanism)
-
-    def _ratio_of(self, event: DiscreteGaussian) -> float:
-        return log_ratio_of_sum(event.sigma, event.parties) + log_ratio_to_rounded_real()
 
     def _ideal_delta(self, epsilon: float) -> float:
         return gaussian_delta(math.sqrt(self.total), epsilon)
@@ -369,18 +374,14 @@ class PrivacyLoss(Accountant):
     """
 
     NAME: ClassVar[str] = "privacy loss distributions"
+    CHARGES_REAL_NOISE: ClassVar[bool] = True
     _SEARCH: ClassVar[tuple[float, float]] = (2.0**-20, 1e-9)  # each look at a distribution takes milliseconds
-    _all_forms: Forms | None = None
+    _all_forms: tuple[Totals, Forms] | None = None
 
     @property
     def description(self) -> str:
         """The name, and the library that composes."""
         return f"{self.NAME} ({library()})"
-
-    def compose(self, event: Event, times: int = 1) -> None:
-        """Add an event, or refuse all of it."""
-        super().compose(event, times)
-        self._all_forms = None
 
     @property
     def total(self) -> float:
@@ -403,9 +404,6 @@ class PrivacyLoss(Accountant):
             return pure_epsilon(mechanism)
         raise self._unknown(mechanism)
 
-    def _ratio_of(self, event: DiscreteGaussian) -> float:
-        return log_ratio_of_sum(event.sigma, event.parties) + log_ratio_to_rounded_real()
-
     def _check_sampled(self, event: PoissonSampled) -> None:
         parts = [part for part in distinct(event.event) if not part.parts() and not isinstance(part, NonPrivate)]
         if self.adjacency != "add_remove":
@@ -419,13 +417,13 @@ class PrivacyLoss(Accountant):
             )
 
     def _ideal_delta(self, epsilon: float) -> float:
-        if self._all_forms is None:
-            self._all_forms = self._forms(self._counts)
-        return max(deltas_of(form).delta(epsilon) for form in self._all_forms.alternatives)
+        if self._all_forms is None or self._all_forms[0] is not self._all:  # added up again since
+            self._all_forms = self._all, self._forms(self._counts)
+        return max(deltas_of(form).delta(epsilon) for form in self._all_forms[1].alternatives)
 
     def _forms(self, counts: Counter[Event]) -> Forms:
         """What was counted, as units that have a loss distribution; one alternative for each choice of branches."""
-        forms = Forms.nothing()
+        forms = Forms(((),))
         # In a fixed order, so that where alternatives are merged, they are merged alike.
         for event, count in sorted(counts.items(), key=lambda item: repr(item[0])):
             forms += self._forms_of(event).times(count)
@@ -438,9 +436,10 @@ class PrivacyLoss(Accountant):
             inner = _flat(event.event)
             cost = self._folded(inner, self._cost) * _UP
             gaussian = any(isinstance(part, Gaussian | DiscreteGaussian) for part in distinct(event.event))
-            return Forms.one(Unit.sampled_gaussian(event.rate, cost) if gaussian else Unit.sampled(event.rate, cost))
-        cost = self._cost(event)
-        return Forms.one(Unit.pure(cost) if isinstance(event, NearlyPure) else Unit.gaussian(cost))
+            unit = Unit("sampled gaussian", cost, event.rate) if gaussian else Unit.sampled(event.rate, cost)
+        else:
+            unit = Unit("pure" if isinstance(event, NearlyPure) else "gaussian", self._cost(event))
+        return Forms((((unit, 1),),))
 
 
 def pure_epsilon(mechanism: NearlyPure) -> float:

@@ -78,7 +78,16 @@ from hedgerow.privacy.accountants import (
     distinct,
     float_above,
 )
-from hedgerow.privacy.events import Adjacency, Event, NonPrivate, PoissonSampled, from_dict
+from hedgerow.privacy.events import (
+    Adjacency,
+    Event,
+    NonPrivate,
+    PoissonSampled,
+    check_adjacency,
+    check_delta,
+    from_dict,
+    is_number,
+)
 
 APPLICATION_ID = 0x48656467
 """Tells our files from other SQLite files: "Hedg"."""
@@ -147,7 +156,7 @@ class BudgetFile:
             _make(self.path)
         with self._begun() as cursor:
             _check_file(cursor, self.path)
-        with self._transaction():
+        with self.transaction():
             pass  # whole, and sealed
 
     def open(
@@ -161,17 +170,16 @@ class BudgetFile:
         """Give a dataset its budget, once; again with the same values changes nothing, with others is refused."""
         if not isinstance(dataset, str) or not dataset.strip():
             raise InvalidParameter(f"dataset must be a name, got {dataset!r}")
-        if not _is_number(epsilon) or not 0.0 < epsilon < math.inf:
+        if not is_number(epsilon) or not 0.0 < epsilon < math.inf:
             raise InvalidParameter(f"epsilon must be a finite number above 0, got {epsilon!r}")
-        _check_delta(delta)
-        if adjacency not in get_args(Adjacency):
-            raise InvalidParameter(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+        check_delta(delta)
+        check_adjacency(adjacency)
         if composition not in get_args(Composition):
             raise InvalidParameter(f"composition must be one of {get_args(Composition)}, got {composition!r}")
         if composition == "gaussian" and delta == 0.0:
             raise InvalidParameter("composition='gaussian' needs a delta above 0; at 0 it can prove nothing")
         asked = (float(epsilon), float(delta), adjacency, composition)
-        with self._transaction() as cursor:
+        with self.transaction() as cursor:
             found = _terms(cursor, dataset)
             if found is None:
                 cursor.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", (dataset, *asked, _now()))
@@ -184,7 +192,7 @@ class BudgetFile:
 
     def dataset(self, name: str) -> Dataset:
         """A dataset that was opened."""
-        with self._transaction() as cursor:
+        with self.transaction() as cursor:
             found = _terms(cursor, name)
         if found is None:
             raise InvalidParameter(f"{self.path} has no dataset {name!r}; known are {self.datasets()}")
@@ -192,11 +200,11 @@ class BudgetFile:
 
     def datasets(self) -> list[str]:
         """The names of all datasets."""
-        with self._transaction() as cursor:
+        with self.transaction() as cursor:
             return [name for (name,) in cursor.execute("SELECT name FROM datasets ORDER BY name")]
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
         """Everything inside happens at once, on disk, or not at all, to a file that agrees with its seal."""
         with self._begun() as cursor:
             found = cursor.execute("SELECT digest FROM seal").fetchall()
@@ -247,7 +255,7 @@ class Dataset:
 
     def entries(self) -> tuple[Entry, ...]:
         """All charges so far, in order."""
-        with self.file._transaction() as cursor:  # noqa: SLF001 - the two classes are one, in two parts
+        with self.file.transaction() as cursor:
             return _entries(cursor, self.name)
 
     def spent(self) -> Spent:
@@ -277,33 +285,17 @@ class Dataset:
         try:
             yield charge
         finally:
-            charge._close()  # noqa: SLF001 - as above
+            charge.close()
 
     def check(self, event: Event, *, delta: float = 0.0) -> None:
         """BudgetExceeded unless `reserve` would take this now. Nothing is charged."""
-        if not isinstance(event, Event):
-            raise InvalidParameter(f"only events can be charged, got {event!r}")
-        _check_delta(delta)
-        self._check_guarantee(event)
-        own, earlier = self._own(event, float(delta)), self.entries()
+        own, earlier = self._own(event, delta, allow_not_private=False), self.entries()
         after = self._together((*earlier, Entry(0, "", "", event, *own, "reserved")))
         self._must_fit(own, self._together(earlier), after)
 
-    def _check_guarantee(self, event: Event) -> None:
-        if _without_guarantee(event):
-            raise BudgetExceeded(
-                f"a release without guarantee cannot be charged to dataset {self.name!r}; with allow_not_private=True "
-                "it is recorded, and the dataset is not private from then on"
-            )
-
     def _charge(self, event: Event, what: str, delta: float, *, allow_not_private: bool) -> Charge:
-        if not isinstance(event, Event):
-            raise InvalidParameter(f"only events can be charged, got {event!r}")
-        _check_delta(delta)
-        if not allow_not_private:
-            self._check_guarantee(event)
-        own = self._own(event, float(delta))
-        with self.file._transaction() as cursor:  # noqa: SLF001 - as above
+        own = self._own(event, delta, allow_not_private=allow_not_private)
+        with self.file.transaction() as cursor:
             earlier = _entries(cursor, self.name)
             entry = Entry(0, _now(), what, event, *own, "reserved")
             together = self._together((*earlier, entry))
@@ -315,10 +307,18 @@ class Dataset:
             )
             return Charge(self, int(cursor.lastrowid or 0), event, own)
 
-    def _own(self, event: Event, delta: float) -> Spent:
+    def _own(self, event: Event, delta: float, *, allow_not_private: bool) -> Spent:
         """What one entry has for itself. Refused if that is nothing finite, although the event has a guarantee."""
-        own = self._alone(event, delta)
-        if math.isinf(own.epsilon) and not _without_guarantee(event):
+        _check_event(event)
+        check_delta(delta)
+        lacks_guarantee = _without_guarantee(event)
+        if lacks_guarantee and not allow_not_private:
+            raise BudgetExceeded(
+                f"a release without guarantee cannot be charged to dataset {self.name!r}; with allow_not_private=True "
+                "it is recorded, and the dataset is not private from then on"
+            )
+        own = self.cost(event, float(delta))
+        if math.isinf(own.epsilon) and not lacks_guarantee:
             more = "; give the entry a larger part of the dataset's: reserve(..., delta=...)"
             raise InvalidParameter(
                 f"no finite epsilon can be proved for this event at delta = {own.delta:.6g}"
@@ -326,7 +326,8 @@ class Dataset:
             )
         return own
 
-    def _alone(self, event: Event, delta: float) -> Spent:
+    def cost(self, event: Event, delta: float) -> Spent:
+        """What this event alone would cost here."""
         if self.composition == "basic":
             return Spent(epsilon_of(event, delta, self.adjacency), delta)
         if any(isinstance(part, PoissonSampled) for part in distinct(event)):
@@ -400,10 +401,9 @@ class Charge:
         """
         if not self._open:
             raise InvalidParameter("this charge is closed; it can be settled once, and only inside its `with` block")
-        if not isinstance(event, Event):
-            raise InvalidParameter(f"only events can be charged, got {event!r}")
+        _check_event(event)
         own = self._settled(event)
-        with self.dataset.file._transaction() as cursor:  # noqa: SLF001 - the classes are one, in parts
+        with self.dataset.file.transaction() as cursor:
             cursor.execute(
                 "UPDATE entries SET event = ?, epsilon = ?, delta = ?, state = 'settled' "
                 "WHERE id = ? AND state = 'reserved'",
@@ -424,16 +424,16 @@ class Charge:
             if not _is_within(event, own, dataset.adjacency):
                 raise BudgetExceeded(f"more was used than epsilon {_up(own.epsilon)} at delta {own.delta:.6g}{_STAYS}")
             return own
-        real = dataset._alone(event, own.delta).epsilon  # noqa: SLF001 - as above
+        real = dataset.cost(event, own.delta).epsilon
         if real > own.epsilon * (1.0 + _ROUNDING):
             raise BudgetExceeded(f"epsilon {_up(real)} was used, but only {_up(own.epsilon)} reserved{_STAYS}")
         return Spent(min(real, own.epsilon), own.delta)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """An unsettled reservation is kept in full, also after an error: something may have been released."""
         if self._open:
             self._open = False
-            with self.dataset.file._transaction() as cursor:  # noqa: SLF001 - as above
+            with self.dataset.file.transaction() as cursor:
                 cursor.execute("UPDATE entries SET state = 'kept' WHERE id = ? AND state = 'reserved'", (self.number,))
 
 
@@ -469,6 +469,11 @@ def _accounts(event: Event, adjacency: Adjacency) -> list[Accountant]:
     if not books:
         raise InvalidParameter(f"no accountant understands this event under the dataset's adjacency: {refusals[-1]}")
     return books
+
+
+def _check_event(event: Any) -> None:
+    if not isinstance(event, Event):
+        raise InvalidParameter(f"only events can be charged, got {event!r}")
 
 
 def _without_guarantee(event: Event) -> bool:
@@ -572,21 +577,11 @@ def _told(error: sqlite3.Error) -> str:
     return text
 
 
-def _check_delta(delta: Any) -> None:
-    if not _is_number(delta) or not 0.0 <= delta < 1.0:
-        raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
-
-
 def _up(value: float) -> str:
     """In six digits, rounded up after dropping what is beyond the ninth: a computer's own rounding is no news."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{float(Context(6, ROUND_CEILING).create_decimal(f'{value:.9g}')):.6g}"
-
-
-def _is_number(value: Any) -> bool:
-    """Also that it can become a float: a whole number of 400 digits cannot."""
-    return isinstance(value, float) or (type(value) is int and abs(value) < 2**1023)
 
 
 def _now() -> str:

@@ -38,8 +38,8 @@ does too, and the width does not grow. Now all e^(-x_i) > 2^-41; hopeless candid
 2^-40 times their number.
 
 (5) e^(-x_i) is computed in floats. M - u_i and its product with r are each rounded by a factor within 1 -+ 2^-53, so
-x_i, at most 28, is off by less than 2^-47. numpy's exp is taken to be right to a factor within 1 -+ 2^-48 (16 units in
-the last place; it states at most 4), and to be exactly 1 at 0. So the float W_i is e^(-y_i) with |y_i - x_i| < 2^-46:
+x_i, at most 28, is off by less than 2^-47. exp is taken to be right to a factor within 1 -+ 2^-48 (16 units in the
+last place; libraries state at most 4), and to be exactly 1 at 0. So the float W_i is e^(-y_i) with |y_i - x_i| < 2^-46:
 the exact weight for a utility that is off by less than 2^-46 / r, and M itself stays. That adds 2^-44 to r w.
 
 (6) Given the floats W_i, choices are exact. Exponential: W_i in units of 2^-2s, rounded down. For s >= 47 that is
@@ -57,27 +57,30 @@ Not claimed: constant time. Who can time a call learns something about how many 
 
 Why not add Gumbel noise and take the largest: in floats -log(-log U) takes few and unevenly spaced values. The largest
 of many is decided where they are sparsest, and candidates far behind cannot win at all; a probability of 0 beside one
-above 0 is no pure differential privacy. `exponential_by_gumbel` is for study.
+above 0 is no pure differential privacy.
+
+Weights, their sums and the search for a group are compiled: a tree of depth 6 makes six calls for a few hundred groups
+each, where numpy would spend its time on calls rather than on numbers.
 """
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NotRequired, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.compiling import kernel
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.privacy.coins import below, short_words, words
+from hedgerow.privacy.coins import below, short_words
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Adjacency, Exponential, NonPrivate, PermuteAndFlip, Released
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Pair = tuple[Ints, Ints]
-"""Whole numbers of more than 64 bits: upper 2^s + lower."""
+Words = npt.NDArray[np.uint64]
 
 SMALLEST_EPSILON = 2.0**-20
 MOST_CANDIDATES = 2**26
@@ -87,9 +90,8 @@ _LARGEST = 2.0**250  # so that no product of three such numbers overflows
 _REACH = 28.0
 _UTILITY_ERROR = 2.0**-48
 _COIN_BITS = 16
-_BLOCK = 1 << 8
 _CHUNK = 1 << 13
-"""Groups or candidates per round, whole blocks: the intermediate arrays stay in the second-level cache."""
+"""Candidates per round: the intermediate arrays stay in the second-level cache."""
 
 
 class Chosen(NamedTuple):
@@ -99,33 +101,36 @@ class Chosen(NamedTuple):
     member: Ints
 
 
-def exponential(
-    utilities: Floats,
-    *,
-    starts: Ints,
-    multiplicity: Ints,
-    sensitivity: float,
-    epsilon: float,
-    random: RandomBytes,
-    magnitude: float,
-    adjacency: Adjacency = "add_remove",
-) -> Released[Chosen]:
-    """One candidate for each choice by the exponential mechanism, exact as described at the top of this file.
+class Choices(TypedDict):
+    """What is chosen from, and what it may cost.
 
     Choice c is among the groups starts[c] to starts[c + 1]; group i stands for multiplicity[i] candidates of utility
     utilities[i]. `magnitude` is a public bound of the utilities, from which follows how large rounding errors may be.
     Epsilon is for all choices together, for records of which each takes part in one of them.
     """
-    groups = _Groups(utilities, starts, multiplicity)
-    if epsilon == math.inf:
-        return Released(groups.first_best(), NonPrivate("no noise was added"))
-    event = Exponential(sensitivity, epsilon, adjacency)
-    rate = _rate(sensitivity, epsilon, magnitude, groups.moved(adjacency))
-    group = _by_weight(groups, _Weights(groups, rate, magnitude), random)
-    return Released(Chosen(group, below(multiplicity[group], len(group), random)), event)
+
+    starts: Ints
+    multiplicity: Ints
+    sensitivity: float
+    epsilon: float
+    random: RandomBytes
+    magnitude: float
+    adjacency: NotRequired[Adjacency]
 
 
-def permute_and_flip(
+def exponential(utilities: Floats, **of: Unpack[Choices]) -> Released[Chosen]:
+    """One candidate for each choice by the exponential mechanism, exact as described at the top of this file."""
+    return _choose(Exponential, _by_weight, utilities, **of)
+
+
+def permute_and_flip(utilities: Floats, **of: Unpack[Choices]) -> Released[Chosen]:
+    """As `exponential`, by permute-and-flip: at the same epsilon its expected utility is never lower."""
+    return _choose(PermuteAndFlip, _by_coins, utilities, **of)
+
+
+def _choose(
+    kind: type[Exponential | PermuteAndFlip],
+    draw: Callable[[_Groups, _Weights, RandomBytes], Chosen],
     utilities: Floats,
     *,
     starts: Ints,
@@ -136,13 +141,12 @@ def permute_and_flip(
     magnitude: float,
     adjacency: Adjacency = "add_remove",
 ) -> Released[Chosen]:
-    """As `exponential`, by permute-and-flip: at the same epsilon its expected utility is never lower."""
     groups = _Groups(utilities, starts, multiplicity)
     if epsilon == math.inf:
         return Released(groups.first_best(), NonPrivate("no noise was added"))
-    event = PermuteAndFlip(sensitivity, epsilon, adjacency)
+    event = kind(sensitivity, epsilon, adjacency)
     rate = _rate(sensitivity, epsilon, magnitude, groups.moved(adjacency))
-    return Released(_by_coins(groups, _Weights(groups, rate, magnitude), random), event)
+    return Released(draw(groups, _weights(groups, rate, magnitude), random), event)
 
 
 def _rate(sensitivity: float, epsilon: float, magnitude: float, moved: int) -> float:
@@ -166,163 +170,149 @@ class _Groups:
         _check_array("multiplicity", multiplicity, np.int64)
         if len(multiplicity) != len(utilities):
             raise InvalidInput(f"{len(utilities)} utilities came with {len(multiplicity)} multiplicities")
-        self.sizes = starts[1:] - starts[:-1]
-        if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(utilities) or self.sizes.min() < 1:
-            raise InvalidInput("starts must rise from 0 to the number of utilities, with a candidate in every choice")
         self.utilities, self.starts, self.multiplicity = utilities, starts, multiplicity
-        self.best, self.lowest = np.maximum.reduceat(utilities, starts[:-1]), utilities.min()
-        if not (self.best.max() < math.inf and self.lowest > -math.inf):  # both are NaN if any is
-            raise InvalidInput("a utility is not a finite number")
-        if multiplicity.min() < 1 or multiplicity.max() > MOST_CANDIDATES:
-            raise InvalidInput("a group must stand for at least 1 candidate and at most 2^26")
-        self.candidates = int(multiplicity.sum())
+        problem, self.candidates = _look_through(utilities, starts, multiplicity)
+        if problem:
+            raise InvalidInput(_PROBLEMS[problem])
         if self.candidates > MOST_CANDIDATES:
             raise InvalidInput(f"at most 2^26 candidates can be chosen from at once, got {self.candidates}")
 
     def moved(self, adjacency: Adjacency) -> int:
         """How many choices one change of the records can move."""
-        return 2 if adjacency == "replace_one" and len(self.sizes) > 1 else 1
-
-    def blocks(self) -> Ints:
-        """Where blocks begin, and where the last ends: a choice, or 256 groups of a long one; none in two rounds."""
-        every = np.arange(0, self.starts[-1], _BLOCK)
-        if len(every) == 1:
-            return self.starts
-        long = self.sizes[np.searchsorted(self.starts, every, side="right") - 1] > _BLOCK
-        return np.unique(np.concatenate([self.starts, every[long | (every % _CHUNK == 0)]]))
+        return 2 if adjacency == "replace_one" and len(self.starts) > 2 else 1
 
     def first_best(self) -> Chosen:
         """The first group of the largest utility in each choice."""
-        places = np.flatnonzero(self.utilities == np.repeat(self.best, self.sizes))
-        return Chosen(places[np.searchsorted(places, self.starts[:-1])], np.zeros(len(self.sizes), np.int64))
+        begins, sizes = self.starts[:-1], np.diff(self.starts)
+        places = np.flatnonzero(self.utilities == np.repeat(np.maximum.reduceat(self.utilities, begins), sizes))
+        return Chosen(places[np.searchsorted(places, begins)], np.zeros(len(sizes), np.int64))
 
 
-class _Weights:
-    """e^(-x) for the groups, a piece at a time: steps (3) to (5) of the proof."""
-
-    def __init__(self, groups: _Groups, rate: float, magnitude: float) -> None:
-        self._groups, self._rate, self._magnitude = groups, rate, magnitude
-        self._beyond = groups.lowest < -magnitude or groups.best.max() > magnitude
-        self._best = np.minimum(np.maximum(groups.best, -magnitude), magnitude)
-
-    def piece(self, start: int, stop: int, out: Floats | None = None) -> Floats:
-        """Those of the groups from `start` to before `stop`."""
-        utilities = self._groups.utilities[start:stop]
-        if self._beyond:
-            utilities = np.minimum(np.maximum(utilities, -self._magnitude), self._magnitude)
-        x = np.subtract(utilities, self._best_of(start, stop), out=out)
-        x *= self._rate
-        np.maximum(x, -_REACH, out=x)
-        return np.exp(x, out=x)
-
-    def _best_of(self, start: int, stop: int) -> Floats:
-        """The largest utility of the choice of each group, in an array, or as one number if it is one choice."""
-        starts = self._groups.starts
-        first, last = (int(place) for place in np.searchsorted(starts, (start, stop - 1), side="right") - 1)
-        if first == last:
-            return self._best[first : first + 1]
-        ends = np.minimum(starts[first + 1 : last + 2], stop)
-        return np.repeat(self._best[first : last + 1], ends - np.maximum(starts[first : last + 1], start))
+_PROBLEMS = {
+    1: "starts must rise from 0 to the number of utilities, with a candidate in every choice",
+    2: "a utility is not a finite number",
+    3: "a group must stand for at least 1 candidate and at most 2^26",
+}
 
 
-def _by_weight(groups: _Groups, weights: _Weights, random: RandomBytes) -> Ints:
-    """A group for each choice, with probability proportional to weight times multiplicity, exactly.
+@kernel
+def _look_through(utilities: Floats, starts: Ints, multiplicity: Ints) -> tuple[int, int]:
+    """Which of the problems there is, 0 for none, and the number of all candidates."""
+    if starts.shape[0] < 2 or starts[0] != 0 or starts[-1] != utilities.shape[0]:
+        return 1, 0
+    for choice in range(starts.shape[0] - 1):
+        if starts[choice + 1] <= starts[choice]:
+            return 1, 0
+    for i in range(utilities.shape[0]):
+        if not math.isfinite(utilities[i]):
+            return 2, 0
+    candidates = 0
+    for i in range(multiplicity.shape[0]):
+        if not 1 <= multiplicity[i] <= MOST_CANDIDATES:
+            return 3, 0
+        candidates += multiplicity[i]
+    return 0, candidates
 
-    Weights are whole numbers, high 2^s + low, in units of 2^-2s. Sums of high, and of low, over all candidates stay
-    below 2^62, as s = 62 - (bits of the number of candidates). First a block of groups is found, then a group in it.
+
+class _Weights(NamedTuple):
+    """e^(-x) of each group, and the exact sums of each choice in units of 2^-2s, as upper 2^s + lower.
+
+    Sums of upper halves, and of lower ones, stay below 2^62, as s = 62 - (bits of the number of candidates).
     """
+
+    floats: Floats
+    totals: Ints
+    """[3, choices] the two halves, and a shift that makes a random word as long as the upper one."""
+    s: int
+
+
+def _weights(groups: _Groups, rate: float, magnitude: float) -> _Weights:
     s = 62 - groups.candidates.bit_length()
-    blocks = groups.blocks()
-    floats = np.empty(len(groups.utilities))
-    high, low = np.empty(len(blocks) - 1, np.int64), np.empty(len(blocks) - 1, np.int64)
-    begin = 0
-    for start in range(0, len(floats), _CHUNK):
-        stop = min(start + _CHUNK, len(floats))
-        end = int(np.searchsorted(blocks, stop))
-        piece = weights.piece(start, stop, floats[start:stop])
-        inside = blocks[begin:end] - start
-        for half, sums in zip(_halves(piece, groups.multiplicity[start:stop], s), (high, low), strict=True):
-            np.add.reduceat(half, inside, out=sums[begin:end])
-        begin = end
-    block, drawn = _draw_block(groups.starts, blocks, high, low, s, random)
-    group = np.empty(len(block), np.int64)
-    longest = int((blocks[block + 1] - blocks[block]).max())
-    step = max(_CHUNK // longest, 1)
-    for first in range(0, len(block), step):
-        chosen = block[first : first + step]
-        places, outside = _rows(blocks[chosen], blocks[chosen + 1])
-        halves = _halves(floats[places], np.where(outside, 0, groups.multiplicity[places]), s)
-        running = _tidy(np.cumsum(halves[0], axis=1), np.cumsum(halves[1], axis=1), s)
-        rest = drawn[0][first : first + step], drawn[1][first : first + step]
-        group[first : first + step] = blocks[chosen] + _passed(running, rest)
-    return group
+    floats, totals = np.empty(len(groups.utilities)), np.empty((3, len(groups.starts) - 1), np.int64)
+    _weigh(groups.utilities, groups.starts, groups.multiplicity, rate, magnitude, s, floats, totals)
+    return _Weights(floats, totals, s)
 
 
-def _draw_block(starts: Ints, blocks: Ints, high: Ints, low: Ints, s: int, random: RandomBytes) -> tuple[Ints, Pair]:
-    """A uniform number below the total of each choice: the block that it falls into, and where in the block."""
-    if len(blocks) == len(starts):  # each choice is one block
-        return np.arange(len(blocks) - 1), _below(_tidy(high, low, s), s, random)
-    begin = np.searchsorted(blocks, starts)
-    totals = np.add.reduceat(high, begin[:-1]), np.add.reduceat(low, begin[:-1])
-    drawn = _below(_tidy(*totals, s), s, random)
-    places, outside = _rows(begin[:-1], begin[1:])
-    upper, lower = (np.cumsum(np.where(outside, 0, half[places]), axis=1) for half in (high, low))
-    upper, lower = _tidy(upper, lower, s)
-    passed = _passed((upper, lower), drawn)
-    # The blocks passed over add up to the last sum that is not above what was drawn, or to 0.
-    rows, last = np.arange(len(passed)), np.maximum(passed - 1, 0)
-    gone_upper, gone_lower = (np.where(passed > 0, half[rows, last], 0) for half in (upper, lower))
-    return begin[:-1] + passed, _tidy(drawn[0] - gone_upper, drawn[1] - gone_lower, s)
+@kernel
+def _weigh(
+    utilities: Floats,
+    starts: Ints,
+    multiplicity: Ints,
+    rate: float,
+    magnitude: float,
+    s: int,
+    weights: Floats,  # out [groups]
+    totals: Ints,  # out [3, choices]
+) -> None:
+    """Steps (3) to (6): weights as floats, and their exact sums."""
+    unit = 2.0**s
+    for choice in range(starts.shape[0] - 1):
+        best = -magnitude
+        for i in range(starts[choice], starts[choice + 1]):
+            best = max(best, utilities[i])
+        best = min(best, magnitude)
+        upper, lower = np.int64(0), np.int64(0)
+        for i in range(starts[choice], starts[choice + 1]):
+            x = (min(max(utilities[i], -magnitude), magnitude) - best) * rate
+            weights[i] = math.exp(max(x, -_REACH))
+            scaled = weights[i] * unit
+            high = np.int64(scaled)
+            upper += high * multiplicity[i]
+            lower += np.int64((scaled - np.float64(high)) * unit) * multiplicity[i]
+        upper += lower >> np.int64(s)
+        totals[0, choice] = upper
+        totals[1, choice] = lower & ((np.int64(1) << np.int64(s)) - np.int64(1))
+        # As many bits as the sum has. A float may round it up to the next power of two: one bit more, still uniform.
+        totals[2, choice] = 64 - math.frexp(np.float64(upper))[1]
 
 
-def _rows(starts: Ints, stops: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """The places from each start to before its stop, a row for each; and the cells of that table which are too many."""
-    places = starts[:, np.newaxis] + np.arange((stops - starts).max())
-    outside = places >= stops[:, np.newaxis]
-    places[outside] = 0
-    return places, outside
+def _by_weight(groups: _Groups, weights: _Weights, random: RandomBytes) -> Chosen:
+    """A candidate for each choice, with probability proportional to its weight, exactly."""
+    n_choices = len(groups.starts) - 1
+    group, open_ = np.empty(n_choices, np.int64), np.arange(n_choices)
+    n_open = n_choices
+    while n_open:
+        drawn = np.frombuffer(random.bytes(16 * n_open), "<u8")
+        n_open = _draw(
+            weights.floats, groups.starts, groups.multiplicity, weights.totals, weights.s, drawn, n_open, open_, group
+        )
+    return Chosen(group, below(groups.multiplicity[group], n_choices, random))
 
 
-def _passed(sums: Pair, drawn: Pair) -> Ints:
-    """How many of the running sums in each row are not above what was drawn."""
-    upper, lower = sums
-    drawn_upper, drawn_lower = drawn[0][:, np.newaxis], drawn[1][:, np.newaxis]
-    not_above: npt.NDArray[np.bool_] = (upper < drawn_upper) | ((upper == drawn_upper) & (lower <= drawn_lower))
-    passed: Ints = not_above.sum(axis=1)
-    return passed
-
-
-def _halves(weights: Floats, multiplicity: Ints, s: int) -> Pair:
-    """Weights times multiplicities in units of 2^-2s, rounded down: what counts 2^s, and the rest."""
-    scaled = weights * 2.0**s
-    high = scaled.astype(np.int64)
-    scaled -= high
-    scaled *= 2.0**s
-    low = scaled.astype(np.int64)
-    high *= multiplicity
-    low *= multiplicity
-    return high, low
-
-
-def _tidy(upper: Ints, lower: Ints, s: int) -> Pair:
-    """The same numbers with a lower half in 0 .. 2^s - 1. A shift rounds down, so what is below 0 borrows."""
-    return upper + (lower >> s), lower & ((1 << s) - 1)
-
-
-def _below(limits: Pair, s: int, random: RandomBytes) -> Pair:
-    """Uniform whole numbers below the limits, by rejection, which at worst takes half of them."""
-    limit_upper, limit_lower = limits
-    # As many bits as the limit has. A float may round it up to the next power of two: one bit more, and still uniform.
-    shift = (64 - np.frexp(limit_upper.astype(np.float64))[1]).astype(np.uint64)
-    upper, lower = _pairs(shift, s, random)
-    while len(again := np.flatnonzero((upper > limit_upper) | ((upper == limit_upper) & (lower >= limit_lower)))):
-        upper[again], lower[again] = _pairs(shift[again], s, random)
-    return upper, lower
-
-
-def _pairs(shift: npt.NDArray[np.uint64], s: int, random: RandomBytes) -> Pair:
-    drawn = words(2 * len(shift), random)
-    return (drawn[: len(shift)] >> shift).view(np.int64), (drawn[len(shift) :] >> np.uint64(64 - s)).view(np.int64)
+@kernel
+def _draw(
+    weights: Floats,
+    starts: Ints,
+    multiplicity: Ints,
+    totals: Ints,
+    s: int,
+    words: Words,  # in  [2 x n_open] upper halves, then lower halves
+    n_open: int,
+    open_: Ints,  # in/out the choices that are still to be made come first
+    group: Ints,  # out [choices]
+) -> int:
+    """A uniform number below each total by rejection, and the group it falls into; returns how many were rejected."""
+    unit, mask = 2.0**s, (np.int64(1) << np.int64(s)) - np.int64(1)
+    n_rejected = 0
+    for k in range(n_open):
+        choice = open_[k]
+        upper = np.int64(words[k] >> np.uint64(totals[2, choice]))
+        lower = np.int64(words[n_open + k] >> np.uint64(64 - s))
+        if upper > totals[0, choice] or (upper == totals[0, choice] and lower >= totals[1, choice]):
+            open_[n_rejected] = choice
+            n_rejected += 1
+            continue
+        sum_upper, sum_lower = np.int64(0), np.int64(0)
+        for i in range(starts[choice], starts[choice + 1]):
+            scaled = weights[i] * unit
+            high = np.int64(scaled)
+            sum_lower += np.int64((scaled - np.float64(high)) * unit) * multiplicity[i]
+            sum_upper += high * multiplicity[i] + (sum_lower >> np.int64(s))
+            sum_lower &= mask
+            group[choice] = i
+            if sum_upper > upper or (sum_upper == upper and sum_lower > lower):
+                break
+    return n_rejected
 
 
 def _by_coins(groups: _Groups, weights: _Weights, random: RandomBytes) -> Chosen:
@@ -332,7 +322,7 @@ def _by_coins(groups: _Groups, weights: _Weights, random: RandomBytes) -> Chosen
     group, begin = 0, 0
     while group < len(ends):
         stop = max(int(np.searchsorted(ends, begin + _CHUNK, side="right")), group + 1)
-        heads.append(_heads(weights.piece(group, stop), groups.multiplicity[group:stop], random) + begin)
+        heads.append(_heads(weights.floats[group:stop], groups.multiplicity[group:stop], random) + begin)
         group, begin = stop, int(ends[stop - 1])
     candidates = np.concatenate(heads)
     bounds = np.searchsorted(candidates, np.concatenate([[0], ends[groups.starts[1:] - 1]]))
@@ -359,18 +349,6 @@ def _settle(weight: float, drawn: int, random: RandomBytes) -> bool:
     """The outcome of a coin whose first 16 bits equal those of its weight: the other 112 decide."""
     rest = int.from_bytes(random.bytes(14), "little")
     return (drawn << 112) + rest < int(math.ldexp(weight, 128))
-
-
-def exponential_by_gumbel(
-    utilities: Floats, *, starts: Ints, sensitivity: float, epsilon: float, generator: np.random.Generator
-) -> Ints:
-    """For study only: the distribution of `exponential` by the largest of utilities with Gumbel noise, in floats.
-
-    No event comes with it, because in floats it is not differentially private; see the top of this file.
-    """
-    noisy = utilities * (epsilon / (2.0 * sensitivity)) + generator.gumbel(size=len(utilities))
-    places = [start + int(np.argmax(noisy[start:stop])) for start, stop in pairwise(starts.tolist())]
-    return np.array(places, np.int64)
 
 
 def _check_array(name: str, array: object, dtype: type) -> None:

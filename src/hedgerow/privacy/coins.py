@@ -73,7 +73,7 @@ def _bits(coin: Coin, n: int) -> int:
     x = coin.exponent
     digits = n // 3 + 25
     while True:
-        with decimal.localcontext(_context(digits)):
+        with decimal.localcontext(exact_context(digits)):
             exponent = decimal.Decimal(x.numerator) / decimal.Decimal(x.denominator)
             scaled = 2**n / (coin.plus + coin.times * exponent.exp())
             error = scaled * (abs(exponent) + 8) * decimal.Decimal(10) ** (1 - digits)
@@ -84,8 +84,8 @@ def _bits(coin: Coin, n: int) -> int:
         digits *= 2
 
 
-def _context(digits: int) -> decimal.Context:
-    """Room for e^(-10^12) and the like; a result that is not what the proof says raises."""
+def exact_context(digits: int) -> decimal.Context:
+    """Room for e^(-10^12) and the like, whatever the thread's own is; a result that no proof allows raises."""
     return decimal.Context(
         prec=digits,
         rounding=decimal.ROUND_HALF_EVEN,

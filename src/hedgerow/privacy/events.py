@@ -14,32 +14,45 @@ Events are held together in four ways: `Composed` and `Repeated` on the same rec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
+from hedgerow.codec import to_json
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 Adjacency = Literal["add_remove", "replace_one"]
+_ADJACENCIES = get_args(Adjacency)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of all events."""
+    """Base of all events. A field of a name means the same in each of them, and is checked alike (`_CHECKS`)."""
 
     KIND: ClassVar[str] = ""
 
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            check = _CHECKS.get(name)
+            if check is not None:
+                check(self.KIND, name, getattr(self, name))
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, with the kind of event under "kind"."""
-        return {"kind": self.KIND, **asdict(self)}
+        document: dict[str, Any] = to_json(self)
+        return document
 
     def leaves(self) -> Iterator[tuple[Event, int]]:
         """The mechanisms that ran and how often: what happened, and for its cost one needs the structure too."""
         yield self, 1
 
     def parts(self) -> tuple[Event, ...]:
-        """What a structure holds together; nothing for a mechanism."""
+        """What a structure holds together, each once; nothing for a mechanism."""
         return ()
+
+
+# --- mechanisms ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +74,6 @@ class Gaussian(Event):
     sigma: float
     adjacency: Adjacency = "add_remove"
 
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "sigma", self.sigma)
-        _check_adjacency(self, self.adjacency)
-
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussian(Event):
@@ -83,13 +91,6 @@ class DiscreteGaussian(Event):
     parties: int = 1
     adjacency: Adjacency = "add_remove"
 
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "sigma", self.sigma)
-        _check_count(self, "coordinates", self.coordinates)
-        _check_count(self, "parties", self.parties)
-        _check_adjacency(self, self.adjacency)
-
 
 @dataclass(frozen=True, slots=True)
 class _LaplaceNoise(Event):
@@ -99,25 +100,18 @@ class _LaplaceNoise(Event):
     scale: float
     adjacency: Adjacency = "add_remove"
 
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "scale", self.scale)
-        _check_adjacency(self, self.adjacency)
-
     @property
     def epsilon(self) -> float:
         """Its pure differential privacy."""
         return self.sensitivity / self.scale
 
 
-@dataclass(frozen=True, slots=True)
 class DiscreteLaplace(_LaplaceNoise):
     """Whole-number noise with P(k) proportional to exp(-|k| / scale) on every coordinate; sensitivity in L1."""
 
     KIND: ClassVar[str] = "discrete_laplace"
 
 
-@dataclass(frozen=True, slots=True)
 class Laplace(_LaplaceNoise):
     """Laplace noise on real values: they are rounded to a public grid first, which the sensitivity (L1) allows for."""
 
@@ -132,13 +126,7 @@ class _Choice(Event):
     epsilon: float
     adjacency: Adjacency = "add_remove"
 
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "epsilon", self.epsilon)
-        _check_adjacency(self, self.adjacency)
 
-
-@dataclass(frozen=True, slots=True)
 class Exponential(_Choice):
     """A choice among public candidates with P proportional to exp(epsilon utility / (2 sensitivity)).
 
@@ -148,7 +136,6 @@ class Exponential(_Choice):
     KIND: ClassVar[str] = "exponential"
 
 
-@dataclass(frozen=True, slots=True)
 class PermuteAndFlip(_Choice):
     """A choice by permute-and-flip (McKenna and Sheldon 2020), at the same epsilon never worse than the exponential."""
 
@@ -170,12 +157,6 @@ class GumbelChoice(Event):
     distance: float
     adjacency: Adjacency = "add_remove"
 
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity", self.sensitivity)
-        _check_scale(self, "epsilon", self.epsilon)
-        _check_scale(self, "distance", self.distance)
-        _check_adjacency(self, self.adjacency)
-
 
 @dataclass(frozen=True, slots=True)
 class RandomisedResponse(Event):
@@ -191,8 +172,7 @@ class RandomisedResponse(Event):
     adjacency: Adjacency = "replace_one"
 
     def __post_init__(self) -> None:
-        _check_count(self, "categories", self.categories)
-        _check_scale(self, "epsilon", self.epsilon)
+        Event.__post_init__(self)
         if self.categories < 2 or self.adjacency != "replace_one":
             raise InvalidParameter(
                 f"{self.KIND}: needs at least 2 categories and adjacency 'replace_one', "
@@ -200,8 +180,23 @@ class RandomisedResponse(Event):
             )
 
 
+# --- structures ------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class PoissonSampled(Event):
+class _Structure(Event):
+    """Events held together."""
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """Those of all parts, as often as the whole runs."""
+        times = self.times if isinstance(self, Repeated) else 1
+        for part in self.parts():
+            for event, count in part.leaves():
+                yield event, count * times
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonSampled(_Structure):
     """A mechanism on records of which each was taken with chance `rate`, independently and in secret."""
 
     KIND: ClassVar[str] = "poisson_sampled"
@@ -209,26 +204,37 @@ class PoissonSampled(Event):
     rate: float
     event: Event
 
-    def __post_init__(self) -> None:
-        _check_event(self, self.event)
-        if not isinstance(self.rate, float | int) or isinstance(self.rate, bool) or not 0.0 < self.rate <= 1.0:
-            raise InvalidParameter(f"{self.KIND}: rate must be above 0 and at most 1, got {self.rate!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"kind": self.KIND, "rate": self.rate, "event": self.event.to_dict()}
-
-    def leaves(self) -> Iterator[tuple[Event, int]]:
-        """Those of the event."""
-        yield from self.event.leaves()
-
     def parts(self) -> tuple[Event, ...]:
         """The event."""
         return (self.event,)
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel(Event):
+class Repeated(_Structure):
+    """The same event `times` times on the same rows, with fresh randomness each time."""
+
+    KIND: ClassVar[str] = "repeated"
+
+    event: Event
+    times: int
+
+    def parts(self) -> tuple[Event, ...]:
+        """The event, once."""
+        return (self.event,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Several(_Structure):
+    """Any number of events."""
+
+    events: tuple[Event, ...]
+
+    def parts(self) -> tuple[Event, ...]:
+        """All of them."""
+        return self.events
+
+
+class Parallel(_Several):
     """Events on disjoint records, so that one record takes part in one of them at most.
 
     What makes it true under "add_remove": each record's place is drawn independently of all others. Sizes fixed as
@@ -238,77 +244,11 @@ class Parallel(Event):
 
     KIND: ClassVar[str] = "parallel"
 
-    events: tuple[Event, ...]
 
-    def __post_init__(self) -> None:
-        for event in self.events:
-            _check_event(self, event)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"kind": self.KIND, "events": [event.to_dict() for event in self.events]}
-
-    def leaves(self) -> Iterator[tuple[Event, int]]:
-        """Those of all branches."""
-        for event in self.events:
-            yield from event.leaves()
-
-    def parts(self) -> tuple[Event, ...]:
-        """The branches."""
-        return self.events
-
-
-@dataclass(frozen=True, slots=True)
-class Composed(Event):
+class Composed(_Several):
     """Several events on the same rows, each of which may have been chosen after the outcome of those before."""
 
     KIND: ClassVar[str] = "composed"
-
-    events: tuple[Event, ...]
-
-    def __post_init__(self) -> None:
-        for event in self.events:
-            _check_event(self, event)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"kind": self.KIND, "events": [event.to_dict() for event in self.events]}
-
-    def leaves(self) -> Iterator[tuple[Event, int]]:
-        """Those of all parts."""
-        for event in self.events:
-            yield from event.leaves()
-
-    def parts(self) -> tuple[Event, ...]:
-        """The events."""
-        return self.events
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated(Event):
-    """The same event `times` times on the same rows, with fresh randomness each time."""
-
-    KIND: ClassVar[str] = "repeated"
-
-    event: Event
-    times: int
-
-    def __post_init__(self) -> None:
-        _check_event(self, self.event)
-        _check_count(self, "times", self.times)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"kind": self.KIND, "event": self.event.to_dict(), "times": self.times}
-
-    def leaves(self) -> Iterator[tuple[Event, int]]:
-        """Those of the event, more often."""
-        for event, count in self.event.leaves():
-            yield event, count * self.times
-
-    def parts(self) -> tuple[Event, ...]:
-        """The event, once."""
-        return (self.event,)
 
 
 def walk(event: Event) -> Iterator[Event]:
@@ -320,21 +260,13 @@ def walk(event: Event) -> Iterator[Event]:
         waiting.extend(reversed(event.parts()))
 
 
-_LEAVES: dict[str, type[Event]] = {
+_KINDS: dict[str, type[Event]] = {
     kind.KIND: kind
     for kind in (
-        NonPrivate,
-        Gaussian,
-        DiscreteGaussian,
-        DiscreteLaplace,
-        Laplace,
-        Exponential,
-        PermuteAndFlip,
-        GumbelChoice,
-        RandomisedResponse,
+        NonPrivate, Gaussian, DiscreteGaussian, DiscreteLaplace, Laplace, Exponential, PermuteAndFlip, GumbelChoice,
+        RandomisedResponse, Composed, Repeated, Parallel, PoissonSampled,
     )
-}
-_STRUCTURES = (Composed.KIND, Repeated.KIND, Parallel.KIND, PoissonSampled.KIND)
+}  # fmt: skip
 
 
 def from_dict(data: Any) -> Event:
@@ -342,46 +274,71 @@ def from_dict(data: Any) -> Event:
     if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
         raise InvalidInput(f"an event is described by its kind and its fields, got {data!r}")
     kind, given = data["kind"], {key: value for key, value in data.items() if key != "kind"}
-    if kind in (Composed.KIND, Parallel.KIND) and set(given) == {"events"} and isinstance(given["events"], list):
-        parts = tuple(from_dict(part) for part in given["events"])
-        return Composed(parts) if kind == Composed.KIND else Parallel(parts)
-    if kind == Repeated.KIND and set(given) == {"event", "times"}:
-        return Repeated(from_dict(given["event"]), given["times"])
-    if kind == PoissonSampled.KIND and set(given) == {"event", "rate"}:
-        return PoissonSampled(given["rate"], from_dict(given["event"]))
-    if kind in _STRUCTURES:
-        raise InvalidInput(f"an event of kind {kind!r} has other fields than {sorted(given)}")
-    leaf = _LEAVES.get(kind)
-    if leaf is None:
-        raise InvalidInput(f"unknown event of kind {kind!r}; known are {', '.join(sorted((*_LEAVES, *_STRUCTURES)))}")
-    wanted = {field.name for field in fields(leaf)}
+    if kind not in _KINDS:
+        raise InvalidInput(f"unknown event of kind {kind!r}; known are {', '.join(sorted(_KINDS))}")
+    wanted = {field.name for field in fields(_KINDS[kind])}
     if set(given) != wanted:
         raise InvalidInput(f"an event of kind {kind!r} has fields {sorted(wanted)}, got {sorted(given)}")
-    return leaf(**given)
+    if "event" in given:
+        given["event"] = from_dict(given["event"])
+    if "events" in given:
+        if not isinstance(given["events"], list):
+            raise InvalidInput(f"the events of an event of kind {kind!r} are a list, got {given['events']!r}")
+        given["events"] = tuple(from_dict(part) for part in given["events"])
+    return _KINDS[kind](**given)
 
 
 # --- checks --------------------------------------------------------------------------------------------------------
 
 
-def _check_scale(event: Event, name: str, value: Any) -> None:
-    number = isinstance(value, float | int) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value <= 0:
-        raise InvalidParameter(f"{event.KIND}: {name} must be a finite number above 0, got {value!r}")
+def is_number(value: Any) -> bool:
+    """Whether it is a number, also one of numpy's; True is not, nor a whole number too large to become a float."""
+    if type(value) is int:
+        return abs(value) < 2**1023
+    return type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
 
 
-def _check_count(event: Event, name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidParameter(f"{event.KIND}: {name} must be a whole number of at least 1, got {value!r}")
+def check_delta(delta: Any) -> None:
+    """Raise unless it can be the delta of a guarantee."""
+    if not is_number(delta) or not 0.0 <= delta < 1.0:
+        raise InvalidParameter(f"delta must be at least 0 and below 1, got {delta!r}")
 
 
-def _check_adjacency(event: Event, value: Any) -> None:
-    if value not in get_args(Adjacency):
-        raise InvalidParameter(f"{event.KIND}: adjacency must be one of {get_args(Adjacency)}, got {value!r}")
+def check_adjacency(adjacency: Any, of: str = "") -> None:
+    """Raise unless it is one of the two."""
+    if adjacency not in _ADJACENCIES:
+        raise InvalidParameter(f"{of}adjacency must be one of {_ADJACENCIES}, got {adjacency!r}")
 
 
-def _check_event(event: Event, part: Any) -> None:
-    if not isinstance(part, Event):
-        raise InvalidParameter(f"{event.KIND}: only events can be held together, got {part!r}")
+def _check_scale(kind: str, name: str, value: Any) -> None:
+    if not isinstance(value, float | int) or not is_number(value) or not 0.0 < value < math.inf:
+        raise InvalidParameter(f"{kind}: {name} must be a finite number above 0, got {value!r}")
+
+
+def _check_count(kind: str, name: str, value: Any) -> None:
+    if type(value) is not int or value < 1:
+        raise InvalidParameter(f"{kind}: {name} must be a whole number of at least 1, got {value!r}")
+
+
+def _check_rate(kind: str, name: str, value: Any) -> None:
+    if not is_number(value) or not 0.0 < value <= 1.0:
+        raise InvalidParameter(f"{kind}: {name} must be above 0 and at most 1, got {value!r}")
+
+
+def _check_event(kind: str, name: str, value: Any) -> None:
+    for part in value if name == "events" else (value,):
+        if not isinstance(part, Event):
+            raise InvalidParameter(f"{kind}: only events can be held together, got {part!r}")
+
+
+_CHECKS: dict[str, Callable[[str, str, Any], None]] = {
+    **dict.fromkeys(("sensitivity", "sigma", "scale", "epsilon", "distance"), _check_scale),
+    **dict.fromkeys(("coordinates", "parties", "categories", "times"), _check_count),
+    **dict.fromkeys(("event", "events"), _check_event),
+    "rate": _check_rate,
+    "adjacency": lambda kind, _, value: check_adjacency(value, f"{kind}: "),
+}
+"""By the name of a field."""
 
 
 Value = TypeVar("Value")

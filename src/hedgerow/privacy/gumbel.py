@@ -60,7 +60,7 @@ import numpy.typing as npt
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import float_above
-from hedgerow.privacy.coins import words
+from hedgerow.privacy.coins import exact_context, words
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Adjacency, GumbelChoice
 
@@ -196,7 +196,7 @@ class GumbelNoise:
         """
         if v in {0, 1 << n}:
             return self.lowest if v else self.highest
-        with decimal.localcontext(_context(n + 40)):
+        with decimal.localcontext(exact_context(n + 40)):
             e = -(decimal.Decimal((1 << n) - v) / (1 << n)).ln()
             log_e = e.ln()
             scale = decimal.Decimal(self.scale.numerator) / self.scale.denominator
@@ -218,14 +218,3 @@ def _check(**values: Number) -> None:
 def _check_error(value: Number) -> None:
     if not isinstance(value, Number) or not 0 <= value < math.inf:
         raise InvalidParameter(f"utility_error must be a number of at least 0, got {value!r}")
-
-
-def _context(digits: int) -> decimal.Context:
-    """A context of our own: whoever calls may have changed the thread's."""
-    return decimal.Context(
-        prec=digits,
-        rounding=decimal.ROUND_HALF_EVEN,
-        Emax=decimal.MAX_EMAX,
-        Emin=decimal.MIN_EMIN,
-        traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
-    )

@@ -32,11 +32,13 @@ most of each (sorted epsilons against sorted epsilons): above all of them, and n
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple, Self
 
 from hedgerow.errors import InvalidParameter
@@ -55,6 +57,7 @@ _LOG_LOST_TAIL = -46.0
 """e^-46 = 1e-20: rarer outcomes are counted as infinite losses, or on the other side as the smallest that is kept."""
 
 Kind = Literal["gaussian", "pure", "sampled gaussian"]
+"""Gaussian noise, any mechanism of pure differential privacy, and Gaussian noise on a Poisson sample."""
 
 
 class Unit(NamedTuple):
@@ -63,21 +66,6 @@ class Unit(NamedTuple):
     kind: Kind
     size: float
     rate: float = 1.0
-
-    @classmethod
-    def gaussian(cls, mu_squared: float) -> Self:
-        """Gaussian noise."""
-        return cls("gaussian", mu_squared)
-
-    @classmethod
-    def pure(cls, epsilon: float) -> Self:
-        """Any mechanism of pure differential privacy."""
-        return cls("pure", epsilon)
-
-    @classmethod
-    def sampled_gaussian(cls, rate: float, mu_squared: float) -> Self:
-        """Gaussian noise on a Poisson sample."""
-        return cls("sampled gaussian", mu_squared, rate)
 
     @classmethod
     def sampled(cls, rate: float, epsilon: float) -> Self:
@@ -98,36 +86,26 @@ class Forms:
     alternatives: tuple[Form, ...]
 
     @classmethod
-    def nothing(cls) -> Self:
-        """What nothing at all costs."""
-        return cls(((),))
-
-    @classmethod
-    def one(cls, unit: Unit) -> Self:
-        """One unit, once."""
-        return cls((((unit, 1),),))
-
-    @classmethod
     def any_of(cls, branches: Iterable[Forms]) -> Self:
         """One of several, whichever is worst."""
         found = dict.fromkeys(form for branch in branches for form in branch.alternatives)
         return cls(_thinned(found) if found else ((),))
 
     def __add__(self, other: Forms) -> Self:
-        sums = dict.fromkeys(_added(mine, theirs) for mine in self.alternatives for theirs in other.alternatives)
-        return type(self)(_thinned(sums))
+        sums = (
+            _form(Counter(dict(mine)) + Counter(dict(theirs)))
+            for mine in self.alternatives
+            for theirs in other.alternatives
+        )
+        return type(self)(_thinned(dict.fromkeys(sums)))
 
     def times(self, count: int) -> Self:
-        """So often, each time with the alternative that is worst for somebody."""
+        """As often as that, each time with the alternative that is worst for somebody."""
         if len(self.alternatives) == 1:
             return type(self)((tuple((unit, n * count) for unit, n in self.alternatives[0]),))
         if count >= MOST_ALTERNATIVES:
             return type(self)((_most(self.alternatives),)).times(count)
         return reduce(lambda whole, _: whole + self, range(count - 1), self)
-
-
-def _added(one: Form, other: Form) -> Form:
-    return _form(Counter(dict(one)) + Counter(dict(other)))
 
 
 def _form(counts: Counter[Unit]) -> Form:
@@ -149,8 +127,7 @@ def _thinned(forms: Iterable[Form]) -> tuple[Form, ...]:
 
 def _covers(larger: Form, smaller: Form) -> bool:
     """Whether the curve of one is above that of the other because it has as much or more of everything."""
-    theirs = _stairs(smaller)
-    mine = _stairs(larger)
+    theirs, mine = _stairs(smaller), _stairs(larger)
     return all(key in mine and _highest(mine[key], stairs) == mine[key] for key, stairs in theirs.items())
 
 
@@ -181,11 +158,11 @@ def _stairs(form: Form) -> dict[tuple[Kind, float], list[tuple[float, int]]]:
 
 def _highest(one: list[tuple[float, int]], other: list[tuple[float, int]]) -> list[tuple[float, int]]:
     """The larger of two staircases at every place; both fall."""
-    ends = sorted({*_ends(one), *_ends(other)})
+    (ends_one, ends_other) = (list(accumulate(count for _, count in stairs)) for stairs in (one, other))
     steps: list[tuple[float, int]] = []
     start = 0
-    for end in ends:
-        size = max(_at(one, end), _at(other, end))
+    for end in sorted({*ends_one, *ends_other}):
+        size = max(_at(one, ends_one, end), _at(other, ends_other, end))
         if steps and steps[-1][0] == size:
             steps[-1] = (size, steps[-1][1] + end - start)
         else:
@@ -194,19 +171,9 @@ def _highest(one: list[tuple[float, int]], other: list[tuple[float, int]]) -> li
     return steps
 
 
-def _ends(stairs: list[tuple[float, int]]) -> list[int]:
-    ends, end = [], 0
-    for _, count in stairs:
-        end += count
-        ends.append(end)
-    return ends
-
-
-def _at(stairs: list[tuple[float, int]], place: int) -> float:
-    for (size, _), end in zip(stairs, _ends(stairs), strict=True):
-        if place <= end:
-            return size
-    return 0.0
+def _at(stairs: list[tuple[float, int]], ends: list[int], place: int) -> float:
+    step = bisect_left(ends, place)
+    return stairs[step][0] if step < len(stairs) else 0.0
 
 
 def _mu_squared(form: Form) -> float:
@@ -292,7 +259,7 @@ def _gaussian(mu_squared: float, step: float, rate: float = 1.0, count: int = 1)
 
 
 def _randomised_responses(epsilon: float, count: int, step: float) -> Any:
-    """Randomised response so often: loss (count - 2k) epsilon, where k of them lied."""
+    """Randomised response this often: loss (count - 2k) epsilon, where k of them lied."""
     masses: dict[int, float] = {}
     infinite, unplaced = 0.0, 0.0
     lied, told = -_log1pexp(epsilon), -_log1pexp(-epsilon)

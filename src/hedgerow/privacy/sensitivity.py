@@ -15,17 +15,12 @@ allow for; all others are exact or rounded up, by a factor of 1 + 2^-48.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.privacy.events import Adjacency
+from hedgerow.privacy.events import Adjacency, check_adjacency
 
 Norm = Literal["l1", "l2"]
-Loss = Literal["logistic", "squared"]
-
-LARGEST_FREE_WEIGHT = 3.330
-"""For logistic loss (sum g, c sum h) costs no more than sum g alone up to c = golden ratio^(5/2) = 3.3301...; rounded
-down."""
 
 _UP = 1.0 + 2.0**-48
 
@@ -90,35 +85,6 @@ def clipped_leaf_sensitivity(bound: float, l2: float, clip: float, adjacency: Ad
     return min(unclipped, _times(2.0, 4.0, adjacency) * _checked("clip", clip, infinite=True))
 
 
-def pair_sensitivity(clip: float, weight: float, loss: Loss = "logistic") -> float:
-    """Of (sum g, weight sum h) in L2, under "add_remove", with g clipped to +-clip: the longest vector of one record.
-
-    Squared loss: h = 1, so sqrt(clip^2 + weight^2).
-
-    Logistic loss: q = |g| before clipping is in [0, 1], and h = q (1 - q). Write c for the weight.
-    The square of the length is F(q) = q^2 + c^2 q^2 (1 - q)^2 for q <= clip, and clip^2 + c^2 q^2 (1 - q)^2 beyond.
-    Beyond, it is largest at q = 1/2, or at q = clip if that is more than 1/2. Below, F'(q) = 2 q (1 + c^2 (1 - q)
-    (1 - 2 q)) is 0 only at q = (3 -+ sqrt(1 - 8 / c^2)) / 4, both in [1/2, 1]: F rises up to the first, falls up to the
-    second, then rises again. So the largest is at the first, if it is below clip, or at the end.
-    For clip >= 1 and c = golden ratio^(5/2), F at the first is F(1) = 1; it rises with c, so for c up to that it is 1.
-    """
-    tau, c = _checked("clip", clip), _checked("weight", weight)
-    if loss == "squared":
-        return math.hypot(tau, c) * _UP
-    if loss != "logistic":
-        raise InvalidParameter(f"loss must be one of {get_args(Loss)}, got {loss!r}")
-    tau = min(tau, 1.0)
-    lengths = [math.hypot(tau, c * tau * (1.0 - tau))]
-    if tau < 0.5:
-        lengths.append(math.hypot(tau, c / 4.0))
-    if c * c > 8.0:
-        first = (3.0 - math.sqrt(1.0 - 8.0 / (c * c))) / 4.0
-        if first < tau:
-            # Where F is flat, an error of its argument counts for nothing; what is left is far below _UP.
-            lengths.append(math.hypot(first, c * first * (1.0 - first)))
-    return max(lengths) * _UP
-
-
 def histogram_sensitivity(columns: int, adjacency: Adjacency = "add_remove", norm: Norm = "l1") -> float:
     """Of the counts of `columns` histograms together: every record is counted in one cell of each.
 
@@ -129,44 +95,8 @@ def histogram_sensitivity(columns: int, adjacency: Adjacency = "add_remove", nor
     return _by_norm(cells, math.sqrt(cells) * _UP, norm)
 
 
-def sums_sensitivity(columns: int, record: float, adjacency: Adjacency = "add_remove", norm: Norm = "l2") -> float:
-    """Of sums per cell of `columns` histograms, where a record adds a vector of length `record`, in the same norm.
-
-    Adding: columns * record in L1, sqrt(columns) * record in L2. Replacing is twice as much in both: gradients of both
-    signs may meet in one cell, which counts cannot.
-    """
-    length = _checked("record", record) * _times(1.0, 2.0, adjacency)
-    n = _checked_columns(columns)
-    return _by_norm(n * length * _UP, math.sqrt(n) * length * _UP, norm)
-
-
-class NewtonCounterexample(NamedTuple):
-    """A side of a split before and after one record of logistic loss is added, and what G^2 / (H + l) makes of it."""
-
-    before: tuple[float, float]  # G, H
-    after: tuple[float, float]
-    change: float  # of the gain
-    claimed: float  # 3 bound^2, which holds with counts as denominators
-
-
-def newton_counterexample(l2: float = 0.1, records: int = 10_000, probability: float = 0.999) -> NewtonCounterexample:
-    """Gains with hessians as denominators, G^2 / (H + l), have no such bound: here is a case.
-
-    `records` of label 0, which the model gives `probability`: g = p and h = p (1 - p) each. One more of them moves
-    n^2 p^2 / (n p (1 - p) + l) by about p / (1 - p) for many records, which is as large as the model is sure and wrong;
-    |g| <= 1 does not help. So split selection by the gain is for counts as denominators only.
-    """
-    if not 0.0 < probability < 1.0:
-        raise InvalidParameter(f"probability must be between 0 and 1, got {probability!r}")
-    g, h = probability, probability * (1.0 - probability)
-    before, after = (records * g, records * h), ((records + 1) * g, (records + 1) * h)
-    gains = [G * G / (H + _checked_l2(l2)) if G else 0.0 for G, H in (before, after)]
-    return NewtonCounterexample(before, after, gains[1] - gains[0], gain_sensitivity(1.0))
-
-
 def _times(adding: float, replacing: float, adjacency: Adjacency) -> float:
-    if adjacency not in get_args(Adjacency):
-        raise InvalidParameter(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+    check_adjacency(adjacency)
     return adding if adjacency == "add_remove" else replacing
 
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
+from hedgerow.privacy.events import Event, NonPrivate, Parallel, PoissonSampled, Repeated, walk
+
 
 def up(value: float, digits: int = 5) -> str:
     """Rounded up to this many digits; "infinite" where there is no limit."""
@@ -102,3 +104,45 @@ def what_is_proved(
         f"right in at most {best_guess(epsilon, delta)} of 100 cases; blind guessing reaches 50."
     )
     return [proved, exceptions, guessing] if delta else [proved, guessing]
+
+
+# --- what an event says ----------------------------------------------------------------------------------------------
+
+
+def without_guarantee(event: Event) -> list[str]:
+    """The reasons of all releases without one, each once."""
+    return list(dict.fromkeys(part.reason for part in walk(event) if isinstance(part, NonPrivate)))
+
+
+def sampling(event: Event) -> str:
+    """Where the accounting counts on a row not having been in everything: in samples, or in parts that are disjoint."""
+    sentences = []
+    rates = sorted({part.rate for part in walk(event) if isinstance(part, PoissonSampled)})
+    if rates:
+        told = ", ".join(up(rate, 4) for rate in rates)
+        sentences.append(
+            f"It counts on sampling: each row took part with a chance of {told}, drawn independently and kept "
+            "secret. If anybody learns which rows took part, the guarantee is weaker."
+        )
+    n_groups, n_parts = _disjoint(event)
+    if n_groups == 1:
+        sentences.append(f"It counts on disjoint rows: of {n_parts} parts of the training a row was in one at most.")
+    elif n_groups:
+        sentences.append(
+            f"It counts on disjoint rows within each of {n_groups:,} groups of parts of the training: of the "
+            f"parts of one group a row was in one at most, so of all of them in up to {n_groups:,}."
+        )
+    return " ".join(sentences) or "No sampling of rows is counted on."
+
+
+def _disjoint(event: Event) -> tuple[int, int]:
+    """How many groups of parts on disjoint rows there are, and the parts of all kinds of them; a part alone is none."""
+    n_groups, n_parts = 0, 0
+    waiting = [(event, 1)]
+    while waiting:
+        event, times = waiting.pop()
+        if isinstance(event, Parallel) and len(event.events) > 1:
+            n_groups, n_parts = n_groups + times, n_parts + len(event.events)
+        inside = times * event.times if isinstance(event, Repeated) else times
+        waiting += [(part, inside) for part in event.parts()]
+    return n_groups, n_parts

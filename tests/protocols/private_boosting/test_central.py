@@ -15,12 +15,12 @@ from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian, NonPrivate
 from hedgerow.privacy.mechanisms import discrete_gaussian
-from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian, planned_event
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
+from hedgerow.statement import PrivacyStatement
 
 EVERY_LOSS = pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from hedgerow.crypto.csprng import KEY_BYTES
 from hedgerow.ledger import Disclosure, Exact
@@ -22,10 +22,7 @@ _LANE_LENGTH = Free("lane_length", at_least=1, at_most=64)
 class Hidden(Disclosure):
     """Uniformly random to the receiver: it lacks a part of the mask, and every mask is used once."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "under a mask of which the receiver lacks a part"
+    PROTECTION: ClassVar[str] = "under a mask of which the receiver lacks a part"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from hedgerow.errors import ProtocolError
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, Parallel
 from hedgerow.privacy.mechanisms import discrete_laplace
-from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import OnBadRows
 from hedgerow.protocols.central.dpboost.assignment import streams, subsets
 from hedgerow.protocols.central.dpboost.bins import (
@@ -36,6 +35,7 @@ from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.dpboost.trees import released_tree
 from hedgerow.protocols.central.dpboost.words import statement_of
 from hedgerow.schema import Schema
+from hedgerow.statement import PrivacyStatement
 
 OnTree = Callable[[int, Ensemble], object]
 """Called after each tree with the number of trees so far and the model so far: both are released anyway."""

@@ -20,7 +20,7 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event
-from hedgerow.privacy.mechanisms import laplace, permute_and_flip
+from hedgerow.privacy.mechanisms import exponential, laplace, permute_and_flip
 from hedgerow.protocols.central.dpboost.candidates import (
     COUNT_BITS,
     GRADIENT_BITS,
@@ -33,7 +33,6 @@ from hedgerow.protocols.central.dpboost.candidates import (
     read_choices,
     score_families,
 )
-from hedgerow.protocols.central.dpboost.choosing import exponential
 from hedgerow.protocols.central.dpboost.plan import choice_sensitivity, leaf_bounds, leaf_sensitivity
 from hedgerow.protocols.central.dpboost.records import Asked
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings

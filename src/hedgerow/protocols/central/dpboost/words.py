@@ -7,13 +7,13 @@ from typing import Any
 
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import Event
-from hedgerow.privacy.statement import ASSUMED_OF_DATA, ASSUMPTIONS, PrivacyStatement, Stage
 from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
 from hedgerow.protocols.central.dpboost.bins import counted_columns
 from hedgerow.protocols.central.dpboost.candidates import MAX_ROWS
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.measured import audit_of
 from hedgerow.schema import Schema
+from hedgerow.statement import ASSUMED_OF_DATA, ASSUMPTIONS, PrivacyStatement, Stage
 
 FEW_ENOUGH = f"The table has at most {MAX_ROWS:,} rows, and that it has no more is public."
 
@@ -48,7 +48,7 @@ def statement_of(
         event=event,
         stages=() if settings.protocol == "central.plain" else _stages(settings, schema),
         accountant=BasicComposition.NAME,
-        assumptions=(*ASSUMPTIONS, *_assumptions(settings)),
+        assumed_of_parties=(*ASSUMPTIONS, *_assumptions(settings)),
         assumed_of_data=(*ASSUMED_OF_DATA, FEW_ENOUGH if settings.adjacency == "add_remove" else KNOWN_SIZE),
         chance_beyond=0.0 if settings.noisy else None,  # pure
         not_private=reasons,

@@ -24,7 +24,6 @@ from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
-from hedgerow.privacy.statement import PrivacyStatement, Stage
 from hedgerow.privacy.wording import chance_beyond
 from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
 from hedgerow.protocols.central.dpboost.fit import CentralFit
@@ -35,6 +34,7 @@ from hedgerow.protocols.central.gaussian.requests import SumRequest
 from hedgerow.protocols.central.gaussian.training import Training
 from hedgerow.protocols.measured import audit_of
 from hedgerow.schema import Schema
+from hedgerow.statement import PrivacyStatement, Stage
 
 PROTOCOL = "central.gaussian"
 PolicyName = Literal["smooth_then_trees", "random", "cyclic", "exponential", "histogram"]

@@ -1,6 +1,6 @@
 """What a training with a fixed number of releases may cost: the plan is accounted for before a row is read.
 
-`privacy.budget.Budget` is for Gaussian noise alone. Choices by the exponential mechanism are paid for in zCDP, samples
+`calibrate.Budget` is for Gaussian noise alone. Choices by the exponential mechanism are paid for in zCDP, samples
 of rows by privacy loss distributions; both have all their releases fixed from the start.
 """
 

@@ -28,8 +28,7 @@ from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import PrivacyLoss, ZeroConcentratedDP
-from hedgerow.privacy.budget import Budget
-from hedgerow.privacy.calibrate import rho_for, sigma_for_mu, sigma_for_rho
+from hedgerow.privacy.calibrate import Budget, rho_for, sigma_for_mu, sigma_for_rho
 from hedgerow.privacy.events import Composed, Event, Exponential, Gaussian, NonPrivate, PoissonSampled, Repeated
 from hedgerow.protocols.central.gaussian.growing import Candidates, NodeRequest, node_sensitivity_squared
 from hedgerow.protocols.central.gaussian.plans import PlannedBudget, sampled_event, sampled_noise

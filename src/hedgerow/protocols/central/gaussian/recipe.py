@@ -26,7 +26,7 @@ from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import GaussianDP
-from hedgerow.privacy.budget import Budget
+from hedgerow.privacy.calibrate import Budget
 from hedgerow.protocols.central.gaussian.requests import (
     COUNT_UNIT,
     HESSIAN_WEIGHT,

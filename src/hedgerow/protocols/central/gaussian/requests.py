@@ -2,7 +2,7 @@
 
 All sums are of whole numbers. A real value v becomes round(v * 2^16), clipped afterwards as a whole number, so that
 the sensitivity stated with a request is exactly true. Class counts are in units of 2^12, because noise that several
-owners draw must be wide in whole-number units (privacy/smoothing.py). With 2^40 rows a sum still fits 62 bits.
+owners draw must be wide in whole-number units (privacy/discrete_gaussian.py). With 2^40 rows a sum still fits 62 bits.
 
     kind         the answer, pairs interleaved                                how far one record moves it (L2, squared)
     misfits      number of rows that did not fit the schema                   2^24

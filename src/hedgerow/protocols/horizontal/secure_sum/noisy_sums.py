@@ -23,7 +23,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisyS
 from hedgerow.runtime.party import Party
 
 COUNT_UNIT = 2**12
-"""Fixed point of counts: noise that several owners draw must be wide in whole-number units (privacy/smoothing.py)."""
+"""Fixed point of counts: noise that several owners draw must be wide in whole units (privacy/discrete_gaussian.py)."""
 
 TARGET_NOISE = 4.0
 """A bin should hold at least this many standard deviations of one cell's noise."""

@@ -23,7 +23,7 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
-from hedgerow.privacy.budget import Budget
+from hedgerow.privacy.calibrate import Budget
 from hedgerow.privacy.events import Event
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
 from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidParameter
-from hedgerow.privacy.masked import LEAST_SNR, RECORD, VECTOR, MaskedNoise, Reading, calibrate_masked
+from hedgerow.protocols.published.masked_gradients.theorems import (
+    LEAST_SNR,
+    RECORD,
+    VECTOR,
+    MaskedNoise,
+    Reading,
+    calibrate_masked,
+)
 from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NOT_OFFERED, XGBOOST
 from hedgerow.runtime.options import option

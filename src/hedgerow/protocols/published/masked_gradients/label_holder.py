@@ -14,7 +14,6 @@ from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.privacy.masked import MaskedNoise, added_up
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.published.masked_gradients.messages import (
     BestScores,
@@ -27,6 +26,7 @@ from hedgerow.protocols.published.masked_gradients.messages import (
     Winners,
 )
 from hedgerow.protocols.published.masked_gradients.recovery import label_recovery
+from hedgerow.protocols.published.masked_gradients.theorems import MaskedNoise, added_up
 from hedgerow.protocols.published.masked_gradients.vectors import (
     MOST_NORMAL,
     Float32s,

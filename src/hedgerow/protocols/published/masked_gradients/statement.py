@@ -8,7 +8,6 @@ from typing import Any
 from hedgerow.privacy import wording
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER
 from hedgerow.statement import Statement
 
 CORRELATED = "noise that is correlated along the rows they send left"
@@ -21,11 +20,10 @@ NOT_PRIVATE = (
 def statement(job: MaskedGradientsJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
     holder, others = job.label_holder, stating.together(job.feature_holders)
-    scores = "gradients alone (every hessian counts as 1)" if job.score == FIRST_ORDER else "gradients and hessians"
     vectors = f"{job.n_vectors} noise vector{'s' if job.n_vectors > 1 else ''} per candidate"
     guarantee = (
-        f"{holder} has the labels. It trained with {others}; splits by {scores}, with {vectors}.",
-        "Nothing is guaranteed. KNOWN LEAKS, accepted by accept_known_leaks=True:",
+        f"{holder} has the labels. It trained with {others}; splits by {stating.scores_of(job.score)}, with {vectors}.",
+        stating.KNOWN_LEAKS,
         _about_labels(others, meta.get("label_recovery")),
         f"{others} also got the exact sums of gradients and hessians of every node.",
         f"{holder} got, of every split that won, which rows go which way, and of other candidates {CORRELATED}.",
@@ -33,9 +31,7 @@ def statement(job: MaskedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         NOT_PRIVATE,
     )
     facts = {
-        "protocol": job.NAME,
-        "label_holder": holder,
-        "feature_holders": list(job.feature_holders),
+        **stating.cast(job),
         "adversary": "none: an honest but curious feature holder computes every label",
         "model_is_private": False,
         "privacy": None,
@@ -45,8 +41,7 @@ def statement(job: MaskedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": STAMP,
     }
-    not_covered = ("labels, columns and the model", *stating.NOT_COVERED)
-    return Statement(job.NAME, guarantee, stating.ASSUMED, (), not_covered, facts, stamp=STAMP)
+    return Statement(job.NAME, guarantee, stating.ASSUMED, (), stating.NOTHING_COVERED, facts, stamp=STAMP)
 
 
 def _about_labels(others: str, recovery: Mapping[str, Any] | None) -> str:

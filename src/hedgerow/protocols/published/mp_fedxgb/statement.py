@@ -15,19 +15,23 @@ def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
     holder, second, others = job.label_holder, job.numerators_to, stating.together(job.feature_holders)
     guarantee = [
         f"{holder} has the labels. It trained with {others}, on shares dealt by {job.dealer}.",
-        "Nothing is guaranteed. KNOWN LEAKS, accepted by accept_known_leaks=True:",
+        stating.KNOWN_LEAKS,
         f"{second} opened by how much splits differ in gain, from which it computes sums of labels over its buckets.",
-        _about_denominators(holder, others),
-        _about_everybody(),
+        (
+            f"{holder} opened denominators, from which it computes sums over the buckets of {others}, and the value of "
+            "every tree for every row, hence the rows of every leaf."
+        ),
+        (
+            "Everybody learned of each node which column and bin it splits on, and of each leaf the sum of hessians "
+            "but for two lambda."
+        ),
         "vertical.secret_shared opens none of this but the rows of leaves.",
         f"The model is not differentially private. Leaf values are shared; scores are opened to {holder} alone.",
     ]
     if job.first_layer_mask:
         guarantee.append(f"Roots of trees are split on columns of {holder} only, which removes none of the above.")
     facts = {
-        "protocol": job.NAME,
-        "label_holder": holder,
-        "feature_holders": list(job.feature_holders),
+        **stating.cast(job),
         "dealer": job.dealer,
         "argmax": job.argmax,
         "first_layer_mask": job.first_layer_mask,
@@ -38,20 +42,5 @@ def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": STAMP,
     }
-    assumed = (*stating.ASSUMED, stating.dealer_keeps_out(job.dealer))
-    not_covered = ("labels, columns and the model", *stating.NOT_COVERED)
-    return Statement(job.NAME, tuple(guarantee), assumed, (), not_covered, facts, stamp=STAMP)
-
-
-def _about_denominators(holder: str, others: str) -> str:
-    return (
-        f"{holder} opened denominators, from which it computes sums over the buckets of {others}, and the value of "
-        "every tree for every row, hence the rows of every leaf."
-    )
-
-
-def _about_everybody() -> str:
-    return (
-        "Everybody learned of each node which column and bin it splits on, and of each leaf the sum of hessians but "
-        "for two lambda."
-    )
+    assumed = stating.assumed_with(job.dealer)
+    return Statement(job.NAME, tuple(guarantee), assumed, (), stating.NOTHING_COVERED, facts, stamp=STAMP)

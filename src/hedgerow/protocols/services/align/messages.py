@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from hedgerow.ledger import Disclosure, Exact, Result
 from hedgerow.transport.frames import Int64s, Message, UInt8s
@@ -18,12 +18,9 @@ Points: TypeAlias = Annotated[UInt8s, Shape("n_points", 32), Anything()]
 class Blinded(Disclosure):
     """Each value is multiplied with a secret key of this run: all that shows is how many there are."""
 
-    under: str = "a key that the receiver does not know"
+    PROTECTION: ClassVar[str] = "blinded with {under}, in random order"
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return f"blinded with {self.under}, in random order"
+    under: str = "a key that the receiver does not know"
 
 
 @dataclass(frozen=True, slots=True)

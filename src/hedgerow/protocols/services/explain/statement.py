@@ -17,6 +17,10 @@ NOT_COVERED = (
     ),
     *stating.NOT_COVERED,
 )
+OF_IMPORTANCES = (
+    "IN THE CLEAR: a feature holder learned how much each of its own splits reduced the loss, or how often the trees "
+    "ask it. Gains follow from the labels."
+)
 
 
 def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
@@ -31,7 +35,7 @@ def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
     guarantee = (
         f"{job.what.capitalize()} were calculated by {len(job.parties)} parties"
         + ("." if of_model or n_rows is None else f", for {n_rows:,} rows."),
-        _about_importances() if of_model else _about_contributions(job),
+        OF_IMPORTANCES if of_model else _about_contributions(job),
         told,
     )
     facts = {
@@ -46,13 +50,6 @@ def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
         "stamp": "IN THE CLEAR",
     }
     return Statement(NAME, guarantee, stating.ASSUMED, (), NOT_COVERED, facts, stamp="IN THE CLEAR")
-
-
-def _about_importances() -> str:
-    return (
-        "IN THE CLEAR: a feature holder learned how much each of its own splits reduced the loss, or how often the "
-        "trees ask it. Gains follow from the labels."
-    )
 
 
 def _about_contributions(job: ExplainingJob) -> str:

@@ -16,7 +16,7 @@ OWNERS_LEARNED = (
 )
 NOT_COVERED = (
     "what scores tell about rows to those who get to see them",
-    "what the training disclosed",
+    stating.OF_TRAINING,
     *stating.NOT_COVERED,
 )
 
@@ -24,6 +24,7 @@ NOT_COVERED = (
 def statement(job: ScoringJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts. `meta` may say under "columns" how many columns each feature holder was asked about."""
     columns = {party: int(n) for party, n in dict(meta.get("columns", {})).items()}
+    stamp = None if job.predict_epsilon is not None else "ANSWERS IN THE CLEAR"
     guarantee = (
         *_about_answers(job, columns),
         OWNERS_LEARNED,
@@ -41,14 +42,14 @@ def statement(job: ScoringJob, meta: Mapping[str, Any]) -> Statement:
         "epsilon_per_record": None
         if job.predict_epsilon is None or not columns
         else {party: n * job.predict_epsilon for party, n in columns.items()},
-        "stamp": None if job.predict_epsilon is not None else "ANSWERS IN THE CLEAR",
+        "stamp": stamp,
     }
-    repeated = ("scoring the same rows again: it costs the same again",) if job.predict_epsilon is not None else ()
+    repeated: tuple[str, ...] = ()
     registry = None
     if job.predict_epsilon is not None:
+        repeated = ("scoring the same rows again: it costs the same again",)
         loss = {"epsilon": job.predict_epsilon, "delta": 0.0, "per_record": facts["epsilon_per_record"]}
         registry = Registry("pure", loss, "one value of one column", "local", "basic composition")
-    stamp = None if job.predict_epsilon is not None else "ANSWERS IN THE CLEAR"
     return Statement(NAME, guarantee, stating.ASSUMED, (), (*repeated, *NOT_COVERED), facts, registry, stamp)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from hedgerow.ledger import Disclosure, Exact, Public
 from hedgerow.protocols.vertical.common.message_fields import MOST_OUTPUTS, Brought, RunId
@@ -18,10 +18,7 @@ MOST_LEAVES = 1 << 24
 class Shared(Disclosure):
     """One message alone is uniformly random; the receiver learns what all parties' shares make, its own among them."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "only the sum of all parties' shares"
+    PROTECTION: ClassVar[str] = "only the sum of all parties' shares"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ OWNERS_LEARNED = (
 )
 NOT_COVERED = (
     "what scores tell about rows and about the model to those who get to see them",
-    "what the training disclosed",
+    stating.OF_TRAINING,
     *stating.NOT_COVERED,
 )
 
@@ -24,7 +24,10 @@ def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts. `meta` may say under "rounds" how often the parties sent each other words."""
     guarantee = (
         f"Rows were scored by {len(job.parties)} parties, on shares dealt by {job.dealer}. There is no epsilon.",
-        _about_scores(job.label_holder),
+        (
+            f"{job.label_holder} learned the scores, and about which way rows go only what scores themselves tell: to "
+            "who knows all leaf values that can be the leaves of a row, where trees are few."
+        ),
         OWNERS_LEARNED,
     )
     facts = {
@@ -38,12 +41,5 @@ def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": None,
     }
-    assumed = (*stating.ASSUMED, stating.dealer_keeps_out(job.dealer), "Other parties may put together what they saw.")
+    assumed = stating.assumed_with(job.dealer, stating.TOGETHER)
     return Statement(NAME, guarantee, assumed, (), NOT_COVERED, facts)
-
-
-def _about_scores(label_holder: str) -> str:
-    return (
-        f"{label_holder} learned the scores, and about which way rows go only what scores themselves tell: to who "
-        "knows all leaf values that can be the leaves of a row, where trees are few."
-    )

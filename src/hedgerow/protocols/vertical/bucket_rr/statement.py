@@ -38,9 +38,7 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         _about_parties(job),
     ]
     facts = {
-        "protocol": NAME,
-        "label_holder": job.label_holder,
-        "feature_holders": list(job.feature_holders),
+        **stating.cast(job),
         "epsilon": job.to_dict()["epsilon"],
         "buckets": job.buckets,
         "edges": job.edges_mode,

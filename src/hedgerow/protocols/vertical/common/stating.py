@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from hedgerow.privacy import wording
 from hedgerow.protocols.bad_rows import RAISED
@@ -24,6 +25,11 @@ NOT_COVERED = (
 )
 """What no statement covers."""
 
+KNOWN_LEAKS = "Nothing is guaranteed. KNOWN LEAKS, accepted by accept_known_leaks=True:"
+NOTHING_COVERED = ("labels, columns and the model", *NOT_COVERED)
+"""Where leaks were accepted."""
+
+OF_TRAINING = "what the training disclosed"
 REPEATED = "repeated trainings: epsilons of several runs on the same rows add up; a budget (budget=...) keeps count"
 SEVERAL_ROWS = "several rows of one person: the guarantee is for one row, and weaker for a person who has more"
 
@@ -41,6 +47,7 @@ MAPPED = (
 OWN_NUMBER = (
     "How many rows did not fit is in the log of the party that has them, and in no message and no part of the model."
 )
+TOGETHER = "Other parties may put together what they saw."
 FIRST_CLASS = "A label that is missing or not listed counted as the first class: on shares nobody can leave out a row."
 
 
@@ -66,12 +73,27 @@ _CLAIMS = {
 """Facts that claim something, and what they are where nothing is claimed."""
 
 
-def dealer_keeps_out(dealer: str) -> str:
-    """What is assumed of a dealer."""
-    return (
+def assumed_with(dealer: str, *more: str) -> tuple[str, ...]:
+    """What is assumed of the parties where one of them deals."""
+    keeps_out = (
         f"{dealer}, which knows all masks and has no data, works together with no other party and sees nothing that "
         "parties open to each other."
     )
+    return (*ASSUMED, keeps_out, *more)
+
+
+def cast(job: Any) -> dict[str, Any]:
+    """The facts on who took part in a training, which come first."""
+    return {
+        "protocol": job.NAME,
+        "label_holder": job.label_holder,
+        "feature_holders": list(job.feature_holders),
+    }
+
+
+def scores_of(score: str) -> str:
+    """What splits follow from, in words."""
+    return "gradients alone (every hessian counts as 1)" if score == "first_order" else "gradients and hessians"
 
 
 def together(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from hedgerow.privacy import wording
 from hedgerow.privacy.curves import gaussian_delta
 from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, MESSAGE, RUN, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
 from hedgerow.statement import Registry, Statement
 
@@ -34,12 +34,9 @@ _NEIGHBOURS = ("with one label as with another", "which of two labels a row has"
 def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
     privacy = meta.get("privacy")
-    scores = "gradients alone (every hessian counts as 1)" if job.score == FIRST_ORDER else "gradients and hessians"
     trained = f"{job.label_holder} has the labels. It trained with {stating.together(job.feature_holders)}."
     facts = {
-        "protocol": job.NAME,
-        "label_holder": job.label_holder,
-        "feature_holders": list(job.feature_holders),
+        **stating.cast(job),
         "adversary": "honest but curious feature holders, all of them together",
         "model_is_private": _holds(job) and privacy is not None,
         "privacy": privacy,
@@ -49,7 +46,11 @@ def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
     }
     stated = Statement(
         job.NAME,
-        (*_about_labels(job, privacy), *FEATURES, f"{trained} Splits and leaves follow from {scores}."),
+        (
+            *_about_labels(job, privacy),
+            *FEATURES,
+            f"{trained} Splits and leaves follow from {stating.scores_of(job.score)}.",
+        ),
         (*stating.ASSUMED, f"{job.label_holder} draws the noise, and keeps it to itself."),
         _assumed_of_data(job) if _holds(job) else (),
         NOT_COVERED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from hedgerow.ledger import Disclosure, Randomised, Result
 from hedgerow.protocols.shares.messages import Words
@@ -15,10 +15,7 @@ from hedgerow.transport.ranges import Shape, Within
 class NoisyInside(Disclosure):
     """Noise that only the dealer knows was added on shares: what all learn of one row is what the budget allows."""
 
-    @property
-    def protection(self) -> str:
-        """How it is protected, in words."""
-        return "with noise inside the shares; the event in the ledger says how much"
+    PROTECTION: ClassVar[str] = "with noise inside the shares; the event in the ledger says how much"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,7 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
         *_closing(job),
     )
     facts = {
-        "protocol": job.NAME,
-        "label_holder": holder,
-        "feature_holders": list(job.feature_holders),
+        **stating.cast(job),
         "dealer": job.dealer,
         "policy": job.policy,
         "reveal": job.reveal if job.policy == GROWN else None,
@@ -69,16 +67,15 @@ def statement(job: PrivateHistogramsJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": stamp(job),
     }
-    assumed = [*stating.ASSUMED, stating.dealer_keeps_out(job.dealer)]
-    if privacy:
-        assumed.append(f"{job.dealer} draws the noise and knows it, so it must not get the model.")
+    must_not = f"{job.dealer} draws the noise and knows it, so it must not get the model."
+    assumed = stating.assumed_with(job.dealer, *([must_not] if privacy else []))
     of_data: tuple[str, ...] = (
         "Bounds, levels and classes in the schema are public: they were not made from these rows.",
     )
     if job.listed_classes is None:
         of_data += (f"{stating.CLASSES_FOUND} A schema with classes=[...] lists them instead.",)
     stated = Statement(
-        job.NAME, guarantee, tuple(assumed), of_data, NOT_COVERED, facts, _registry(privacy, replaced), stamp(job)
+        job.NAME, guarantee, assumed, of_data, NOT_COVERED, facts, _registry(privacy, replaced), stamp(job)
     )
     return stating.about_misfits(stated, job.on_bad_rows, stating.MAPPED, stating.FIRST_CLASS, stating.OWN_NUMBER)
 

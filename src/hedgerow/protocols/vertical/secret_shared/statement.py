@@ -37,9 +37,7 @@ def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
         UNLIKE_THE_ENGINE,
     )
     facts = {
-        "protocol": job.NAME,
-        "label_holder": holder,
-        "feature_holders": list(job.feature_holders),
+        **stating.cast(job),
         "dealer": job.dealer,
         "disclosure": job.disclosure,
         "adversary": "honest but curious; any parties together, but not with the dealer",
@@ -49,5 +47,5 @@ def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
         "rounds": meta.get("rounds"),
         "stamp": None,
     }
-    assumed = (*stating.ASSUMED, stating.dealer_keeps_out(job.dealer), "Other parties may put together what they saw.")
+    assumed = stating.assumed_with(job.dealer, stating.TOGETHER)
     return Statement(job.NAME, guarantee, assumed, (), (*NOT_COVERED, *stating.NOT_COVERED), facts)

@@ -36,6 +36,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hedgerow.codec import to_json
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.curves import smallest
 
@@ -67,7 +68,7 @@ class MaskedNoise:
     budgets: tuple[float, float, float, float] | None = None  # eps_ap, delta_ap, eps_pp, delta_pp of one message
 
     def C_for(self, n_rows: int) -> float:  # noqa: N802 - the paper's C
-        """C in a node of so many rows: Theorem 2 asks for less in a smaller one."""
+        """C in a node of this many rows: Theorem 2 asks for less in a smaller one."""
         return self.C * n_rows / self.n if self.reading == VECTOR else self.C
 
     @property
@@ -253,7 +254,7 @@ def largest_ratio(eps_pp: float, delta_pp: float, n: int, W: int = 1, *, directi
 
 @dataclass(frozen=True)
 class AddedUp:
-    """What so many messages would compose to, if the theorem for one of them were true."""
+    """What this many messages would compose to, if the theorem for one of them were true."""
 
     messages: int
     basic: tuple[float, float]  # sums of epsilons and deltas
@@ -261,7 +262,8 @@ class AddedUp:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        return {"messages": self.messages, "basic": list(self.basic), "gaussian": self.gaussian}
+        document: dict[str, Any] = to_json(self)
+        return document
 
 
 def added_up(noise: MaskedNoise, *, messages_ap: int, messages_pp: int) -> dict[str, AddedUp]:

@@ -7,7 +7,7 @@ import pytest
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.curves import gaussian_delta
-from hedgerow.privacy.masked import (
+from hedgerow.protocols.published.masked_gradients.theorems import (
     MaskedNoise,
     added_up,
     calibrate_masked,
