@@ -12,7 +12,7 @@ import numpy as np
 
 from hedgerow.crypto.compare import Circuit, deal_signs, signs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk
+from hedgerow.crypto.rounds import Masked, Talk, masked
 from hedgerow.crypto.shares import SUM32, XOR8, Share, limbs_kind
 from hedgerow.errors import InvalidType
 
@@ -40,13 +40,13 @@ def bit_times(step: HandStep, bit: Share, x: Share, *, is_first: bool) -> Talk[S
     n = x.shape[0]
     hidden = (bit.words ^ step.mask(n, XOR8).words) & np.uint8(1)
     rho = step.share(n, SUM32).words
-    a = step.mask(n, SUM32).words
+    a = step.mask(n, SUM32)
     rho_a = step.share(n, SUM32).words
     packed = np.packbits(hidden, bitorder="little")
-    shown, e = yield [Masked("bit", packed, XOR8, n), Masked("factor", x.words - a, SUM32)]
+    shown, e = yield [Masked("bit", packed, XOR8, n), masked("factor", x, a)]
     v = np.unpackbits(shown, count=n, bitorder="little")
     chosen = e * rho + rho_a
-    whole = a + e if is_first else a
+    whole = a.words + e if is_first else a.words
     return Share(np.where(v == 1, whole - chosen, chosen), SUM32)
 
 

@@ -62,6 +62,12 @@ class Kind:
             raise InvalidType(f"words of kind {self.name} must have {self.limbs} limbs in their last axis")
         return words
 
+    def constant(self, value: int) -> Array:
+        """A public number as words of this ring."""
+        if self.limbs:
+            return limbs.constant(value, self.limbs)
+        return np.array(value % (1 << (8 * self.dtype.itemsize)), self.dtype)
+
     def add(self, x: Array, y: Array, out: Array | None = None) -> Array:
         """x + y in this ring; `out` may be x or y."""
         if self.limbs:

@@ -54,7 +54,7 @@ import numpy.typing as npt
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk, opened
+from hedgerow.crypto.rounds import Talk, masked, opened
 from hedgerow.crypto.shares import SUM32, SUM64, Share
 from hedgerow.crypto.truncation import deal_truncation, truncated
 from hedgerow.errors import InvalidParameter, InvalidType
@@ -209,7 +209,7 @@ def sigmoid(step: HandStep, x: Share, plan: Sigmoid, *, is_first: bool) -> Talk[
     if x.kind != SUM64 or x.shape != (plan.n,):
         raise InvalidType(f"x must be shares of kind sum64 and shape ({plan.n},), got {x!r}")
     lowest = (x.words * np.uint64(plan.times)).astype(np.uint32)
-    c = yield from opened(Masked("sigmoid", lowest - step.mask(plan.n, SUM32).words, SUM32))
+    c = yield from opened(masked("sigmoid", Share(lowest, SUM32), step.mask(plan.n, SUM32)))
     tables = _tables(plan.angle_bits)
     y = np.empty(plan.n, np.uint64)
     half = 1 << (plan.dealt_bits + plan.public_bits - 1) if is_first else 0

@@ -12,8 +12,6 @@ from hedgerow.crypto.shares import Array, Kind
 from hedgerow.protocols.shares.mesh import WordsMessage, as_bytes, blocks, received
 from hedgerow.runtime.party import Party
 
-MESSAGE_BYTES = 16 << 20
-
 
 class OneHot(Protocol):
     """Columns that can be written as a one-hot matrix of bins."""
@@ -41,7 +39,7 @@ class Matrices(NamedTuple):
 
     def blocks(self, place: int) -> list[slice]:
         """Bins of a holder that go into one message: all rows of a few, which lie together in memory."""
-        return blocks(self.bins[place], self.n_rows * self.kind.number_bytes, MESSAGE_BYTES)
+        return blocks(self.bins[place], self.n_rows * self.kind.number_bytes)
 
     def empty(self) -> Array:
         """Room for all of them."""

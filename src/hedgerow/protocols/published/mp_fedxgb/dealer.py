@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.crypto.beaver import rows_times
+from hedgerow.crypto.beaver import deal_product, rows_times
 from hedgerow.crypto.choosing import deal_choosing
 from hedgerow.crypto.dealing import DealerStep, Label
 from hedgerow.crypto.descent import deal_descent_start, deal_descent_turn
 from hedgerow.crypto.division import deal_quotients
 from hedgerow.crypto.lifting import deal_gains, deal_lift
-from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions, deal_multiplied
+from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import (
     ARGMAX,
@@ -100,7 +100,7 @@ class _Dealing:
         for shape in ((3, n_nodes), (1, n_nodes)):
             number += 1
             step = self._step(ARGMAX, label, number)
-            deal_multiplied(step, shape, wide)
+            deal_product(step, shape, wide)
             self._out.send(ARGMAX, step)
 
     def _deal_division(self, label: Label) -> None:
@@ -111,7 +111,7 @@ class _Dealing:
         deal_lift(step, (2, n_all), scales.sums, division.kind)
         self._out.send(ARGMAX, step)
         step = self._step(ARGMAX, label, 1)
-        deal_multiplied(step, (n_all,), division.kind)
+        deal_product(step, (n_all,), division.kind)
         self._out.send(ARGMAX, step)
         steps: list[DealerStep] = []
 

@@ -39,7 +39,6 @@ MU = 2
 """The perturbations of a leaf's sum add up to at most MU lambda."""
 EPSILON = 1e-6
 """What a leaf's weight may be wrong by."""
-MESSAGE_BYTES = 16 << 20
 BLOCK_BYTES = 64 << 20
 
 _WIDEST = limbs_kind(MAX_LIMBS)
@@ -204,10 +203,6 @@ class Plan:
         return EPSILON / math.ceil(self._largest_gradient / self.scales.lambda_int)
 
     # --- rows --------------------------------------------------------------------------------------------------------
-
-    def vector_blocks(self, n_vectors: int) -> list[slice]:
-        """Rows of so many vectors that go into one message."""
-        return blocks(self.n_rows, n_vectors * self.scales.sums.number_bytes, MESSAGE_BYTES)
 
     def row_blocks(self) -> list[slice]:
         """Rows whose leaves are found together."""

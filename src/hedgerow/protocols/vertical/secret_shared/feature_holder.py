@@ -15,14 +15,13 @@ from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
 from hedgerow.protocols.vertical.secret_shared.dealer import received_shape
-from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
+from hedgerow.protocols.vertical.secret_shared.hands import children_of, play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
     LevelInput,
     MaskedColumns,
     WhichWay,
-    WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
 from hedgerow.runtime.party import Party
@@ -75,7 +74,7 @@ class _Growing:
     ) -> None:
         self._me, self._job, self._shape, self._columns = me, job, shape, columns
         self._place = job.holders.index(me.name)
-        self._supply, self._mesh = supply, Mesh(me, job.holders, {HANDLE: WinnerShare})
+        self._supply, self._mesh = supply, Mesh(me, job.holders)
         self._n_threads = n_threads
         self._asked: dict[tuple[int, int, bool], int] = {}
 

@@ -25,7 +25,7 @@ from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, 
 from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, packed_columns, theirs
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, composite_features
-from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
+from hedgerow.protocols.vertical.secret_shared.hands import children_of, play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
@@ -34,7 +34,6 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     MaskedColumns,
     Sizes,
     WhichWay,
-    WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.shape import (
     HISTOGRAMS,
@@ -268,7 +267,7 @@ class _Forest:
         n_threads: int,
     ) -> None:
         self._me, self._job, self._shape, self._cuts = me, job, shape, cuts
-        self._supply, self._mesh = supply, Mesh(me, job.holders, {HANDLE: WinnerShare})
+        self._supply, self._mesh = supply, Mesh(me, job.holders)
         self._hidden, self._own, self._n_threads = hidden, own, n_threads
         self._trees: list[Tree] = []
         self._foreign = ForeignSplits(job.holders, job.label_holder)

@@ -26,7 +26,6 @@ BLOCK_NODES = 8
 MANY_CANDIDATES = 4096
 SMALL_GROUPS = (3, 4, 4)
 USUAL_GROUP = 6
-MESSAGE_BYTES = 16 << 20  # what is sent in several messages is cut into pieces of about this size
 _DEALT_NUMBERS = 32  # for each possible split at a node (`crypto.lifting.deal_gains`)
 
 STOP, LABEL_HOLDERS = 0, 1
@@ -96,7 +95,7 @@ class Shape:
 
     def bin_blocks(self, place: int) -> list[slice]:
         """Bins of a feature holder that go into one message: all rows of a few, which lie together in memory."""
-        return blocks(self.bins[place - 1], self.scales.sums.number_bytes * self.n_rows, MESSAGE_BYTES)
+        return blocks(self.bins[place - 1], self.scales.sums.number_bytes * self.n_rows)
 
     # --- one level -------------------------------------------------------------------------------------------------
 
@@ -112,8 +111,8 @@ class Shape:
 
     def family_pieces(self, n_families: int) -> list[slice]:
         """How the vectors of a level, two for each family, are cut into messages."""
-        step = 2 * max(1, MESSAGE_BYTES // (2 * self.scales.sums.number_bytes * self.n_rows))
-        return [slice(a, min(a + step, 2 * n_families)) for a in range(0, 2 * n_families, step)]
+        pieces = blocks(n_families, 2 * self.scales.sums.number_bytes * self.n_rows)
+        return [slice(2 * piece.start, 2 * piece.stop) for piece in pieces]
 
     def block_nodes(self, level: int) -> int:
         """Nodes of a block."""
