@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.attacks.shares.openings import repeated_masks
-from hedgerow.crypto.absolute import absolute, bit_times, deal_absolute, deal_bit_products
-from hedgerow.crypto.compare import Circuit
+from hedgerow.crypto.compare import Circuit, absolute, bit_times, deal_absolute, deal_bit_products
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, Share
 from hedgerow.errors import InvalidType
 from hedgerow.testing.share_table import Table, value_of

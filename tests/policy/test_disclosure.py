@@ -1,6 +1,6 @@
-"""Words opened on shares are masked, or revealed under a type that says so: nothing is chosen by a string or by default.
+"""Words opened on shares are masked, or revealed under a type that says so; nothing is chosen by a string or default.
 
-`grep -rn "send(\\|reveal(" src/hedgerow/protocols` is the list of all that parties tell each other.
+`grep -rnE "(send|send_all|reveal)[(]" src/hedgerow/protocols` lists all that parties tell each other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """The formulas of bytes and rounds of vertical.secret_shared, against what meters of real runs count."""
 
 import dataclasses
+import runpy
 import typing
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,6 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.shares.cuts import Cuts, masked_rows
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.vertical.secret_shared import costs
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL
 from hedgerow.protocols.vertical.secret_shared.shape import BLOCK_NODES, Shape
@@ -20,6 +22,9 @@ from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.warmup import in_memory
 from hedgerow.transport.frames import ArrayOf, encode, registered
 from hedgerow.transport.memory import MemoryNetwork
+
+FORMULAS = Path(__file__).parents[2] / "experiments" / "mp_fedxgb" / "costs.py"
+costs = SimpleNamespace(**runpy.run_path(str(FORMULAS)))
 
 COUNTED = ("masked_columns", "dealt", "level_input", "masked_words", "winner_share", "which_way")
 

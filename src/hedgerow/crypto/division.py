@@ -110,11 +110,6 @@ class Division:
         return self.rounding_bits + self.high.bit_length()
 
     @property
-    def n_products(self) -> int:
-        """Products of shared numbers for all quotients: 2 for each turn, and 1."""
-        return self.n * (2 * self.n_iterations + 1)
-
-    @property
     def rounds(self) -> int:
         """The start's, four of each turn, and two for the last product."""
         return 1 + 4 * self.n_iterations + 2

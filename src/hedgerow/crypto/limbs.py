@@ -175,11 +175,6 @@ def subtract(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
     return _apply(_SUBTRACT, x, y, out)
 
 
-def negate(x: Limbs, out: Limbs | None = None) -> Limbs:
-    """-x."""
-    return _apply(_SUBTRACT, _zero(_n_limbs(x)), x, out)
-
-
 def multiply(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
     """x * y, its lower half."""
     return _apply(_MULTIPLY, x, y, out)

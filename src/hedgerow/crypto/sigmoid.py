@@ -146,11 +146,6 @@ class Sigmoid:
         return self.n * (SUM32.number_bytes + (SUM64.number_bytes if self.cut_bits else 0))
 
     @property
-    def dealt_numbers(self) -> int:
-        """Words of 8 bytes that are dealt for each row."""
-        return 2 * self.n_sines + (2 if self.cut_bits else 0)
-
-    @property
     def coefficients(self) -> Ints:
         """b_k in units of 2**-30, for k = 1 .. n_sines."""
         return _coefficients(self.n_sines, Fraction(self.bound), Fraction(1 << self.period_bits, self.times))

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.crypto.dealing import HandStep
-from hedgerow.crypto.dealt_noise import take_noise
+from hedgerow.crypto.dealing import HandStep, take_noise
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Shape, Share
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import BudgetExceeded

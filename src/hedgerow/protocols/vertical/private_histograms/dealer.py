@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.crypto.absolute import deal_absolute
-from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.dealt_noise import Ints, deal_noise
+from hedgerow.crypto.compare import deal_absolute
+from hedgerow.crypto.dealing import Ints, Label, deal_noise
 from hedgerow.crypto.shares import SUM64
 from hedgerow.crypto.sigmoid import deal_sigmoid
 from hedgerow.crypto.tournament import deal_level

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hedgerow.crypto.absolute import absolute
-from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.dealt_noise import take_noise
+from hedgerow.crypto.compare import absolute
+from hedgerow.crypto.dealing import Label, take_noise
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Share
 from hedgerow.crypto.sigmoid import sigmoid
 from hedgerow.crypto.tournament import secret_handles, tournament

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hedgerow.crypto.beaver import rows_times
-from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.dealt_noise import Ints, deal_noise
+from hedgerow.crypto.dealing import Ints, Label, deal_noise
 from hedgerow.crypto.shares import SUM32, SUM64
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.masked_columns import Matrices, drawn_masks
