@@ -13,7 +13,7 @@ import pytest
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import mesh
-from hedgerow.protocols.shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.shares.columns import Cuts, masked_rows
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.protocol import PROTOCOL

@@ -19,7 +19,7 @@ from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, 
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.shares import messages as common
-from hedgerow.protocols.shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.shares.columns import Cuts, masked_rows
 from hedgerow.protocols.shares.made_up import NothingToKeep
 from hedgerow.protocols.shares.scales import Scales, finest
 from hedgerow.protocols.vertical.common.parts import part_from_dict

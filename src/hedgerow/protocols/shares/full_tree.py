@@ -26,7 +26,7 @@ from hedgerow.compiling import kernel
 from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array, Kind
-from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.columns import OneHotColumns, children_of
 from hedgerow.protocols.shares.masked_columns import Matrices
 from hedgerow.protocols.shares.mesh import Mesh
 
@@ -50,13 +50,8 @@ def _all_new_nodes(depth: int) -> int:
 
 
 def _with_right(parents: Array, new: Array, level: int) -> Array:
-    """Left and right children in turn, [nodes, ...], from their parents' and the left ones'; the root as it is."""
-    if level == 0:
-        return new
-    both = np.empty((2 * len(new), *new.shape[1:]), new.dtype)
-    both[::2] = new
-    np.subtract(parents, new, out=both[1::2])
-    return both
+    """Of all nodes of a level, from what is known of the new ones; the root is one of them."""
+    return children_of(parents, new) if level else new
 
 
 class TreeDealing:

@@ -38,7 +38,7 @@ from hedgerow.protocols.published.mp_fedxgb.plan import (
     SPLITS,
     Plan,
 )
-from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.columns import OneHotColumns, filled
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
@@ -174,7 +174,7 @@ class _Growing:
         plan, scales, first = self._plan, self._plan.scales, self._is_first
         n_nodes, n_full = len(totals), plan.n_nodes(level)
         steps = self._steps(ARGMAX, 0)
-        four = [Share(_filled(words, n_full), scales.sums) for words in sums]
+        four = [Share(filled(words, n_full), scales.sums) for words in sums]
         P, Q = self._mesh.talk(
             gains(steps(0), (four[0], four[1], four[2], four[3]), scales.lambda_int, plan.wide, is_first=first)
         )
@@ -188,7 +188,7 @@ class _Growing:
                 share.reshape(n_full, compared.n_pairs)[:n_nodes] for share in self._mesh.talk(talk)
             )
             is_better = self._signs(numerators, denominators, tree, level, number - 1)
-            places = compared.winners(_filled(is_better.reshape(n_nodes, compared.n_pairs), n_full))
+            places = compared.winners(filled(is_better.reshape(n_nodes, compared.n_pairs), n_full))
             left = np.take_along_axis(left, places, axis=1)
             P, Q = (Share(np.take_along_axis(x.words, places[..., None], axis=1), plan.wide) for x in (P, Q))
         gained = self._gains_anything(tree, level, P[:, 0], Q[:, 0], totals, len(played) + 1)
@@ -206,7 +206,7 @@ class _Growing:
         """Whether P / Q - G^2 / (H + lambda) is above the threshold, by P (H + lambda) - (G^2 + t (H + lambda)) Q."""
         scales, first, job = self._plan.scales, self._is_first, self._job
         steps, wide = self._steps(ARGMAX, number), self._plan.wide
-        node = Share(_filled(totals, len(P.words)).T.copy(), scales.sums)
+        node = Share(filled(totals, len(P.words)).T.copy(), scales.sums)
         lifted = self._mesh.talk(lift(steps(0), node, wide, is_first=first))
         gradient = lifted[0]
         hessian = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
@@ -229,8 +229,8 @@ class _Growing:
         plan, scales, first = self._plan, self._plan.scales, self._is_first
         steps, division = self._steps(ARGMAX, 0), plan.division(level)
         n_nodes, n_full, wide = len(totals), plan.n_nodes(level), division.kind
-        gl, hl, gr, hr = (_filled(words, n_full) for words in sums)
-        node = _filled(totals, n_full)
+        gl, hl, gr, hr = (filled(words, n_full) for words in sums)
+        node = filled(totals, n_full)
         both = np.stack([np.concatenate([gl, gr, node[:, :1]], axis=1), np.concatenate([hl, hr, node[:, 1:]], axis=1)])
         lifted = self._mesh.talk(lift(steps(0), Share(both.reshape(2, -1), scales.sums), wide, is_first=first))
         squared = self._mesh.talk(multiplied(steps(1), lifted[0], lifted[0], is_first=first))
@@ -243,7 +243,7 @@ class _Growing:
         for number, compared in enumerate(plan.rounds(level)):
             difference = (gained[:, compared.first] - gained[:, compared.first + 1])[:n_nodes]
             is_better = self._sign_of_difference(difference, tree, level, number)
-            places = compared.winners(_filled(is_better.reshape(n_nodes, compared.n_pairs), n_full))
+            places = compared.winners(filled(is_better.reshape(n_nodes, compared.n_pairs), n_full))
             left = np.take_along_axis(left, places, axis=1)
             gained = Share(np.take_along_axis(gained.words, places[..., None], axis=1), wide)
         enough = wide.constant(-round(scales.threshold * 2**division.fraction_bits))
@@ -309,7 +309,7 @@ class _Growing:
         """Shares modulo 2**64 of all weights, from shares of G and H [leaves, 2]."""
         plan, scales, first = self._plan, self._plan.scales, self._is_first
         n, wide = len(totals), plan.descent.kind
-        sums = Share(_filled(totals, plan.n_leaves).T.copy(), scales.sums)
+        sums = Share(filled(totals, plan.n_leaves).T.copy(), scales.sums)
         lifted = self._mesh.talk(lift(self._supply.step(LEAVES), sums, wide, is_first=first))
         b = lifted[0]
         a = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
@@ -360,13 +360,13 @@ class _Growing:
         """The tree's value for every row, with `fraction_bits` bits after the point, at the label holder."""
         plan, columns = self._plan, self._columns
         missing_codes = [feature.missing_code for feature in columns.features]
-        filled = Share(_filled(weights, plan.n_leaves), SUM64)
+        leaves = Share(filled(weights, plan.n_leaves), SUM64)
         values = np.empty(plan.n_rows, np.uint64)
         found: Array | None = None
         for number, rows in enumerate(plan.row_blocks()):
             bits = np.zeros((rows.stop - rows.start, plan.n_leaves), np.uint8)
             bits[:, : len(weights)] = self._trees[-1].indicators(columns.codes[:, rows], missing_codes)
-            talk = chosen(self._supply.step(PREDICTIONS, number), bits, filled, plan.choosing(rows), me=self._place)
+            talk = chosen(self._supply.step(PREDICTIONS, number), bits, leaves, plan.choosing(rows), me=self._place)
             found = self._mesh.reveal(
                 PredictionShare, self._mesh.talk(talk), to=self._job.label_holder, fields={"tree": tree}
             )
@@ -417,12 +417,3 @@ def _totals(y: Array) -> Array:
 def _pairs(share: Share, pairs: Ints) -> Share:
     """[nodes x pairs, 2] from [nodes, splits]."""
     return share[:, pairs].reshape(-1, 2)
-
-
-def _filled(words: Array, n: int) -> Array:
-    """The words with zeros for nodes or leaves that are not there."""
-    if len(words) == n:
-        return words
-    filled = np.zeros((n, *words.shape[1:]), words.dtype)
-    filled[: len(words)] = words
-    return filled

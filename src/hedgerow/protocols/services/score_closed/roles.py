@@ -29,7 +29,7 @@ from hedgerow.protocols.services.score_closed.sides import (
     shared_side,
 )
 from hedgerow.protocols.shares.mesh import Mesh
-from hedgerow.protocols.shares.supply import DealingOut, Supply
+from hedgerow.protocols.shares.supply import DealingOut, Supply, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.arrays_as_text import as_text, from_text
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, partial_trees_of, tree_of_handles
@@ -93,16 +93,14 @@ def dealer(me: Party, job: ClosedScoringJob) -> TookPart:
     me.wait_longer(PATIENCE)
     blocks = Blocks.told(job, me)
     out = DealingOut(me, job.holders)
-    n_blocks = 0
-    for n_blocks, rows in enumerate(blocks.rows(), start=1):
-        if n_blocks > AHEAD:
-            me.recv(job.label_holder, BlockDone)
-        for output, plan in enumerate(blocks.plans(rows)):
-            step = out.step(lane_of(output), Label(tree=n_blocks))
-            deal_choosing(step, plan)
-            out.send(lane_of(output), step)
-    for _ in range(min(AHEAD, n_blocks)):
-        me.recv(job.label_holder, BlockDone)
+    rows = list(blocks.rows())
+
+    def deal(number: int) -> None:
+        for output, plan in enumerate(blocks.plans(rows[number])):
+            with out.parcel(lane_of(output), Label(tree=1 + number)) as step:
+                deal_choosing(step, plan)
+
+    deal_ahead(me, job.label_holder, BlockDone, len(rows), deal, AHEAD)
     return TookPart(blocks.n_rows)
 
 

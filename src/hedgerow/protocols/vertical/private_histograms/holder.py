@@ -216,7 +216,7 @@ class Growing:
 
     def _utilities(self, level: int, histograms: Array) -> Array:
         """Shares of the sum over all nodes of |G_L| + |G_R|, for each possible split: signs stay hidden."""
-        plan, cuts = self._plan, self._plan.cuts
+        plan, cuts = self._plan, self._plan.all_cuts
         node = self._tree.totals[:, :1]
         left = cuts.left(histograms) + node * cuts.missing_left
         sides = np.stack([left, node - left], axis=1)  # [nodes, 2, splits]

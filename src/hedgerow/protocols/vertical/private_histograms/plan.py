@@ -18,9 +18,9 @@ from hedgerow.crypto.tournament import Plan as Tournament
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.columns import Cuts
 from hedgerow.protocols.shares.masked_columns import Matrices
-from hedgerow.protocols.shares.sizes import Sizes, check_splits
+from hedgerow.protocols.shares.sizes import OfAllColumns, Sizes, check_splits
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, Released, Spending
 from hedgerow.transport.frames import MAX_FRAME_BYTES
@@ -46,10 +46,9 @@ _ROOM = 1 << 16  # of a frame, for what is not an array
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(OfAllColumns):
     """Sizes of a training, its noise, and what follows."""
 
-    sizes: Sizes
     reveal: str
     depth: int
     n_trees: int
@@ -83,16 +82,6 @@ class Plan:
             )
         return plan
 
-    @property
-    def n_rows(self) -> int:
-        """Rows of the tables."""
-        return self.sizes.n_rows
-
-    @property
-    def n_holders(self) -> int:
-        """Parties with data."""
-        return len(self.sizes.n_bins)
-
     @cached_property
     def matrices(self) -> Matrices:
         """The one-hot matrices of all holders."""
@@ -103,19 +92,10 @@ class Plan:
         """Of a row, in units of 2**-gradient_bits."""
         return math.ceil(self.spending.largest_gradient * (1 << self.gradient_bits))
 
-    @cached_property
-    def _cuts_by_holder(self) -> list[Cuts]:
-        return [Cuts.of(bins, gaps) for bins, gaps in zip(self.sizes.n_bins, self.sizes.gaps, strict=True)]
-
-    @cached_property
-    def cuts(self) -> Cuts:
-        """All possible splits."""
-        return Cuts.joined(self._cuts_by_holder, self.matrices.bins)
-
     @property
     def n_candidates(self) -> int:
         """Possible splits of a level."""
-        return len(self.cuts.bin)
+        return len(self.all_cuts.bin)
 
     @cached_property
     def first_column(self) -> Ints:
@@ -136,17 +116,7 @@ class Plan:
     @cached_property
     def column_of_cut(self) -> Ints:
         """The column of each possible split, among all."""
-        return np.asarray(self.cuts.column + self.first_column[self.owner_of_cut])
-
-    @cached_property
-    def owner_of_cut(self) -> Ints:
-        """The holder of each possible split."""
-        return np.repeat(np.arange(self.n_holders), [len(cuts.bin) for cuts in self._cuts_by_holder])
-
-    @cached_property
-    def first_cut(self) -> Ints:
-        """Each holder's first possible split."""
-        return np.cumsum([0, *(len(cuts.bin) for cuts in self._cuts_by_holder[:-1])])
+        return np.asarray(self.all_cuts.column + self.first_column[self.owner_of_cut])
 
     @property
     def sigmoid(self) -> Sigmoid:

@@ -9,13 +9,13 @@ from hedgerow.crypto.shares import XOR8, Array
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.columns import OneHotColumns, children_of
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
 from hedgerow.protocols.vertical.secret_shared.dealer import received_shape
-from hedgerow.protocols.vertical.secret_shared.hands import children_of, play_level
+from hedgerow.protocols.vertical.secret_shared.hands import play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
@@ -61,7 +61,7 @@ def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, 
     """E = X - A, block by block."""
     sums, place = shape.scales.sums, job.holders.index(me.name)
     step = supply.without_parcel(COLUMNS)
-    for bins in shape.bin_blocks(place):
+    for bins in shape.matrices.blocks(place):
         masks = step.mask((bins.stop - bins.start, shape.n_rows), sums, (place,)).words
         me.send(job.label_holder, MaskedColumns(as_bytes(columns.minus(masks, bins))))
 

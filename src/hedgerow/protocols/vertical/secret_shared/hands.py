@@ -1,4 +1,4 @@
-"""What label holder and feature holders do alike: play a level's tournament, and subtract histograms."""
+"""What label holder and feature holders do alike: play a level's tournament."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hedgerow.crypto.lifting import gains
 from hedgerow.crypto.rounds import Talk
 from hedgerow.crypto.shares import SUM32, Array, Share
 from hedgerow.crypto.tournament import tournament
+from hedgerow.protocols.shares.columns import filled
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.secret_shared.messages import WinnerShare
@@ -65,15 +66,15 @@ def play_level(
     talks = []
     for block in range(shape.n_blocks(level, n_nodes)):
         nodes = slice(block * per_block, (block + 1) * per_block)
-        shares = [Share(_filled(words[nodes], per_block), shape.scales.sums) for words in sums]
-        numerators, denominators = (_filled(words[nodes], per_block) for words in first)
+        shares = [Share(filled(words[nodes], per_block), shape.scales.sums) for words in sums]
+        numerators, denominators = (filled(words[nodes], per_block) for words in first)
         if is_first:
             denominators[len(handles[nodes]) :, 0] = 1  # nodes without rows stop: P / Q = 0 / 1 comes first
         talk = contest(
             _steps_of(supply, shape.lane(block)),
             (shares[0], shares[1], shares[2], shares[3]),
             (numerators, denominators),
-            _filled(handles[nodes], per_block),
+            filled(handles[nodes], per_block),
             shape,
             level,
             is_first=is_first,
@@ -85,20 +86,3 @@ def play_level(
 
 def _steps_of(supply: Supply, lane: str) -> Callable[[int], HandStep]:
     return lambda step: supply.step(lane, step)
-
-
-def _filled(words: Array, n_nodes: int) -> Array:
-    """The words of a block's nodes, with zeros for nodes that are not there."""
-    if len(words) == n_nodes:
-        return words
-    filled = np.zeros((n_nodes, *words.shape[1:]), words.dtype)
-    filled[: len(words)] = words
-    return filled
-
-
-def children_of(parents: Array, left: Array) -> Array:
-    """Histograms of children, left and right in turn, from those of their parents and of the left ones."""
-    children = np.empty((2 * len(left), *left.shape[1:]), left.dtype)
-    children[::2] = left
-    np.subtract(parents, left, out=children[1::2])
-    return children

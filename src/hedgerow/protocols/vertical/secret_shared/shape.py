@@ -18,6 +18,7 @@ from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import ProtocolError
+from hedgerow.protocols.shares.masked_columns import Matrices
 from hedgerow.protocols.shares.mesh import blocks
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.runtime.resources import check_room
@@ -59,10 +60,10 @@ class Shape:
         """Bytes for one bit per row."""
         return -(-self.n_rows // 8)
 
-    def bins_of(self, place: int) -> slice:
-        """Where the bins of a feature holder (1, 2, ...) are among those of all."""
-        start = sum(self.bins[: place - 1])
-        return slice(start, start + self.bins[place - 1])
+    @property
+    def matrices(self) -> Matrices:
+        """The one-hot matrices of all holders; the label holder needs none."""
+        return Matrices((0, *self.bins), self.n_rows, self.scales.sums)
 
     def candidates_of(self, place: int) -> slice:
         """Where its candidates are among those of all feature holders."""
@@ -92,10 +93,6 @@ class Shape:
         dealt = _DEALT_NUMBERS * self.block_nodes(depth - 1) * self.n_candidates * self.scales.wide.number_bytes
         what = f"{n_bins:,} bins of {self.n_rows:,} rows, and {self.n_candidates:,} possible splits of others,"
         check_room(party, masked + dealt, what)
-
-    def bin_blocks(self, place: int) -> list[slice]:
-        """Bins of a feature holder that go into one message: all rows of a few, which lie together in memory."""
-        return blocks(self.bins[place - 1], self.scales.sums.number_bytes * self.n_rows)
 
     # --- one level -------------------------------------------------------------------------------------------------
 
