@@ -40,11 +40,11 @@ Bits = npt.NDArray[np.uint8]
 
 _ONE_LIMB = limbs_kind(1)
 MAX_DIGIT_BITS = 6  # a one-hot word has 64 bits
-MAX_FAN_IN = 6  # and so many subsets have 6 bits
+MAX_FAN_IN = 6  # and the subsets of 6 bits are 64
 
 
 class Layer(NamedTuple):
-    """One round of the tree: so many digits go in, `fan_in` of them into each of some blocks."""
+    """One round of the tree: this many digits go in, `fan_in` of them into each of some blocks."""
 
     n_in: int
     fan_in: int
@@ -67,7 +67,7 @@ class Circuit(NamedTuple):
     fan_in: int = 6
 
     def layers(self, n_limbs: int) -> Iterator[Layer]:
-        """The rounds of the tree for numbers of so many limbs."""
+        """The rounds of the tree for numbers of this many limbs."""
         _check_circuit(self)
         n_in = n_digits(n_limbs, self.digit_bits)
         while n_in > 1:
@@ -380,7 +380,7 @@ def _combine(
 
 
 def _words_of(bits: int) -> Kind:
-    """The kind of words with at least so many bits."""
+    """The kind of words with at least this many bits."""
     return next(kind for kind in (XOR8, XOR16, XOR32, XOR64) if 8 * kind.number_bytes >= bits)
 
 

@@ -88,9 +88,10 @@ class SecureRandom(Unshared):
        bytes(3) + bytes(5) == bytes(8), and words(1) is those eight bytes as one little-endian number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seed: bytes | None = None) -> None:
         super().__init__()
-        self._stream = _stream_from_start(os.urandom(KEY_BYTES))
+        self._stream = Keystream(os.urandom(KEY_BYTES) if seed is None else seed)
+        self._stream.start(bytes(NONCE_BYTES))
 
     @classmethod
     def from_seed(cls, seed: bytes) -> SecureRandom:
@@ -99,9 +100,7 @@ class SecureRandom(Unshared):
             raise InvalidType(f"seed must be bytes, got {type(seed).__name__}")
         if len(seed) != KEY_BYTES:
             raise InvalidParameter(f"seed must have {KEY_BYTES} bytes, got {len(seed)}")
-        generator = cls()
-        generator._stream = _stream_from_start(seed)
-        return generator
+        return cls(seed)
 
     def bytes(self, n: int) -> bytes:
         """The next n bytes."""
@@ -146,9 +145,3 @@ class SecureRandom(Unshared):
             drawn = int.from_bytes(self.bytes((bits + 7) // 8), "little") & ((1 << bits) - 1)
             if drawn < n:
                 return drawn
-
-
-def _stream_from_start(seed: bytes) -> Keystream:
-    stream = Keystream(seed)
-    stream.start(bytes(NONCE_BYTES))
-    return stream

@@ -143,7 +143,7 @@ class Division:
         return (largest - 1).bit_length() + 2
 
     def error_after(self, n_iterations: int) -> int:
-        """The bound of |1 - d x| after so many turns, times `one`, rounded up."""
+        """The bound of |1 - d x| after this many turns, times `one`, rounded up."""
         low, high, one = self.low, self.high, self.one
         unit = one >> self.rounding_bits
         error = one - one * 8 * low * high // (high**2 + 6 * high * low + low**2) + 2 * unit

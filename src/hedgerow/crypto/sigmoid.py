@@ -19,7 +19,7 @@ errors.
 
 **Coefficients.** Least squares on `_POINTS` equal steps of 0 <= x <= bound, with the weight 1 / sqrt(1 - (x / bound)^2)
 that puts more on the end. Beyond the bound the series is free, and has to come back to 1/2 at half a period. If there
-is too little to fit for so many sines (bound / period small), coefficients become large and cancel: that is refused.
+is too little to fit for this many sines (bound / period small), coefficients become large and cancel: that is refused.
 
 **Error.** Of a result in units of 2**-F, F = `result_bits`, it is at most `Sigmoid.error`, the sum of
 
@@ -301,7 +301,7 @@ def _rounded(turns: list[tuple[int, int]]) -> Ints:
 
 
 def _turns(turn: Fraction, n: int) -> list[tuple[int, int]]:
-    """cos and sin of 0, 1, ..., n - 1 times so many turns, in units of 2**-160; off by less than 2 n units."""
+    """cos and sin of 0, 1, ..., n - 1 times this many turns, in units of 2**-160; off by less than 2 n units."""
     one = 1 << _FINE_BITS
     c, s = _cos_sin(turn)
     x, y = one, 0

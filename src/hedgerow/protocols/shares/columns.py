@@ -16,6 +16,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bools, Bytes, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.shares.job import SharesJob
+from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory
 
@@ -160,6 +161,14 @@ class OneHotColumns:
         """The one-hot matrix times vectors: [vectors, bins]."""
         sums = histogram(self.codes, vectors, max(self.n_codes), n_threads=n_threads)
         return np.ascontiguousarray(sums[:, self._column, self._bin])
+
+    def known_of(self, cuts: Ints, is_leaf: Bools) -> PartialTree:
+        """What this party knows of a tree, from the number of its own cut at each node, -1 where there is none."""
+        column, last_bin = np.where(is_leaf, LEAF, FOREIGN), np.full(len(cuts), -1)
+        missing_left, mine, own = np.zeros(len(cuts), np.bool_), np.flatnonzero(cuts >= 0), self.cuts
+        number = cuts[mine]
+        column[mine], last_bin[mine], missing_left[mine] = own.column[number], own.bin[number], own.missing_left[number]
+        return PartialTree(column, last_bin, missing_left)
 
     def goes_left(self, cut: int) -> Bytes:
         """Which rows a cut sends left, one bit each."""

@@ -24,7 +24,7 @@ Parcel = tuple[str, int]  # lane and step
 class Supply:
     """All that is dealt to this party. The seed is new for every run, and no label is used twice with it.
 
-    1. `begin(tree, level, n_parcels)`: what is taken from now on is for this level, for which so many messages come.
+    1. `begin(tree, level, n_parcels)`: what is taken from now on is for this level, for which this many messages come.
     2. `step(lane, step)`: the next step of a lane.
     3. `finish()`: the level is over.
     """

@@ -42,11 +42,11 @@ from hedgerow.protocols.shares.columns import OneHotColumns, filled
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing
+from hedgerow.protocols.shares.sharing import Sharing, begin
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart
+from hedgerow.protocols.vertical.common.agreement import check_table
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -56,10 +56,7 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
     data = check_table(me.name, data)
     labels = Labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OneHotColumns.by_quantiles(me.name, job, data)
-    if labels is None:
-        begin_as_feature_holder(me, job, data)
-    else:
-        begin_as_label_holder(me, job, data)
+    begin(me, job, data)
     plan = _agreed_plan(me, job, columns)
     growing = _Growing(me, job, plan, columns, n_threads=data.n_threads)
     if labels is not None:
@@ -346,15 +343,11 @@ class _Growing:
 
     def _partial(self, levels: list[Ints]) -> PartialTree:
         """What this party knows of a tree, from the number of the possible split at each node, or -1."""
-        plan, own = self._plan, self._columns.cuts
+        plan = self._plan
         n_last = 2 * int(np.count_nonzero(levels[-1] >= 0))
         cut = np.concatenate([*levels, np.full(n_last, -1)])
-        column = np.where(cut < 0, LEAF, FOREIGN)
-        last_bin, missing_left = np.full(len(cut), -1), np.zeros(len(cut), np.bool_)
-        mine = np.flatnonzero((cut >= 0) & (plan.owner_of_cut[cut] == self._place))
-        number = cut[mine] - plan.first_cut[self._place]
-        column[mine], last_bin[mine], missing_left[mine] = own.column[number], own.bin[number], own.missing_left[number]
-        return PartialTree(column, last_bin, missing_left)
+        is_mine = (cut >= 0) & (plan.owner_of_cut[cut] == self._place)
+        return self._columns.known_of(np.where(is_mine, cut - plan.first_cut[self._place], -1), cut < 0)
 
     def _predict(self, tree: int, weights: Array) -> Array | None:
         """The tree's value for every row, with `fraction_bits` bits after the point, at the label holder."""

@@ -19,12 +19,12 @@ from hedgerow.protocols.shares.full_tree import FullTree
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing, checked_labels
+from hedgerow.protocols.shares.sharing import Sharing, begin, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
-from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Target
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, signed
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
@@ -63,10 +63,7 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Shar
     data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     cells = public_cells(me.name, job, data)
-    if labels is None:
-        begin_as_feature_holder(me, job, data)
-    else:
-        begin_as_label_holder(me, job, data)
+    begin(me, job, data)
     noise = EdgeNoise(job, len(cells.counted))
     counts = noisy_counts(cells, noise.sigma, me.rng)
     columns = binned_columns(me.name, cells, counts, noise.sigma, job.max_bins)
@@ -318,15 +315,9 @@ class Growing:
 
     def _partial(self, levels: list[int]) -> PartialTree:
         """What this party knows of a full tree."""
-        own = self._columns.cuts
         cut = np.repeat([*levels, -1], [1 << level for level in range(self._plan.depth + 1)])
-        n_inner = (1 << self._plan.depth) - 1
-        column = np.where(np.arange(len(cut)) < n_inner, FOREIGN, LEAF)
-        last_bin, missing_left = np.full(len(cut), -1), np.zeros(len(cut), np.bool_)
-        mine = np.flatnonzero(cut >= 0)
-        number = cut[mine] - self._plan.first_cut[self._place]
-        column[mine], last_bin[mine], missing_left[mine] = own.column[number], own.bin[number], own.missing_left[number]
-        return PartialTree(column, last_bin, missing_left)
+        own = np.where(cut >= 0, cut - self._plan.first_cut[self._place], -1)
+        return self._columns.known_of(own, np.arange(len(cut)) >= (1 << self._plan.depth) - 1)
 
     def part(self, classes: tuple[object, ...] | None) -> SharedLeavesPart:
         """Its part of the model; leaf values are with the label holder."""

@@ -40,7 +40,7 @@ COARSEST = 6
 AT_ONCE = 1 << 16
 """Sums whose sizes are found together: each takes some hundred bytes meanwhile."""
 MANY_CANDIDATES = 4096
-"""Beyond so many the first groups are chosen from with less that is dealt, and a round more."""
+"""Beyond this many the first groups are chosen from with less that is dealt, and a round more."""
 QUICK = Circuit(6, 6)
 _ROOM = 1 << 16  # of a frame, for what is not an array
 
@@ -72,7 +72,7 @@ class Plan(OfAllColumns):
         if n_bytes > MAX_FRAME_BYTES - _ROOM:
             raise InvalidParameter(
                 f"{job.NAME}: max_depth={plan.depth} with {sizes.n_rows:,} rows needs {n_bytes >> 20:,} MB in one "
-                f"message of the dealer, and {MAX_FRAME_BYTES >> 20} MB can be had: use less depth or fewer rows"
+                f"message of the dealer, and {MAX_FRAME_BYTES >> 20} MB are available: use less depth or fewer rows"
             )
         widths.require_sum_bits(32, sizes.n_rows, plan.largest_gradient, spending.count_unit)
         if spending.largest_release >= 1 << 31 or plan.largest_utility >= 1 << 31:

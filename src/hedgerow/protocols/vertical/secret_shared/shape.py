@@ -116,7 +116,7 @@ class Shape:
         return min(BLOCK_NODES, self.n_nodes(level))
 
     def n_blocks(self, level: int, n_nodes: int | None = None) -> int:
-        """Blocks for so many nodes, or for all that there can be."""
+        """Blocks for this many nodes, or for all that there can be."""
         nodes = self.n_nodes(level) if n_nodes is None else n_nodes
         return -(-nodes // self.block_nodes(level))
 

@@ -19,9 +19,9 @@ from hedgerow.protocols.central.gaussian.tables import Bins
 from hedgerow.protocols.central.gaussian.trees import merged_feature
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.rows_messages import LevelDone
-from hedgerow.protocols.shares.sharing import checked_labels
+from hedgerow.protocols.shares.sharing import begin, checked_labels
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, Noisy, signed
@@ -70,10 +70,7 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part
     data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OwnColumns(me.name, job, data)
-    if labels is None:
-        begin_as_feature_holder(me, job, data)
-    else:
-        begin_as_label_holder(me, job, data)
+    begin(me, job, data)
     schedule = Schedule.of(job, agreed_layout(me, job, columns), columns.n_rows)
     answering = Answering(me, job, columns, schedule, labels, n_threads=data.n_threads)
     if labels is None:
