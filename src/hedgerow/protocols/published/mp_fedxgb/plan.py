@@ -130,7 +130,8 @@ class Plan(OfAllColumns):
         if n_limbs > MAX_LIMBS:
             raise FixedPointOverflow(
                 f"{bits} bits are needed for lambda {self.scales.lambda_int:.3g} and sums up to "
-                f"{self._largest_gradient:,}, and {LIMB_BITS * MAX_LIMBS} are available: use a smaller l2 or gradient_bits"
+                f"{self._largest_gradient:,}, and {LIMB_BITS * MAX_LIMBS} are available: use a smaller l2 or fewer "
+                "gradient_bits"
             )
         return limbs_kind(n_limbs)
 
