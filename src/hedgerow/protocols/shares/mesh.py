@@ -71,8 +71,11 @@ class Mesh:
         message: Callable[..., Revealed] = kind
         words, fields = as_bytes(share.words), fields or {}
         if to is None:
-            for party in self._others:
-                self.me.send(party, message(words=words), event=event)
+            if event is None:
+                self.me.send_all(self._others, message(words=words))
+            else:
+                for party in self._others:
+                    self.me.send(party, message(words=words), event=event)
             self.rounds += 1
             return _total(share, self._received(kind, len(words), fields))
         if to != self.me.name:
