@@ -38,6 +38,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -285,9 +286,10 @@ def measure_traffic(_: int, *, quick: bool) -> list[Row]:
 
 def by_formula(case: Case, n_parties: int) -> dict[str, float]:
     """Payloads of a full tree, from the shape alone."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from experiments.mp_fedxgb import costs
     from hedgerow.engine.boosting import BoostingParams
     from hedgerow.protocols.shares.scales import Scales
-    from hedgerow.protocols.vertical.secret_shared import costs
     from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
     from hedgerow.protocols.vertical.secret_shared.shape import Shape
 

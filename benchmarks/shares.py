@@ -31,8 +31,8 @@ from hedgerow.crypto import limbs, ring
 from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.lifting import deal_gains, gains
 from hedgerow.crypto.shares import SUM32, Share, limbs_kind
-from hedgerow.crypto.tournament import Plan, Select, deal_tournament, tournament
-from hedgerow.testing.share_table import Meter, Table
+from hedgerow.crypto.tournament import Plan, Select, tournament
+from hedgerow.testing.share_table import Meter, Table, deal_tournament
 
 NUMBERS = 200_000
 ROWS, COLUMNS, BINS = 50_000, 10, 32

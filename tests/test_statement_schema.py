@@ -12,8 +12,9 @@ from hedgerow import DPBoostClassifier, PrivateBoostingClassifier, Schema
 from hedgerow.codec import from_json
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.protocols.who_learns_what import EXAMPLES
-from hedgerow.runtime.protocol import Request, find, names, services
+from hedgerow.runtime.protocol import find, names, services
 from hedgerow.statement import FACTS, ModelDocument, PrivacyStatement, RunDocument, Statement
+from hedgerow.testing.parties import asked
 
 COMMON = {field.name for field in fields(RunDocument)}
 
@@ -23,10 +24,16 @@ def test_the_json_of_every_run_fits_its_schema(name):
     """After a round trip as well; what stands beside it are facts with known names."""
     protocol = find(name)
     for example in EXAMPLES[name]:
-        request = Request(
-            example.parties, "example", "classification", BoostingParams(), 256, example.options, example.parties[0]
+        request = (
+            example.parties,
+            "example",
+            "classification",
+            BoostingParams(),
+            256,
+            example.options,
+            example.parties[0],
         )
-        stated = protocol.statement(example.job or protocol.job(request), example.meta)
+        stated = protocol.statement(example.job or asked(protocol, *request), example.meta)
         document = json.loads(json.dumps(stated.to_dict(), allow_nan=False))
         read = from_json(RunDocument, {key: document[key] for key in document if key in COMMON})
         assert read.words == str(stated)

@@ -29,7 +29,8 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
     TestDenominatorShare,
     TestNumeratorShare,
 )
-from hedgerow.protocols.published.mp_fedxgb.openings import Openings
+from hedgerow.protocols.shares.mesh import Mesh
+from hedgerow.protocols.shares.messages import Revealed
 from hedgerow.protocols.shares.scales import Scales
 
 DATASET = "give_me_some_credit"
@@ -134,16 +135,16 @@ def _rows(n_rows: int) -> tuple[Any, Ints]:
 @contextmanager
 def _watched(seen: Seen) -> Iterator[None]:
     """Keeps what P1 and P2 put together in the first tree."""
-    original = Openings.to
+    original = Mesh.reveal
 
-    def to(self: Openings, receiver: str, share: Any, kind: type, **fields: int) -> Any:
-        value = original(self, receiver, share, kind, **fields)
+    def reveal(self: Mesh, kind: type[Revealed], share: Any, *, to: str, fields: dict[str, int]) -> Any:
+        value = original(self, kind, share, to=to, fields=fields)
         if value is not None and "level" in fields and fields["tree"] == 0:
             numbers = limbs.to_ints(value).reshape(len(value), -1).tolist()
             seen[kind, fields["level"], fields.get("round", 0)] = numbers
         return value
 
-    with patch.object(Openings, "to", to):
+    with patch.object(Mesh, "reveal", reveal):
         yield
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.mp_fedxgb.cells import MASKED, MINIMAL, PAPER, Cell
+from experiments.mp_fedxgb.costs import first_design, full_tree
 from experiments.mp_fedxgb.datasets import (
     PARTIES,
     SIZES,
@@ -166,8 +167,6 @@ def timed(cell: Cell) -> Measures:
 
 def costs(cell: Cell) -> Measures:
     """What a training sends, by kind and for one tree, beside what the formula says of a full tree."""
-    from hedgerow.protocols.vertical.secret_shared.costs import first_design, full_tree
-
     X, y = _rows_and_columns(cell)
     changes = {"min_split_gain": 0.0, "l2_regularization": LAMBDA}  # so that every node splits
     run = fit(replace(cell, method=MINIMAL), X, y, transport="memory", **changes)

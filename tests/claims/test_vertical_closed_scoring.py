@@ -16,6 +16,7 @@ import pytest
 
 from hedgerow.crypto import choosing
 from hedgerow.crypto.csprng import SecureRandom
+from hedgerow.crypto.rounds import Masked
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.services.score_closed.messages import (
     QuestionsInTrees,
@@ -118,11 +119,12 @@ def test_shares_make_the_scores_and_nothing_else(kind):
 def test_a_missing_mask_is_found():
     """The control: where bits are opened without the mask, or with one that is half as long, the test fails."""
 
-    def unmasked(x, a):
-        return x.words if x.kind.is_xor else (x - a).words
+    def unmasked(name, x, a):
+        return Masked(name, x.words if x.kind.is_xor else (x - a).words, x.kind)
 
-    def half(x, a):
-        return (x.words & np.uint8(15)) | ((x - a).words & np.uint8(240)) if x.kind.is_xor else (x - a).words
+    def half(name, x, a):
+        words = (x - a).words
+        return Masked(name, (x.words & np.uint8(15)) | (words & np.uint8(240)) if x.kind.is_xor else words, x.kind)
 
     for instead in (unmasked, half):
         with patch.object(choosing, "masked", instead):

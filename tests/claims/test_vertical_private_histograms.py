@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -19,12 +18,12 @@ import pytest
 
 from hedgerow.attacks.central.audit import Trials, lower_bound
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.rounds import Conversation, Masked
+from hedgerow.crypto.rounds import Masked, joined
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.columns import OneHotColumns
-from hedgerow.protocols.shares.full_tree import FullTree
+from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords
 from hedgerow.protocols.shares.rows_messages import AllColumns, MaskedBins
 from hedgerow.protocols.shares.sizes import Sizes
@@ -113,17 +112,36 @@ def run(job, data, numbers, watched="anna"):
     parties = {name: Party(records[name], identity_of(name), TrustStore()) for name in names}
     for name, party in parties.items():
         party.rng = SecureRandom.from_seed(coins(name, numbers.get(name, 0)))
-    rounds, receive = [], Conversation.receive
+    rounds, opens, reveals, receives = [], Mesh.masked, Mesh.reveal, Mesh._received
+    got = []
 
-    def watching(self, sent):
-        parts = list(self.parts)
-        receive(self, sent)
-        if threading.current_thread().name == f"party-{watched}":
-            rounds.append(Round(parts, [np.array(each) for each in sent], [np.array(each) for each in self.opened]))
+    def received(self, *which):
+        words = receives(self, *which)
+        if self.me.name == watched:
+            got[:] = words
+        return words
+
+    def keep(mesh, parts, opened):
+        if mesh.me.name == watched:
+            sent = list(got)
+            sent.insert(HOLDERS.index(watched), joined(parts))
+            rounds.append(Round(parts, [np.array(each) for each in sent], [np.array(each) for each in opened]))
+
+    def masked(self, parts):
+        opened = opens(self, parts)
+        keep(self, parts, opened)
+        return opened
+
+    def reveal(self, kind, share, **how):
+        value = reveals(self, kind, share, **how)
+        keep(self, [Masked(f"noisy {kind.NAME}", share.words, share.kind)], [value])
+        return value
 
     roles = {name: lambda name=name: PROTOCOL.play(parties[name], job, data.get(name)) for name in names}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Conversation, "receive", watching)
+        patch.setattr(Mesh, "masked", masked)
+        patch.setattr(Mesh, "reveal", reveal)
+        patch.setattr(Mesh, "_received", received)
         outcomes = network.run(roles)
     assert [outcome.error for outcome in outcomes.values() if outcome.error is not None] == []
     return SimpleNamespace(records=records, rounds=rounds)
@@ -279,9 +297,13 @@ def test_unmasked_sides_are_found_with_smooth_then_trees(monkeypatch):
 
 def test_masks_that_are_missing_are_found(monkeypatch):
     """Control: columns with 16 bits of 32 masked, and rows of nodes with one bit of a word that is 0."""
-    columns, opened = OneHotColumns.minus, FullTree._opened
+    columns, opens = OneHotColumns.minus, Mesh.masked_rows
+
+    def bare(self, kind, *hidden):
+        return opens(self, kind, *[((x - a) & np.uint32(0xFFFFFFF7), np.zeros_like(a)) for x, a in hidden])
+
     monkeypatch.setattr(OneHotColumns, "minus", lambda own, masks, rows: columns(own, masks & np.uint32(0xFFFF), rows))
-    monkeypatch.setattr(FullTree, "_opened", lambda self, words: opened(self, words & np.uint32(0xFFFFFFF7)))
+    monkeypatch.setattr(Mesh, "masked_rows", bare)
     done = varied("ben", 8, make_job(n_iterations=1))
     bins = [one.records["ben"].messages(MaskedBins, "received", "anna") for one in done]
     assert unlike_uniform(np.stack([np.concatenate([m.words for m in each]) for each in bins]))

@@ -18,7 +18,6 @@ import pytest
 
 from hedgerow.crypto import dealing, lifting
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.rounds import Masked
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import messages as common
@@ -222,19 +221,19 @@ def test_what_is_masked_is_uniform_to_its_receiver(receiver):
 
 def break_masks(monkeypatch):
     """Leave out a part of the mask in each kind of message; nobody notices but who looks at the bytes."""
-    columns, gradients, lifted = OneHotColumns.minus, label_holder._OwnRows.minus, lifting._hidden
+    columns, gradients, lifted = OneHotColumns.minus, label_holder._OwnRows.minus, lifting.hidden
 
     def short(masks):
         return masks & np.uint32(0xFFFF)
 
-    def lift(step, x, narrow, *, is_first):
-        drawn = lifted(step, x, narrow, is_first=is_first)
-        return Masked(drawn.name, drawn.words & np.uint32(0xFFFFFFF7), narrow)
+    def lift(step, x, name, *, is_first):
+        drawn = lifted(step, x, name, is_first=is_first)
+        return drawn._replace(words=drawn.words & np.uint32(0xFFFFFFF7))
 
     monkeypatch.setattr(OneHotColumns, "minus", lambda own, masks, rows: columns(own, short(masks), rows))
     monkeypatch.setattr(label_holder._OwnRows, "minus", lambda own, nodes, masks: gradients(own, nodes, short(masks)))
     monkeypatch.setattr(label_holder, "hidden_input", lambda members, _masks: members)
-    monkeypatch.setattr(lifting, "_hidden", lift)
+    monkeypatch.setattr(lifting, "hidden", lift)
 
 
 def test_masks_that_are_too_short_are_found(monkeypatch):

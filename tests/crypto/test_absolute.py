@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.crypto.absolute import absolute, bit_times, deal_absolute, deal_bit_products
-from hedgerow.crypto.compare import Circuit
+from hedgerow.crypto.compare import Circuit, absolute, bit_times, deal_absolute, deal_bit_products
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, Share
 from hedgerow.errors import InvalidType
 from hedgerow.testing.openings import repeated_masks

@@ -133,9 +133,9 @@ def test_corrections_go_round(among):
     """Over the labels of a tree and over the shares of one step, every party gets equally many corrections."""
     dealer, _ = table(5)
     members = range(5) if among is None else among
-    over_labels = [dealer.step(Label(tree=t)).share(any_words(XOR8, 3), XOR8, among).to for t in range(30)]
+    over_labels = [dealer.step(Label(tree=t)).share(any_words(XOR8, 3), XOR8, among) for t in range(30)]
     step = dealer.step(Label(tree=30))
-    in_one_step = [step.share(any_words(XOR8, 3), XOR8, among).to for _ in range(30)]
+    in_one_step = [step.share(any_words(XOR8, 3), XOR8, among) for _ in range(30)]
     for given_to in (over_labels, in_one_step):
         assert {party: given_to.count(party) for party in members} == dict.fromkeys(members, 30 // len(members))
 
@@ -296,7 +296,7 @@ def test_corrections_that_do_not_fit():
     """Too few, too many or twice the corrections, and what are none, are told."""
     dealer, hands = table(2)
     step = dealer.step(Label())
-    receiver = step.share(any_words(SUM32, 4), SUM32).to
+    receiver = step.share(any_words(SUM32, 4), SUM32)
     parcel = step.corrections()[receiver]
     hand = hands[receiver]
     with pytest.raises(ProtocolError, match="end too early"):

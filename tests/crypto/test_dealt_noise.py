@@ -10,15 +10,14 @@ from scipy.stats import chisquare
 
 from hedgerow.crypto import limbs
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.dealt_noise import deal_noise, take_noise
+from hedgerow.crypto.dealing import Label, deal_noise, take_noise
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, limbs_kind
-from hedgerow.crypto.tournament import Plan, deal_tournament, tournament
+from hedgerow.crypto.tournament import Plan, tournament
 from hedgerow.crypto.truncation import bits_of
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType
 from hedgerow.privacy import discrete_gaussian
 from hedgerow.privacy.gumbel import GumbelNoise
-from hedgerow.testing.share_table import Table, value_of
+from hedgerow.testing.share_table import Table, deal_tournament, value_of
 
 KINDS = [SUM32, SUM64, limbs_kind(1), limbs_kind(2), limbs_kind(5)]
 

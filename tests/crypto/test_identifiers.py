@@ -160,14 +160,6 @@ def test_digests_depend_on_rule_and_context():
     assert np.array_equal(same.digests, first.digests)
 
 
-def test_blocks_cover_all_once():
-    """Blocks are the digests in order, whatever the block size; no ids give no blocks."""
-    ids = prepared([str(i) for i in range(10)])
-    for size in (1, 3, 10, 99):
-        assert np.array_equal(np.concatenate(list(ids.blocks(size))), ids.digests)
-    assert list(prepared([]).blocks(4)) == []
-
-
 @settings(max_examples=60, deadline=None)
 @given(picks=st.lists(st.integers(0, 5), max_size=15), seed=st.integers(0, 9))
 def test_sorting_is_that_of_bytes(picks, seed):

@@ -18,7 +18,6 @@ from hedgerow.crypto.psi import (
     BlindingKey,
     Departure,
     Stay,
-    align_locally,
     check_places,
     common_places,
     random_order,
@@ -35,6 +34,62 @@ KNOWN = "54745e4d7bd3f88015c25eb7f0015eafb4055db51af8a17a9ac8395b57f7d3c2"
 
 
 # A slow twin: sets, and the curve in textbook form
+
+
+def align_locally(
+    ids, rule=None, *, context="local", comparer=None, duplicates="refuse", keys=None, random=None, n_threads=1,
+    block=1 << 14, on_send=None,
+):  # fmt: skip
+    """The whole protocol in one process: for each party its rows of the records that all hold, in one common order.
+
+    `comparer` is the first name by default; `keys` and `random` are new by default.
+    """
+    rule = IdRule() if rule is None else rule
+    parties = sorted(ids)
+    ways = {owner: way_round(parties, owner) for owner in parties}
+    comparer = parties[0] if comparer is None else comparer
+    if comparer not in ids:
+        raise InvalidParameter(f"comparer must be one of {parties}, got {comparer!r}")
+    prepared = {
+        party: prepare_ids(ids[party], rule, context=context, party=party, duplicates=duplicates) for party in parties
+    }
+    keys = {party: BlindingKey.generate() for party in parties} if keys is None else keys
+    random = {party: SecureRandom() for party in parties} if random is None else random
+    post = on_send or (lambda _sender, _receiver, _what: None)
+
+    stays, departures, final = {}, {}, {}
+    for owner in parties:
+        departures[owner] = Departure(prepared[owner], random[owner])
+        blocks = departures[owner].blocks(keys[owner], block, n_threads=n_threads)
+        stays[owner] = list(
+            round_the_ring(blocks, len(prepared[owner]), ways[owner], keys, random, n_threads, block, post)
+        )
+        final[owner] = stays[owner][-1].points()
+        post(ways[owner][-1], comparer, final[owner])
+        for stay in stays[owner]:
+            stay.release()
+
+    rows = {}
+    found = common_places(final)
+    for owner in parties:
+        places, sender = found[owner], comparer
+        for party, stay in zip(reversed(ways[owner]), reversed(stays[owner]), strict=False):  # all but the owner
+            post(sender, party, places)
+            places, sender = stay.restored(places), party
+        post(sender, owner, places)
+        rows[owner] = departures[owner].restored(places)
+    return rows
+
+
+def round_the_ring(blocks, n, way, keys, random, n_threads, block, post):
+    """The stays of one set at all parties after its owner."""
+    for sender, party in itertools.pairwise(way):
+        stay = Stay(n, random[party], owner=way[0], sender=sender)
+        for points in blocks:
+            post(sender, party, points)
+            stay.put(keys[party].reblind(points, sender=sender, n_threads=n_threads))
+        yield stay
+        blocks = stay.blocks(block)
 
 
 def plain_intersection(ids, rule):

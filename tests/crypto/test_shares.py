@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.shares import SUM32, SUM64, XOR8, XOR64, Kind, Share, kind_of, limbs_kind
+from hedgerow.crypto.shares import SUM32, SUM64, XOR8, Share, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 SECRET = 271828182
@@ -83,20 +83,10 @@ def test_local_operations():
     assert (-bits).words.tolist() == [0b1100]
 
 
-@pytest.mark.parametrize("kind", [SUM32, SUM64, XOR8, XOR64, limbs_kind(7)])
-def test_kinds_have_names(kind):
-    """A kind is found by the name that it prints."""
-    assert kind_of(repr(kind)) == kind
-    assert isinstance(kind, Kind)
-
-
 def test_bad_kinds():
-    """Names and widths that are none, and words of another kind."""
-    for name in ("sum16", "limbs:", "limbs:-1", "limbs:x", ""):
-        with pytest.raises(InvalidParameter, match="kind must be"):
-            kind_of(name)
+    """Widths that are none, and words of another kind."""
     with pytest.raises(InvalidParameter, match="n_limbs"):
-        kind_of("limbs:0")
+        limbs_kind(0)
     with pytest.raises(InvalidType, match="5 limbs"):
         limbs_kind(5).check(np.zeros((2, 4), np.uint32))
     with pytest.raises(InvalidType, match="uint32"):

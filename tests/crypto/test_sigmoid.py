@@ -61,7 +61,7 @@ def test_results_are_within_the_error(data, options, n_parties, run):
     assert ((found >= -plan.error) & (found <= 1.0 + plan.error)).all()
     assert table.meter.rounds == plan.rounds
     assert table.meter.sent_bytes == plan.opened_bytes
-    assert table.meter.dealt_bytes <= 8 * plan.dealt_numbers * len(x) + 16 * n_parties
+    assert table.meter.dealt_bytes <= 8 * (2 * plan.n_sines + (2 if plan.cut_bits else 0)) * len(x) + 16 * n_parties
 
 
 def test_errors_that_are_promised():

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.unshared import Unshared
+from hedgerow.crypto.csprng import SecureRandom, Unshared
 from hedgerow.errors import ProtocolError
 
 FORK = """

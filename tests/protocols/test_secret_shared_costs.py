@@ -1,25 +1,30 @@
 """The formulas of bytes and rounds of vertical.secret_shared, against what meters of real runs count."""
 
 import dataclasses
+import runpy
 import typing
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.protocols.shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.shares import mesh
+from hedgerow.protocols.shares.columns import Cuts, masked_rows
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.vertical.secret_shared import costs
-from hedgerow.protocols.vertical.secret_shared import shape as shapes
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.shape import Shape
+from hedgerow.protocols.vertical.secret_shared.shape import BLOCK_NODES, Shape
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import in_memory
 from hedgerow.transport.frames import ArrayOf, encode, registered
 from hedgerow.transport.memory import MemoryNetwork
+
+FORMULAS = Path(__file__).parents[2] / "experiments" / "mp_fedxgb" / "costs.py"
+costs = SimpleNamespace(**runpy.run_path(str(FORMULAS)))
 
 COUNTED = ("masked_columns", "dealt", "level_input", "masked_words", "winner_share", "which_way")
 
@@ -151,7 +156,7 @@ def test_formulas_give_what_meters_count(case):
         assert shape.scales.sums.number_bytes == 8
     if "not full" in case:  # some level has more than one block, the last of them with room left
         played = [nodes for levels in levels_of(part, job) for nodes, _ in levels]
-        assert any(nodes > shapes.BLOCK_NODES and nodes % shapes.BLOCK_NODES for nodes in played)
+        assert any(nodes > BLOCK_NODES and nodes % BLOCK_NODES for nodes in played)
     sent, rounds = expected(job, shape, part)
     assert part.meta["rounds"]["training"] == rounds
     headings = {entry["message"].rpartition(".")[2]: heading_of(entry["message"]) for entry in counts[job.dealer]}
@@ -173,7 +178,7 @@ def test_pieces_of_large_messages(monkeypatch):
     """What is cut into several messages has the same bytes in all, and is counted message by message."""
     data = make_data(2, 400, 5)
     job = make_job(data, max_depth=4, n_iterations=1)
-    monkeypatch.setattr(shapes, "MESSAGE_BYTES", 4000)
+    monkeypatch.setattr(mesh, "MESSAGE_BYTES", 4000)
     shape = shape_of(job, data)
     part, counts = run(job, data)
     sent, _ = expected(job, shape, part)

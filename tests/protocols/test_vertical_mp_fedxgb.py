@@ -1,7 +1,6 @@
 """vertical.mp_fedxgb: it opens what the paper says that it opens, and grows the pooled engine's trees."""
 
 import json
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from hedgerow import Federation
 from hedgerow.crypto import limbs
-from hedgerow.crypto.rounds import Conversation
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.losses import Quantiser
 from hedgerow.engine.rows import Rows
@@ -24,7 +22,7 @@ from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as PROTOCOL
-from hedgerow.protocols.shares import masked_columns, rows_messages
+from hedgerow.protocols.shares import mesh, rows_messages
 from hedgerow.protocols.shares.messages import MaskedWords, Seed
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.sizes import Sizes
@@ -357,8 +355,7 @@ def test_division_grows_the_same_first_tree(task):
 def test_large_messages_go_in_blocks(monkeypatch):
     """Masked columns, gradients and predictions in blocks of few rows, the last of them shorter: all is the same."""
     data = make_data(3, 61, 6, missing=0.1)
-    monkeypatch.setattr(plan, "MESSAGE_BYTES", 300)
-    monkeypatch.setattr(masked_columns, "MESSAGE_BYTES", 300)
+    monkeypatch.setattr(mesh, "MESSAGE_BYTES", 300)
     monkeypatch.setattr(plan, "BLOCK_BYTES", 16 * 4 * 7)
     seen = []
     run(make_job(data, max_depth=2, n_iterations=1), data, watch=lambda *message: seen.append(message))
@@ -452,16 +449,16 @@ def test_no_mask_is_used_twice(monkeypatch):
     data = make_data(3, 40, 6, missing=0.1)
     job = make_job(data, max_depth=2, max_bins=4)
     found = []
-    receive = Conversation.receive
+    opens = mesh.Mesh.masked
 
-    def watched_receive(talk, sent):
-        parts = talk.parts
-        receive(talk, sent)
-        if threading.current_thread().name == "party-anna":
-            both = zip(parts, talk.opened, strict=True)
+    def watched(self, parts):
+        values = opens(self, parts)
+        if self.me.name == "anna":
+            both = zip(parts, values, strict=True)
             found[-1] += [opening_of(part, value) for part, value in both if not part.kind.is_xor]
+        return values
 
-    monkeypatch.setattr(Conversation, "receive", watched_receive)
+    monkeypatch.setattr(mesh.Mesh, "masked", watched)
     for seed in (1, 2, 3, 4):
         found.append([])
         got = received_by("anna", job, data, seed=seed)
@@ -660,7 +657,7 @@ def test_a_rehearsal_plays_the_whole_job():
 def test_masked_columns_go_in_turn(monkeypatch):
     """Nobody sends a second block before it has taken everybody's first: else all could wait for each other."""
     data = make_data(3, 61, 9)
-    monkeypatch.setattr(masked_columns, "MESSAGE_BYTES", 300)
+    monkeypatch.setattr(mesh, "MESSAGE_BYTES", 300)
     events = {name: [] for name in data}
     send_all, recv = Party.send_all, Party.recv
 

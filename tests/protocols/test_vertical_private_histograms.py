@@ -22,7 +22,7 @@ from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter, Peer
 from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP, ZeroConcentratedDP
-from hedgerow.protocols.shares import full_tree, masked_columns
+from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms import columns as columns_module
@@ -32,6 +32,7 @@ from hedgerow.protocols.vertical.private_histograms.choosing import Columns, Fol
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.messages import HistogramShare, LeafShare, StartShare
 from hedgerow.protocols.vertical.private_histograms.plan import AT_ONCE, LARGEST_SCORE, SCORE_BITS, Plan
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise, Spending
@@ -171,7 +172,7 @@ def run(job, data, **how):
                 assert split == best_of(twin, noisy, drawn[level].tolist(), sigma)
             level_rows = twin.divided(level_rows, split)
         (name, noisy), _ = next(released)
-        assert name == "noisy leaf"
+        assert name == LeafShare
         values = [rule.value(int(gradient), int(count)) for gradient, count in noisy]
         assert values_of(parts, job, tree).tolist() == values
         for rows, value in zip(level_rows, values, strict=True):
@@ -189,19 +190,19 @@ def assert_released(seen, spending):
         scales.append((name, sigma))
         assert noise.any() == spending.is_noisy or noise.size < 10
     planned = {
-        "noisy start": {spending.start_sigma},
-        "noisy histogram": {spending.survey_sigma, spending.histogram_sigma},
-        "noisy leaf": {spending.leaf_sigma},
+        StartShare: {spending.start_sigma},
+        HistogramShare: {spending.survey_sigma, spending.histogram_sigma},
+        LeafShare: {spending.leaf_sigma},
     }
     assert all(sigma in planned[name] for name, sigma in scales)
-    surveys = [sigma for name, sigma in scales if name == "noisy histogram"][:1]
+    surveys = [sigma for name, sigma in scales if name == HistogramShare][:1]
     assert surveys in ([], [spending.survey_sigma])
 
 
 def assert_histogram(released, twin, gradients, level_rows, columns):
     """The sums of these columns' bins at all nodes; what was made of them by noise, [nodes, bins]."""
     (name, noisy), (_, sums) = released
-    assert name == "noisy histogram"
+    assert name == HistogramShare
     exact = [
         np.concatenate([twin.column_sums(gradients, rows, int(column)) for column in columns]) for rows in level_rows
     ]
@@ -258,8 +259,7 @@ def test_it_is_the_slow_twin(n_parties, holder, reveal, epsilon):
 @pytest.mark.parametrize("reveal", ["winner", "histogram"])
 def test_deep_trees_small_messages_and_one_column(reveal, monkeypatch):
     """Levels of more nodes than a block, rows in several messages, leaves without rows, a party with one column."""
-    for module in (full_tree, masked_columns):
-        monkeypatch.setattr(module, "MESSAGE_BYTES", 999)
+    monkeypatch.setattr(mesh, "MESSAGE_BYTES", 999)
     monkeypatch.setattr(plan_module, "AT_ONCE", 500)
     data = make_data(2, 45, 4, missing=0.2)
     data["ben"] = PartyData(table_of(data["ben"].table.columns[:1]))
@@ -382,7 +382,7 @@ def test_noise_has_the_planned_scale():
     """What is released minus what it is of: the sum of squares of all of it, in units of sigma, as it should be."""
     data = make_data(2, 60, 8, missing=0.1)
     _, _, seen, plan = run(make_job(data, reveal="histogram", epsilon=0.7), data)
-    for name, sigma in (("noisy histogram", plan.spending.histogram_sigma), ("noisy leaf", plan.spending.leaf_sigma)):
+    for name, sigma in ((HistogramShare, plan.spending.histogram_sigma), (LeafShare, plan.spending.leaf_sigma)):
         pairs = [(a, b) for (kind, a), (_, b) in zip(seen.sums, seen.released, strict=True) if kind == name]
         errors = np.concatenate([(noisy - sums).reshape(-1) for sums, noisy in pairs]) / sigma
         assert 1e-4 < chi2.cdf((errors**2).sum(), len(errors)) < 1 - 1e-4

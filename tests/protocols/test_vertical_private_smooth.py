@@ -23,10 +23,10 @@ from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import Released
 from hedgerow.protocols.bad_rows import fit_described
+from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.vertical.common.parts import divide, part_from_dict
 from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.smooth import groups as groups_module
 from hedgerow.protocols.vertical.private_histograms.smooth import holder as holder_module
 from hedgerow.protocols.vertical.private_histograms.smooth import schedule as schedule_module
 from hedgerow.protocols.vertical.private_histograms.smooth import series
@@ -561,7 +561,7 @@ def test_coefficients_are_those_of_the_function():
 def test_many_rows_are_dealt_in_parcels(monkeypatch):
     """With small parcels and messages a run is the same; labels of steps go on."""
     monkeypatch.setattr(series, "DEALT_ROWS", 64)
-    monkeypatch.setattr(groups_module, "MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(mesh, "MESSAGE_BYTES", 1000)
     data = make_data(2, 150, 3)
     run(make_job(data), data)
 

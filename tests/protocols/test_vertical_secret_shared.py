@@ -17,8 +17,9 @@ from hedgerow.engine.losses import Loss
 from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
+from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.shares import messages as common
-from hedgerow.protocols.shares.cuts import Cuts, masked_rows
+from hedgerow.protocols.shares.columns import Cuts, masked_rows
 from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.scales import Scales, finest
 from hedgerow.protocols.vertical.common.parts import part_from_dict
@@ -191,7 +192,7 @@ def test_what_is_large_is_sent_in_pieces(monkeypatch):
     """Masked columns in blocks of rows and gradients in several messages a level: the trees are the same."""
     data = make_data(3, missing=0.1)
     job = make_job(data, n_iterations=1, max_depth=4)
-    monkeypatch.setattr(shape, "MESSAGE_BYTES", 3000)
+    monkeypatch.setattr(mesh, "MESSAGE_BYTES", 3000)
     seen = received_by(data, job, seed=3)["anna", "ben"]
     assert sum(isinstance(message, messages.MaskedColumns) for message in seen) > 4
     assert_equal_to_pooled(play(job, data)[0], job, data)

@@ -16,9 +16,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from hedgerow.crypto.shares import Array
+from hedgerow.crypto.shares import Array, Share
 from hedgerow.engine.dtypes import Bools, Bytes, Ints
 from hedgerow.protocols.shares.full_tree import FullTree
+from hedgerow.protocols.shares.mesh import Mesh
+from hedgerow.protocols.shares.messages import Revealed
+from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, Noisy, signed
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_STEP
 from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.holder import Growing
@@ -142,8 +145,8 @@ class Watched:
     gradients: list[Array] = field(default_factory=list)  # of each tree
     histograms: list[Array] = field(default_factory=list)  # of gradients, of each level of each tree [nodes, bins]
     rows: list[Array] = field(default_factory=list)  # the vectors of all nodes of these [nodes, 2, rows]
-    sums: list[tuple[str, Array]] = field(default_factory=list)  # what noise was added to
-    released: list[tuple[str, Ints]] = field(default_factory=list)
+    sums: list[tuple[type[Revealed], Array]] = field(default_factory=list)  # what noise was added to
+    released: list[tuple[type[Revealed], Ints]] = field(default_factory=list)
     choice_noise: list[Ints] = field(default_factory=list)  # of each level of each tree
     gaussian: list[tuple[float, Ints]] = field(default_factory=list)  # sigma, and what was drawn
 
@@ -152,7 +155,8 @@ class Watched:
 def watched(n_parties: int) -> Iterator[Watched]:
     """All runs in memory meanwhile; one at a time."""
     seen, waiting = Watched(), _Waiting(n_parties)
-    makes, sums, releases = Growing.gradients, FullTree.sums, Growing.released
+    makes, sums, adds_noise, reveals = Growing.gradients, FullTree.sums, Accounts.noisy, Mesh.reveal
+    exact: dict[int, Array] = {}  # by the share of what has noise in it
     chooses, draws = Dealing.choice_noise, Dealing.gaussian
 
     def gradients(self: Growing) -> Array:
@@ -166,11 +170,18 @@ def watched(n_parties: int) -> Iterator[Watched]:
         waiting.add(seen.rows, "rows", self._place, self.y)
         return words
 
-    def released(self: Growing, name: str, words: Array, *rest: Any) -> Ints:
-        waiting.add(seen.sums, "sums", self._me.name, words, name)
-        found = releases(self, name, words, *rest)
-        if self._is_first:
-            seen.released.append((name, found))
+    def noisy(self: Accounts, words: Array, *rest: Any) -> Noisy:
+        made = adds_noise(self, words, *rest)
+        exact[id(made.sums)] = words
+        return made
+
+    def reveal(self: Mesh, kind: type[Revealed], share: Share, *, event: Any) -> Array:
+        words = exact.pop(id(share), None)
+        if words is not None:
+            waiting.add(seen.sums, "sums", self.me.name, words, kind)
+        found = reveals(self, kind, share, event=event)
+        if words is not None and self.me.name == self.holders[0]:
+            seen.released.append((kind, signed(found)))
         return found
 
     def choice_noise(self: Dealing, shape: tuple[int, ...]) -> Ints:
@@ -184,7 +195,8 @@ def watched(n_parties: int) -> Iterator[Watched]:
     with (
         patch.object(Growing, "gradients", gradients),
         patch.object(FullTree, "sums", histograms),
-        patch.object(Growing, "released", released),
+        patch.object(Accounts, "noisy", noisy),
+        patch.object(Mesh, "reveal", reveal),
         patch.object(Dealing, "choice_noise", choice_noise),
         patch.object(Dealing, "gaussian", gaussian),
     ):
@@ -199,7 +211,7 @@ class _Waiting:
         self._words: dict[tuple[str, int], list[Array]] = {}
         self._turns: dict[tuple[str, Any], int] = {}
 
-    def add(self, to: list[Any], what: str, party: Any, words: Array, name: str | None = None) -> None:
+    def add(self, to: list[Any], what: str, party: Any, words: Array, name: object = None) -> None:
         """The last of the parties adds all up."""
         turn = self._turns[what, party] = self._turns.get((what, party), -1) + 1
         shares = self._words.setdefault((what, turn), [])

@@ -25,7 +25,7 @@ from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.crypto.shares import SUM32, XOR8, Kind
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes
-from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.columns import Cuts
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain

@@ -19,8 +19,9 @@ import numpy as np
 
 from hedgerow.crypto.shares import Array, Share
 from hedgerow.engine.dtypes import Bools, Ints
+from hedgerow.protocols.published.mp_fedxgb.argmax import Verdicts
 from hedgerow.protocols.published.mp_fedxgb.labels import Labels
-from hedgerow.protocols.published.mp_fedxgb.openings import Openings
+from hedgerow.protocols.shares.mesh import Mesh
 
 
 class Seen(NamedTuple):
@@ -48,16 +49,16 @@ class Watched:
 def watched() -> Iterator[Watched]:
     """Openings by party, in order, and the label holder's gradients."""
     seen = Watched()
-    opens, tells, makes = Openings.to, Openings.signs, Labels.gradients
+    opens, tells, makes = Mesh.reveal, Verdicts.told, Labels.gradients
 
-    def to(self: Openings, receiver: str, share: Share, kind: type[Any], **fields: int) -> Array | None:
-        value = opens(self, receiver, share, kind, **fields)
+    def reveal(self: Mesh, kind: type[Any], share: Share, *, to: str, fields: dict[str, int]) -> Array | None:
+        value = opens(self, kind, share, to=to, fields=fields)
         if value is not None:
-            seen.openings.setdefault(receiver, []).append(Seen(kind, fields, np.array(value)))
+            seen.openings.setdefault(to, []).append(Seen(kind, fields, np.array(value)))
         return value
 
-    def signs(
-        self: Openings, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
+    def told(
+        self: Verdicts, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
     ) -> Bools:
         bits = tells(self, numerators, denominators, n, judge)
         seen.openings.setdefault(self._me.name, []).append(Seen(None, {}, np.array(bits)))
@@ -70,8 +71,8 @@ def watched() -> Iterator[Watched]:
         return words
 
     with (
-        patch.object(Openings, "to", to),
-        patch.object(Openings, "signs", signs),
+        patch.object(Mesh, "reveal", reveal),
+        patch.object(Verdicts, "told", told),
         patch.object(Labels, "gradients", gradients),
     ):
         yield seen

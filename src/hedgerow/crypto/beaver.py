@@ -2,8 +2,8 @@
 
 Each protocol is a pair of steps, so that many of them fit into one message:
 
-    sent = masked(x, a)                       what a party sends: [x]_m - [a]_m
-    e = kind.total(sent by all)               x - a, the same for everybody; uniform, because a is used for x alone
+    sent = masked("x", x, a)                  what a party sends: [x]_m - [a]_m
+    e = what all sent makes                   x - a, the same for everybody; uniform, because a is used for x alone
     z = product(e, f, triple, is_first=...)   what it computes then, by itself
 
 `deal_...` is what the dealer draws, `take_...` what each party draws, in the same order. In the formulas [x] is x
@@ -22,38 +22,32 @@ import numpy.typing as npt
 
 from hedgerow.crypto import ring
 from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.rounds import Talk, masked
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
 from hedgerow.errors import InvalidType
 
-Among = Sequence[int] | None
-
 
 class Triple(NamedTuple):
-    """Shares of two masks and of their product: c = a b (or A B' for matrices, or a_i b_j - a_j b_i in groups)."""
+    """Shares of two masks and of their product: c = a b, or a_i b_j - a_j b_i in groups."""
 
     a: Share
     b: Share
     c: Share
 
 
-def masked(x: Share, a: Share) -> Array:
-    """[x]_m - [a]_m: the words that party m sends so that x - a can be opened; never use the mask a again."""
-    return (x - a).words
-
-
 # Element by element
 
 
-def deal_product(step: DealerStep, shape: Shape, kind: Kind, among: Among = None) -> None:
+def deal_product(step: DealerStep, shape: Shape, kind: Kind) -> None:
     """Masks a and b (nothing is sent) and their product (one number to one party), for each element."""
-    a = step.mask(shape, kind, among)
-    b = step.mask(shape, kind, among)
-    step.share(kind.mul(a, b), kind, among)
+    a = step.mask(shape, kind)
+    b = step.mask(shape, kind)
+    step.share(kind.mul(a, b), kind)
 
 
-def take_product(step: HandStep, shape: Shape, kind: Kind, among: Among = None) -> Triple:
+def take_product(step: HandStep, shape: Shape, kind: Kind) -> Triple:
     """The party's shares of what `deal_product` dealt."""
-    return Triple(step.mask(shape, kind, among), step.mask(shape, kind, among), step.share(shape, kind, among))
+    return Triple(step.mask(shape, kind), step.mask(shape, kind), step.share(shape, kind))
 
 
 def product(e: Array, f: Array, triple: Triple, *, is_first: bool) -> Share:
@@ -73,87 +67,11 @@ def product(e: Array, f: Array, triple: Triple, *, is_first: bool) -> Share:
     return Share(words, kind)
 
 
-# A matrix with vectors, both shared
-
-
-def deal_matrix_product(
-    step: DealerStep, n_rows: int, n_columns: int, n_vectors: int, kind: Kind, among: Among = None
-) -> None:
-    """Masks A and B (nothing is sent) and A B' (n_rows n_vectors numbers to one party)."""
-    a = step.mask((n_rows, n_columns), kind, among)
-    b = step.mask((n_vectors, n_columns), kind, among)
-    step.share(rows_times(a, b, kind), kind, among)
-
-
-def take_matrix_product(
-    step: HandStep, n_rows: int, n_columns: int, n_vectors: int, kind: Kind, among: Among = None
-) -> Triple:
-    """The party's shares of what `deal_matrix_product` dealt."""
-    return Triple(
-        step.mask((n_rows, n_columns), kind, among),
-        step.mask((n_vectors, n_columns), kind, among),
-        step.share((n_vectors, n_rows), kind, among),
-    )
-
-
-def matrix_product(e: Array, f: Array, triple: Triple, *, is_first: bool) -> Share:
-    """[X y] for each of several vectors y, from [X] (rows x columns) and [y] (vectors x columns): vectors x rows.
-
-    1. Dealt: [A], [B], [C] with C = A B' for all vectors at once.
-    2. Everybody sends [X] - [A] (rows x columns numbers) and [y] - [B] (vectors x columns), one round. Opened: E, F.
-    3. [X y] = [C] + E [B] + [A] F, and the first adds E F.
-    """
-    a, b, c = triple
-    kind = c.kind
-    b_words = kind.add(b.words, f) if is_first else b.words
-    words = kind.add(rows_times(e, b_words, kind), rows_times(a.words, f, kind))
-    return Share(kind.add(words, c.words, out=words), kind)
-
-
-# A fixed matrix that one party knows, with many vectors
-
-
-def deal_fixed(
-    step: DealerStep, a: Array, vectors: int, kind: Kind, *, holders: Among, among: Among, n_threads: int = 1
-) -> Array:
-    """Vectors B among their holders (nothing is sent), and A B' among those who get the result; gives B.
-
-    A is the mask of the owner's matrix, from `step.mask(shape, kind, among=(owner,))` of an earlier step.
-    """
-    b = step.mask((vectors, a.shape[1]), kind, holders)
-    step.share(rows_times(a, b, kind, n_threads=n_threads), kind, among)
-    return b
-
-
-def hidden_matrix(x: Array, a: Share) -> Array:
-    """E = X - A, which the owner of X sends once per training to those who hold the vectors.
-
-    1. A is known to the owner and the dealer only; E is uniform to all others. A different X needs a different A.
-    """
-    return a.kind.sub(a.kind.check(x), a.words)
-
-
-def fixed_at_holder(e: Array, b: Share, c: Share, *, n_threads: int = 1) -> Share:
-    """What a holder of y has of [X y], all of it before y is known: E [B] + [C]; see `fixed_at_owner`."""
-    words = rows_times(e, b.words, b.kind, n_threads=n_threads)
-    return Share(b.kind.add(words, b.kind.check(c.words), out=words), b.kind)
-
-
-def fixed_at_owner(product_with_f: Array, c: Share) -> Share:
-    """What the owner of X has of [X y]: X F + [C].
-
-    1. Once: the owner sends E = X - A to the holders of the vectors (rows x columns numbers; `hidden_matrix`).
-    2. Dealt for each vector y: its mask B, and [C] with C = A B.
-       a. y is the input of one party (the holder): B is known to it alone, and [C] is among it and the owner.
-       b. y is shared among all: so are B and C, and all but the owner do what the holder does.
-    3. F = y - B is opened to the owner (a: the holder sends it; columns numbers, one message, no answer).
-    4. X y = X F + E B + A B. The owner has X F + [C]: X F is an ordinary product (a histogram) of what it knows in the
-       clear, with a public vector. The holders have E [B] + [C], which does not depend on y: it can be made ahead.
-       In b. the owner's share has its E [B] as well.
-
-    What each learns: the holder E and the owner F, both uniform. One F may serve all rows; the mask B covers one y.
-    """
-    return Share(c.kind.add(c.kind.check(product_with_f), c.words), c.kind)
+def multiplied(step: HandStep, x: Share, y: Share, *, is_first: bool) -> Talk[Share]:
+    """[x y], element by element, with masks and product drawn from a step: `deal_product` is what is dealt."""
+    triple = take_product(step, x.shape, x.kind)
+    e, f = yield [masked("factor", x, triple.a), masked("factor", y, triple.b)]
+    return product(e, f, triple, is_first=is_first)
 
 
 # All differences of cross products in groups, from one opening
@@ -174,26 +92,24 @@ def pairs_of(group: int) -> Pairs:
     return Pairs(i, j)
 
 
-def deal_cross_products(
-    step: DealerStep, n_groups: int, group: int, kind: Kind, among: Among = None
-) -> tuple[Array, Array]:
+def deal_cross_products(step: DealerStep, n_groups: int, group: int, kind: Kind) -> tuple[Array, Array]:
     """Masks a and b for each member (nothing is sent), a_i b_j - a_j b_i for each pair (a number each); gives a, b."""
-    a = step.mask((n_groups, group), kind, among)
-    b = step.mask((n_groups, group), kind, among)
+    a = step.mask((n_groups, group), kind)
+    b = step.mask((n_groups, group), kind)
     i, j = pairs_of(group)
     c = kind.mul(a[:, i], b[:, j])
     kind.subtract_product(c, a[:, j], b[:, i])
-    step.share(c, kind, among)
+    step.share(c, kind)
     return a, b
 
 
-def take_cross_products(step: HandStep, n_groups: int, group: int, kind: Kind, among: Among = None) -> Triple:
+def take_cross_products(step: HandStep, n_groups: int, group: int, kind: Kind) -> Triple:
     """The party's shares of what `deal_cross_products` dealt."""
     n_pairs = len(pairs_of(group).i)
     return Triple(
-        step.mask((n_groups, group), kind, among),
-        step.mask((n_groups, group), kind, among),
-        step.share((n_groups, n_pairs), kind, among),
+        step.mask((n_groups, group), kind),
+        step.mask((n_groups, group), kind),
+        step.share((n_groups, n_pairs), kind),
     )
 
 

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.compiling import kernel
-from hedgerow.crypto.beaver import deal_product, masked, product, take_product
+from hedgerow.crypto.beaver import deal_product, product, take_product
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk
+from hedgerow.crypto.rounds import Talk, masked
 from hedgerow.crypto.shares import SUM64, XOR8, Array, Share
 from hedgerow.errors import InvalidParameter, InvalidType
 
@@ -109,17 +109,11 @@ def chosen(step: HandStep, bits: Bits, values: Share, plan: Choosing, *, me: int
     for pairs in plan.pairs:
         triple = take_product(step, (pairs, plan.n_bytes), XOR8)
         first, second = (Share(left[side : 2 * pairs : 2], XOR8) for side in (0, 1))
-        e, f = yield [
-            Masked("and", masked(first, triple.a), XOR8),
-            Masked("and", masked(second, triple.b), XOR8),
-        ]
+        e, f = yield [masked("and", first, triple.a), masked("and", second, triple.b)]
         left = np.concatenate([product(e, f, triple, is_first=is_first).words, left[2 * pairs :]])
     a = step.mask(plan.n_leaves, SUM64)
-    hidden = left[0] ^ step.mask(plan.n_bytes, XOR8).words
-    shown, public = yield [
-        Masked("choose", hidden, XOR8),
-        Masked("value", masked(values, a), SUM64),
-    ]
+    rest = Share(left[0], XOR8)
+    shown, public = yield [masked("choose", rest, step.mask(plan.n_bytes, XOR8)), masked("value", values, a)]
     rho = step.share(plan.shape, SUM64).words
     a_rho = step.share(plan.shape, SUM64).words
     y = np.empty(plan.n_rows, np.uint64)

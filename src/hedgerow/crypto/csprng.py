@@ -10,13 +10,14 @@ before. Who reads the memory of a party can compute the words that this party ha
 from __future__ import annotations
 
 import os
+from threading import Lock
+from typing import NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from hedgerow.crypto.unshared import Unshared
-from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 KEY_BYTES = 32
 NONCE_BYTES = 16
@@ -25,6 +26,34 @@ CHUNK_BYTES = 1 << 17  # within a second-level cache; smaller pieces cost more i
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
 
 Words = npt.NDArray[np.uint64]
+
+
+class Unshared:
+    """Base of what must exist just once: generators, private keys, mask streams. `with self.turn():` around each use.
+
+    Two copies would hand out the same random words or the same masks, and a mask that was used twice hides nothing. A
+    copy comes about in three ways, and each is refused:
+
+    1. `copy`, `deepcopy` or pickling: there is no way to take the object apart.
+    2. A fork: the child holds all that the parent held. Using it there raises.
+    3. Two threads inside one object at the same time: they take turns.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._lock = Lock()
+
+    def turn(self) -> Lock:
+        """The lock to hold while using the object; raises in a process that only inherited it."""
+        if os.getpid() != self._process:
+            raise ProtocolError(
+                f"{type(self).__name__} was made in process {self._process} and may not be used in process "
+                f"{os.getpid()}, which was forked from it: both would draw the same words. Make a new one."
+            )
+        return self._lock
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise ProtocolError(f"{type(self).__name__} cannot be copied or stored: the copy would draw the same words")
 
 
 class Keystream:
@@ -59,9 +88,10 @@ class SecureRandom(Unshared):
        bytes(3) + bytes(5) == bytes(8), and words(1) is those eight bytes as one little-endian number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seed: bytes | None = None) -> None:
         super().__init__()
-        self._stream = _stream_from_start(os.urandom(KEY_BYTES))
+        self._stream = Keystream(os.urandom(KEY_BYTES) if seed is None else seed)
+        self._stream.start(bytes(NONCE_BYTES))
 
     @classmethod
     def from_seed(cls, seed: bytes) -> SecureRandom:
@@ -70,9 +100,7 @@ class SecureRandom(Unshared):
             raise InvalidType(f"seed must be bytes, got {type(seed).__name__}")
         if len(seed) != KEY_BYTES:
             raise InvalidParameter(f"seed must have {KEY_BYTES} bytes, got {len(seed)}")
-        generator = cls()
-        generator._stream = _stream_from_start(seed)
-        return generator
+        return cls(seed)
 
     def bytes(self, n: int) -> bytes:
         """The next n bytes."""
@@ -80,7 +108,7 @@ class SecureRandom(Unshared):
             raise InvalidParameter(f"n must not be negative, got {n}")
         drawn = bytearray(n)
         view = memoryview(drawn)
-        with self._turn():
+        with self.turn():
             for start in range(0, n, CHUNK_BYTES):
                 self._stream.fill(view[start : start + CHUNK_BYTES])
         return bytes(drawn)
@@ -117,9 +145,3 @@ class SecureRandom(Unshared):
             drawn = int.from_bytes(self.bytes((bits + 7) // 8), "little") & ((1 << bits) - 1)
             if drawn < n:
                 return drawn
-
-
-def _stream_from_start(seed: bytes) -> Keystream:
-    stream = Keystream(seed)
-    stream.start(bytes(NONCE_BYTES))
-    return stream

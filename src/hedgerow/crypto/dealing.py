@@ -33,11 +33,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream
+from hedgerow.crypto import limbs
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream, Unshared
 from hedgerow.crypto.masking import derived
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
-from hedgerow.crypto.unshared import Unshared
-from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
+from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType, ProtocolError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -64,13 +64,6 @@ class Label(NamedTuple):
     def packed(self) -> bytes:
         """Eleven bytes whose order is the order of labels."""
         return _packed(self)
-
-
-class Correction(NamedTuple):
-    """What the dealer sends so that words become shares of the value that it chose."""
-
-    to: int
-    words: Array
 
 
 class _Lane:
@@ -142,8 +135,8 @@ class Dealer(Unshared):
 
     def step(self, label: Label) -> DealerStep:
         """Begin the step of this label."""
-        with self._turn():
-            return DealerStep(self._lane, self._turn, label)
+        with self.turn():
+            return DealerStep(self._lane, self.turn, label)
 
 
 class DealerStep:
@@ -168,10 +161,10 @@ class DealerStep:
             _read(self._lane.streams, parties, value, kind)
         return value
 
-    def share(self, value: Array, kind: Kind, among: Sequence[int] | None = None) -> Correction:
+    def share(self, value: Array, kind: Kind, among: Sequence[int] | None = None) -> int:
         """Share a value: all parties but one hold their next words, that one the correction, value - those words.
 
-        The correction is kept for `corrections`, and given back with its receiver.
+        The correction is kept for `corrections`; the number of who will get it is given back.
         """
         parties = _members(among, len(self._lane.streams), least=2)
         kind.check(value)
@@ -182,7 +175,7 @@ class DealerStep:
             self._lane.about_to_read(self._number, readers, correction.nbytes)
             _read(self._lane.streams, readers, correction, kind, value)
             self._corrections.setdefault(receiver, []).append(correction)
-        return Correction(receiver, correction)
+        return receiver
 
     def corrections(self) -> dict[int, Bytes]:
         """Party -> all its corrections of this step in one buffer, for `Hand.step`; parties without any are left out.
@@ -217,8 +210,8 @@ class Hand(Unshared):
 
     def step(self, label: Label, corrections: Bytes | None = None) -> HandStep:
         """Begin the step of this label."""
-        with self._turn():
-            step = HandStep(self._lane, self._turn, label, self.me, self.n_parties)
+        with self.turn():
+            step = HandStep(self._lane, self.turn, label, self.me, self.n_parties)
         if corrections is not None:
             step.receive(corrections)
         return step
@@ -370,3 +363,57 @@ def _packed(label: Label) -> bytes:
             f"a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16), "
             f"got {label}"
         ) from error
+
+
+# --- noise -----------------------------------------------------------------------------------------------------------
+
+Ints = npt.NDArray[np.int64]
+Draw = Callable[[tuple[int, ...]], Ints]
+"""Gives independent whole numbers of this shape, int64, from secret randomness of the dealer."""
+
+
+def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
+    """Noise that nobody but the dealer knows, as shares: what is opened after it was added is noisy for everybody.
+
+        dealer     nu = draw(shape)                 from its own secret randomness, by a sampler of the privacy part
+        dealt      [nu]                             one number is sent for each
+        parties    [x] + [nu]                       and only that is opened, or compared
+
+    **What it rests on.** The dealer has no data, works together with nobody and sees nothing that parties open: noise
+    that an adversary knows is no noise. Who lacks the share of one party knows nothing of nu, so one noise is enough
+    against any coalition but that of all parties, who have all data anyway. Noise that each party draws would have to
+    be enough by itself, because all others can take theirs off: M times the variance.
+
+    **What is not known of the draws here.** The sampler is a parameter: whole numbers in, whole numbers out. That they
+    have the wanted distribution, and what the result costs, is said where it was made (`privacy.discrete_gaussian`,
+    `privacy.gumbel`). Noise that does not fit the ring is refused, since it would wrap round.
+    """
+    step.share(_noise_words(draw(_axes(shape)), _axes(shape), kind), kind)
+
+
+def take_noise(step: HandStep, shape: Shape, kind: Kind) -> Share:
+    """The party's share of what `deal_noise` dealt: adding it is local."""
+    _check_numbers(kind)
+    return step.share(shape, kind)
+
+
+def _axes(shape: Shape) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _noise_words(noise: Ints, shape: tuple[int, ...], kind: Kind) -> Array:
+    """Whole numbers as words of the ring; those beyond a quarter of it are refused."""
+    _check_numbers(kind)
+    if not isinstance(noise, np.ndarray) or noise.dtype != np.int64 or noise.shape != shape:
+        got = f"{noise.dtype} {noise.shape}" if isinstance(noise, np.ndarray) else type(noise).__name__
+        raise InvalidType(f"draw must give an array of int64 of shape {shape}, got {got}")
+    bits = min(8 * kind.number_bytes, 64) - 2
+    if noise.size and max(int(noise.max()), -int(noise.min())) > 1 << bits:
+        # No number is named: what was drawn is a secret, even if it is not used.
+        raise FixedPointOverflow(f"a noise is beyond 2**{bits}, a quarter of what {kind} holds: use a coarser unit")
+    return limbs.from_int64(noise, kind.limbs) if kind.limbs else noise.astype(kind.dtype)
+
+
+def _check_numbers(kind: Kind) -> None:
+    if kind.is_xor:
+        raise InvalidParameter(f"kind must be of numbers, not of bits, got {kind}")

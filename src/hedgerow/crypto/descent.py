@@ -36,9 +36,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.beaver import masked
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk
+from hedgerow.crypto.rounds import Talk, masked
 from hedgerow.crypto.shares import Array, Kind, Share
 from hedgerow.crypto.truncation import bits_of, cut, deal_truncation, hidden, picked
 from hedgerow.errors import InvalidParameter, InvalidType
@@ -156,7 +155,7 @@ def descended(
     step_sizes = [((2 << plan.step_bits) + total) // (2 * total) for total in totals]
     E = np.stack([limbs.constant(size, kind.limbs) for size in step_sizes])
     b_wide = b.times(limbs.constant(1 << plan.fraction_bits, kind.limbs))
-    first = [Masked("denominator", masked(a, steps(0).mask(plan.n, kind)), kind)]
+    first = [masked("denominator", a, steps(0).mask(plan.n, kind))]
     w = aw = Share(np.zeros_like(a.words), kind)
     for turn in range(1, n_iterations + 1):
         step = steps(turn)

@@ -36,10 +36,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hedgerow.crypto import limbs
-from hedgerow.crypto.beaver import Triple, masked, product
+from hedgerow.crypto.beaver import Triple, product
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk
+from hedgerow.crypto.rounds import Talk, masked
 from hedgerow.crypto.shares import Array, Kind, Share
 from hedgerow.crypto.truncation import bits_of, cut, deal_truncation, hidden, truncated
 from hedgerow.errors import InvalidParameter, InvalidType
@@ -111,11 +110,6 @@ class Division:
         return self.rounding_bits + self.high.bit_length()
 
     @property
-    def n_products(self) -> int:
-        """Products of shared numbers for all quotients: 2 for each turn, and 1."""
-        return self.n * (2 * self.n_iterations + 1)
-
-    @property
     def rounds(self) -> int:
         """The start's, four of each turn, and two for the last product."""
         return 1 + 4 * self.n_iterations + 2
@@ -149,7 +143,7 @@ class Division:
         return (largest - 1).bit_length() + 2
 
     def error_after(self, n_iterations: int) -> int:
-        """The bound of |1 - d x| after so many turns, times `one`, rounded up."""
+        """The bound of |1 - d x| after this many turns, times `one`, rounded up."""
         low, high, one = self.low, self.high, self.one
         unit = one >> self.rounding_bits
         error = one - one * 8 * low * high // (high**2 + 6 * high * low + low**2) + 2 * unit
@@ -194,26 +188,26 @@ def quotients(
     c, d = numerators, denominators
     step = steps(0)
     a = step.mask(n, kind)
-    line = (-d).plus(_public(plan.low + plan.high, kind), is_first=is_first).times(_public(plan.line, kind))
+    line = (-d).plus(kind.constant(plan.low + plan.high), is_first=is_first).times(kind.constant(plan.line))
     e, start = yield [
-        Masked("denominator", masked(d, a), kind),
+        masked("denominator", d, a),
         hidden(step, line, "truncation", is_first=is_first),
     ]
     y = cut(step, start, kind, plan.high.bit_length()).quotient(is_first=is_first)
     for turn in range(1, plan.n_iterations + 1):
         step = steps(turn)
         b = step.mask(n, kind)
-        (f,) = yield [Masked("reciprocal", masked(y, b), kind)]
+        (f,) = yield [masked("reciprocal", y, b)]
         dy = product(e, f, Triple(a, b, step.share(n, kind)), is_first=is_first)
-        two_minus = (-dy).plus(_public(2 << plan.point, kind), is_first=is_first)
+        two_minus = (-dy).plus(kind.constant(2 << plan.point), is_first=is_first)
         t = yield from truncated(step, two_minus, plan.point - P, is_first=is_first)
         m = step.mask(n, kind)
-        (g,) = yield [Masked("factor", masked(t, m), kind)]
+        (g,) = yield [masked("factor", t, m)]
         yt = product(f, g, Triple(b, m, step.share(n, kind)), is_first=is_first)
         y = yield from truncated(step, yt, P, is_first=is_first)
     step = steps(plan.n_iterations + 1)
     a, b = step.mask(n, kind), step.mask(n, kind)
-    e, f = yield [Masked("numerator", masked(c, a), kind), Masked("reciprocal", masked(y, b), kind)]
+    e, f = yield [masked("numerator", c, a), masked("reciprocal", y, b)]
     cy = product(e, f, Triple(a, b, step.share(n, kind)), is_first=is_first)
     return (yield from truncated(step, cy, plan.point - plan.fraction_bits, is_first=is_first))
 
@@ -221,10 +215,6 @@ def quotients(
 def _deal_times(step: DealerStep, a: Array, b: Array, kind: Kind) -> None:
     """The product of two masks: one number each."""
     step.share(kind.mul(a, b), kind)
-
-
-def _public(value: int, kind: Kind) -> Array:
-    return limbs.constant(value, kind.limbs)
 
 
 def _rounded(numerator: int, denominator: int) -> int:

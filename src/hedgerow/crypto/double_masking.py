@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from hedgerow.crypto.csprng import KEY_BYTES, Keystream, SecureRandom, Words
+from hedgerow.crypto.csprng import KEY_BYTES, Keystream, SecureRandom, Unshared, Words
 from hedgerow.crypto.masking import (
     Position,
     SpentPositions,
@@ -47,7 +47,6 @@ from hedgerow.crypto.masking import (
     nonce_of,
 )
 from hedgerow.crypto.shamir import SHARE_BYTES, Share, join, split
-from hedgerow.crypto.unshared import Unshared
 from hedgerow.errors import InvalidParameter, ProtocolError
 
 MAX_LEVELS = 2**16
@@ -103,7 +102,7 @@ class DoubleMasks(Unshared):
             raise InvalidParameter(f"n_levels must be between 1 and {MAX_LEVELS}, got {n_levels}")
         if not 0 <= tree < 2**32:
             raise InvalidParameter(f"tree must be between 0 and 2**32 - 1, got {tree}")
-        with self._turn():
+        with self.turn():
             if tree <= self._last_tree:
                 raise ProtocolError(
                     f"{self.me} has already sealed seeds for tree {self._last_tree}, tree {tree} is over"
@@ -120,7 +119,7 @@ class DoubleMasks(Unshared):
 
     def accept_seeds(self, tree: int, from_peer: str, blob: bytes) -> None:
         """Open and keep the shares that a peer sealed for me; each blob is accepted once."""
-        with self._turn():
+        with self.turn():
             if from_peer not in self._from:
                 raise ProtocolError(f"{self.me} shares no masks with {from_peer}")
             state = self._state(tree)
@@ -144,7 +143,7 @@ class DoubleMasks(Unshared):
         """
         check_values(values, out)
         position = as_position(position)
-        with self._turn():
+        with self.turn():
             state = self._state(position.tree)
             seed = state.seeds[self._level(state, position)]
             if position.level in state.roles:
@@ -168,7 +167,7 @@ class DoubleMasks(Unshared):
         """
         position = as_position(position)
         roles = frozenset(sent), frozenset(dropped)
-        with self._turn():
+        with self.turn():
             state = self._state(position.tree)
             level = self._level(state, position)
             check_roles(self.owners, *roles, self.threshold)

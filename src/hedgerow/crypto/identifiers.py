@@ -156,11 +156,6 @@ class PreparedIds:
     def __repr__(self) -> str:
         return f"PreparedIds({self.party!r}, {self.column!r}, {len(self)} ids of {self.n_rows} rows, digests hidden)"
 
-    def blocks(self, size: int) -> Iterator[Bytes32]:
-        """The digests in blocks of at most `size`."""
-        for start in range(0, len(self), size):
-            yield self.digests[start : start + size]
-
 
 def prepare_ids(
     values: Iterable[object],

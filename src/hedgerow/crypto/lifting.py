@@ -22,8 +22,9 @@ import numpy.typing as npt
 from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk, opened
+from hedgerow.crypto.rounds import Talk, opened
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Shape, Share
+from hedgerow.crypto.truncation import bits_of, hidden
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Limbs = npt.NDArray[np.uint32]
@@ -60,7 +61,7 @@ def lift(step: HandStep, x: Share, wide: Kind, *, is_first: bool) -> Talk[Share]
     3. [x] = -[R(v)], and the first adds u = c - 2**(k-2).
     """
     narrow = _check(x.kind, wide)
-    c = yield from opened(_hidden(step, x.words, narrow, is_first=is_first))
+    c = yield from opened(hidden(step, x, "lift", is_first=is_first))
     dealt = step.share((2, *x.shape), wide).words
     words = np.where(_is_signed(c)[..., None], dealt[1], dealt[0])
     u = limbs.add(limbs.from_words(c, wide.limbs), _offset(narrow, wide)) if is_first else limbs.constant(0, wide.limbs)
@@ -97,8 +98,8 @@ def gains(
     if any(share.kind != narrow or share.shape != sums[0].shape for share in sums):
         raise InvalidType("the sums of candidates must be shares of one kind and shape")
     shape = sums[0].shape
-    x = np.stack([share.words.reshape(-1) for share in sums])
-    c = yield from opened(_hidden(step, x, narrow, is_first=is_first))
+    x = Share(np.stack([share.words.reshape(-1) for share in sums]), narrow)
+    c = yield from opened(hidden(step, x, "lift", is_first=is_first))
     plus_lambda = [_offset(narrow, wide, add) for add in (0, lambda_int, 0, lambda_int)]
     offsets = np.stack(plus_lambda)[:, None, :]
     n = c.shape[1]
@@ -180,24 +181,13 @@ def _both(r: Array, wide: Kind) -> Limbs:
     return np.stack([limbs.from_words(r, wide.limbs), limbs.from_int64(signed, wide.limbs)])
 
 
-def _hidden(step: HandStep, x: Array, narrow: Kind, *, is_first: bool) -> Masked:
-    words = narrow.add(x, step.mask(x.shape, narrow).words)
-    if is_first:
-        words += narrow.dtype.type(1 << (_bits(narrow) - 2))
-    return Masked("lift", words, narrow)
-
-
 def _is_signed(c: Array) -> npt.NDArray[np.bool_]:
     """v: whether the top bit of c is 0."""
     return np.asarray(c >> c.dtype.type(8 * c.itemsize - 1) == 0)
 
 
 def _offset(narrow: Kind, wide: Kind, add: int = 0) -> Limbs:
-    return limbs.constant(add - (1 << (_bits(narrow) - 2)), wide.limbs)
-
-
-def _bits(narrow: Kind) -> int:
-    return 8 * narrow.number_bytes
+    return limbs.constant(add - (1 << (bits_of(narrow) - 2)), wide.limbs)
 
 
 def _blocks(n: int) -> Iterator[slice]:

@@ -175,11 +175,6 @@ def subtract(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
     return _apply(_SUBTRACT, x, y, out)
 
 
-def negate(x: Limbs, out: Limbs | None = None) -> Limbs:
-    """-x."""
-    return _apply(_SUBTRACT, _zero(_n_limbs(x)), x, out)
-
-
 def multiply(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
     """x * y, its lower half."""
     return _apply(_MULTIPLY, x, y, out)
@@ -387,7 +382,7 @@ def _result(out: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _check_limbs(n_limbs: int) -> int:
-    """The number of limbs, if there can be so many."""
+    """The number of limbs, if there may be this many."""
     if not 1 <= n_limbs <= MAX_LIMBS:
         raise InvalidParameter(f"numbers must have between 1 and {MAX_LIMBS} limbs, got {n_limbs}")
     return n_limbs

@@ -32,8 +32,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, WORD, Keystream, Words
-from hedgerow.crypto.unshared import Unshared
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, WORD, Keystream, Unshared, Words
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 PUBLIC_KEY_BYTES = 32
@@ -80,7 +79,7 @@ class KeyPair(Unshared):
 
     def exchange(self, theirs: bytes) -> bytes:
         """The X25519 shared point; ValueError for a public key that forces a known one."""
-        with self._turn():
+        with self.turn():
             return self._private.exchange(X25519PublicKey.from_public_bytes(theirs))
 
     def __repr__(self) -> str:
@@ -149,7 +148,7 @@ class PairwiseMasks(Unshared):
         Whatever goes wrong after the position was spent, it stays spent, and `out` is then all zeros.
         """
         check_values(values, out)
-        with self._turn():
+        with self.turn():
             nonce = self._spent.spend(position)
             return add_streams(values, self._added, self._subtracted, nonce, out)
 

@@ -85,8 +85,7 @@ the time, but not while they decode a point. Why this group and this package: do
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -94,9 +93,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.identifiers import Bytes32, Duplicates, IdRule, PreparedIds, Rows, prepare_ids, sorted_runs
-from hedgerow.crypto.unshared import Unshared
+from hedgerow.crypto.csprng import SecureRandom, Unshared
+from hedgerow.crypto.identifiers import Bytes32, PreparedIds, Rows, sorted_runs
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 POINT_BYTES = 32
@@ -107,8 +105,6 @@ ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 Points = Bytes32
 """x coordinates, big-endian: uint8 [n, 32]."""
-Send = Callable[[str, str, npt.NDArray[np.generic]], None]
-"""Called with sender, receiver and what is sent."""
 
 _CURVE = ec.SECP256R1()
 _ECDH = ec.ECDH()
@@ -183,7 +179,7 @@ class BlindingKey(Unshared):
         return _each(one, _checked(points, f"points from {sender}"), n_threads, sender)
 
     def _key(self) -> ec.EllipticCurvePrivateKey:
-        with self._turn():  # refuses a forked process; two threads may multiply at the same time
+        with self.turn():  # refuses a forked process; two threads may multiply at the same time
             return self._private
 
 
@@ -389,79 +385,3 @@ def common_places(sets: Mapping[str, Points]) -> dict[str, Rows]:
         owner: order[in_all + i] - (end - len(table))
         for i, (owner, table, end) in enumerate(zip(owners, tables, ends.tolist(), strict=True))
     }
-
-
-def align_locally(
-    ids: Mapping[str, Iterable[object]],
-    rule: IdRule | None = None,
-    *,
-    context: str = "local",
-    comparer: str | None = None,
-    duplicates: Duplicates = "refuse",
-    keys: Mapping[str, BlindingKey] | None = None,
-    random: Mapping[str, SecureRandom] | None = None,
-    n_threads: int = 1,
-    block: int = BLOCK,
-    on_send: Send | None = None,
-) -> dict[str, Rows]:
-    """The whole protocol in one process: for each party its rows of the records that all hold, in one common order.
-
-    For tests and trials. `comparer` is the first name by default; `keys` and `random` are new by default.
-    """
-    rule = IdRule() if rule is None else rule
-    parties = sorted(ids)
-    ways = {owner: way_round(parties, owner) for owner in parties}
-    comparer = parties[0] if comparer is None else comparer
-    if comparer not in ids:
-        raise InvalidParameter(f"comparer must be one of {parties}, got {comparer!r}")
-    prepared = {
-        party: prepare_ids(ids[party], rule, context=context, party=party, duplicates=duplicates) for party in parties
-    }
-    keys = {party: BlindingKey.generate() for party in parties} if keys is None else keys
-    random = {party: SecureRandom() for party in parties} if random is None else random
-    post = on_send or (lambda _sender, _receiver, _what: None)
-
-    stays: dict[str, list[Stay]] = {}
-    departures: dict[str, Departure] = {}
-    final: dict[str, Points] = {}
-    for owner in parties:
-        departures[owner] = Departure(prepared[owner], random[owner])
-        blocks = departures[owner].blocks(keys[owner], block, n_threads=n_threads)
-        stays[owner] = list(
-            _round_the_ring(blocks, len(prepared[owner]), ways[owner], keys, random, n_threads, block, post)
-        )
-        final[owner] = stays[owner][-1].points()
-        post(ways[owner][-1], comparer, final[owner])
-        for stay in stays[owner]:
-            stay.release()
-
-    rows = {}
-    found = common_places(final)
-    for owner in parties:
-        places, sender = found[owner], comparer
-        for party, stay in zip(reversed(ways[owner]), reversed(stays[owner]), strict=False):  # all but the owner
-            post(sender, party, places)
-            places, sender = stay.restored(places), party
-        post(sender, owner, places)
-        rows[owner] = departures[owner].restored(places)
-    return rows
-
-
-def _round_the_ring(
-    blocks: Iterator[Points],
-    n: int,
-    way: Sequence[str],
-    keys: Mapping[str, BlindingKey],
-    random: Mapping[str, SecureRandom],
-    n_threads: int,
-    block: int,
-    post: Send,
-) -> Iterator[Stay]:
-    """The stays of one set at all parties after its owner."""
-    for sender, party in itertools.pairwise(way):
-        stay = Stay(n, random[party], owner=way[0], sender=sender)
-        for points in blocks:
-            post(sender, party, points)
-            stay.put(keys[party].reblind(points, sender=sender, n_threads=n_threads))
-        yield stay
-        blocks = stay.blocks(block)

@@ -149,21 +149,15 @@ def _add_products(
                         out[s * n_rows + r] += matrix[r * step + i] * sides[s * side_step + i]
 
 
-def products(matrix: Ring, sides: Ring, out: Ring | None = None, *, n_threads: int = 1) -> Ring:
+def products(matrix: Ring, sides: Ring, *, n_threads: int = 1) -> Ring:
     """[S, R]: the product of each of S right-hand sides with each row of a matrix, modulo 2**32 or 2**64.
 
     In: `matrix` [R, N], `sides` [S, N], of the same dtype. With several threads each takes some of the N.
     """
     _check_rings(matrix=matrix, sides=sides)
-    result = _fresh(out, (len(sides), len(matrix)), matrix.dtype)
-    return add_products(result, matrix, sides, n_threads=n_threads)
-
-
-def add_products(total: Ring, matrix: Ring, sides: Ring, *, n_threads: int = 1) -> Ring:
-    """total += products(matrix, sides): for matrices that come in ranges of rows of the data."""
-    _check_rings(matrix=matrix, sides=sides, total=total)
-    if matrix.shape[1] != sides.shape[1] or total.shape != (len(sides), len(matrix)) or not total.flags.c_contiguous:
-        raise InvalidInput(f"{_shapes(matrix=matrix, sides=sides, total=total)} do not fit each other")
+    if matrix.shape[1] != sides.shape[1]:
+        raise InvalidInput(f"{_shapes(matrix=matrix, sides=sides)} do not fit each other")
+    total = np.zeros((len(sides), len(matrix)), matrix.dtype)
     (flat, step), (flat_sides, side_step) = _flat(matrix), _flat(sides)
 
     def part(start: int, stop: int, out: Ring) -> None:
@@ -239,7 +233,7 @@ def _add_histogram(
                 out[(s + k) * n_columns * n_bins + cell] += cells[cell * TOGETHER + k]
 
 
-def histogram(codes: Codes, sides: Ring, n_bins: int, out: Ring | None = None, *, n_threads: int = 1) -> Ring:
+def histogram(codes: Codes, sides: Ring, n_bins: int, *, n_threads: int = 1) -> Ring:
     """[S, J, K]: the sum of each right-hand side over the rows in each bin of each column, modulo 2**32 or 2**64.
 
     In: `codes` [J, N] below K, `sides` [S, N]. It is products(one-hot matrix of the codes, sides), without the matrix.
@@ -248,7 +242,7 @@ def histogram(codes: Codes, sides: Ring, n_bins: int, out: Ring | None = None, *
     _check_codes(codes, n_bins)
     if codes.shape[1] != sides.shape[1]:
         raise InvalidInput(f"{_shapes(codes=codes, sides=sides)} do not fit each other")
-    result = _fresh(out, (len(sides), len(codes), n_bins), sides.dtype)
+    result = np.zeros((len(sides), len(codes), n_bins), sides.dtype)
     (flat, step), (flat_sides, side_step) = _flat(codes), _flat(sides)
 
     def part(start: int, stop: int, out: Ring) -> None:
@@ -330,15 +324,6 @@ def _flat(array: Array, *, in_place: bool = False) -> tuple[Array, int]:
     span = (n_rows - 1) * step + n if array.size else 0
     flat = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,), writeable=in_place)
     return flat, step
-
-
-def _fresh(out: Ring | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Ring:
-    if out is None:
-        return np.zeros(shape, dtype)
-    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
-        raise InvalidParameter(f"out must be {shape} of {dtype} in C order, got {out.shape} of {out.dtype}")
-    out[...] = 0
-    return out
 
 
 def _check_rings(**arrays: Ring) -> None:

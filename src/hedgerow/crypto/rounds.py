@@ -11,6 +11,9 @@ the words of all parties make, and returns its share of the result. So each prot
 be part of another (`yield from`). All parties yield words of the same kinds and shapes in every round: these follow
 from public numbers alone.
 
+Whatever is yielded is `Masked`: uniform to who receives it. A result is returned as a share, and opened by who names
+the message that says so (`protocols.shares.mesh`). `Masked` is made in this package alone.
+
 A talk draws what was dealt while it goes on, so its step stays open until it is over. Who works ahead meanwhile, or
 holds several conversations at once, does so in other lanes (`dealing`).
 
@@ -19,24 +22,24 @@ The words go from party to party. The dealer must not see them: it knows every m
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.shares import Array, Kind
-from hedgerow.errors import ProtocolError
+from hedgerow.crypto.shares import Array, Kind, Share
+from hedgerow.errors import InvalidType, ProtocolError
 
 Bytes = npt.NDArray[np.uint8]
 Result = TypeVar("Result")
 
 
 class Masked(NamedTuple):
-    """Words that a party sends to all, under masks of which it knows its own share only."""
+    """Words that a party sends to all, under masks of which it knows its own share only. Each mask is used once."""
 
-    name: str  # what they are for: "lift", "sign", "and", ...
+    name: str  # what they are for, in tests and errors: "lift", "sign", "and", ...
     words: Array
     kind: Kind
     n_bits: int | None = None  # of packed bits: how many count
@@ -44,6 +47,11 @@ class Masked(NamedTuple):
 
 Talk = Generator[list[Masked], list[Array], Result]
 """A party's side of a conversation: yields what it sends, gets what all sent make, and returns a result."""
+
+
+def masked(name: str, x: Share, mask: Share) -> Masked:
+    """[x]_m - [a]_m: the words that party m sends so that x - a is opened; never use the mask a again."""
+    return Masked(name, (x - mask).words, x.kind)
 
 
 def opened(part: Masked) -> Talk[Array]:
@@ -57,6 +65,7 @@ class Conversation(Generic[Result]):
 
     1. `send()`: what this party sends to all others in this round.
     2. `receive(sent)`: what all parties sent, in their order and this party's among it. Then the next round begins.
+       `go_on(values)` instead, for who has put the words of all parties together (`total_of`).
     3. `is_over`, and then `result`.
     """
 
@@ -68,10 +77,7 @@ class Conversation(Generic[Result]):
         """What is sent in this round, before it is put together."""
         self.opened: list[Array] = []
         """What was opened in the round before."""
-        try:
-            self.parts = next(talk)
-        except StopIteration as end:
-            self._result.append(end.value)
+        self._begin_round(lambda: next(talk))
 
     @property
     def is_over(self) -> bool:
@@ -89,8 +95,7 @@ class Conversation(Generic[Result]):
         """The words of this round as bytes, little-endian, one part after another."""
         if self.is_over:
             raise ProtocolError(f"the conversation was over after {self.rounds} rounds")
-        pieces = [np.ascontiguousarray(part.words).reshape(-1).view(np.uint8) for part in self.parts]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return joined(self.parts)
 
     def receive(self, sent: Sequence[Bytes]) -> None:
         """Put together what all parties sent, and go on."""
@@ -100,19 +105,46 @@ class Conversation(Generic[Result]):
             raise ProtocolError(
                 f"round {self.rounds + 1} of a conversation has {sum(sizes)} bytes from each party, got {lengths}"
             )
-        values = []
-        start = 0
-        for part, size in zip(self.parts, sizes, strict=True):
-            pieces = [message[start : start + size].view(part.kind.dtype) for message in sent]
-            values.append(_total(pieces, part.kind).reshape(part.words.shape))
-            start += size
+        self.go_on(total_of(self.parts, sent))
+
+    def go_on(self, values: list[Array]) -> None:
+        """Begin the next round with what was opened in this one."""
         self.rounds += 1
         self.opened = values
+        self._begin_round(lambda: self._talk.send(values))
+
+    def _begin_round(self, resume: Callable[[], list[Masked]]) -> None:
         try:
-            self.parts = self._talk.send(values)
+            self.parts = resume()
         except StopIteration as end:
             self.parts = []
             self._result.append(end.value)
+        check_masked(self.parts)
+
+
+def check_masked(parts: Sequence[Masked]) -> None:
+    """InvalidType for anything that is not under a mask: a result is opened by who names what it tells."""
+    for part in parts:
+        if not isinstance(part, Masked):
+            raise InvalidType(f"only masked words can be opened without saying what they tell, got {part!r:.60}")
+
+
+def joined(parts: Sequence[Masked]) -> Bytes:
+    """Words of one round as bytes, little-endian, one part after another."""
+    pieces = [np.ascontiguousarray(part.words).reshape(-1).view(np.uint8) for part in parts]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def total_of(parts: Sequence[Masked], sent: Sequence[Bytes]) -> list[Array]:
+    """What all parties sent in a round makes, part by part."""
+    values = []
+    start = 0
+    for part in parts:
+        end = start + part.words.nbytes
+        pieces = [message[start:end].view(part.kind.dtype) for message in sent]
+        values.append(_total(pieces, part.kind).reshape(part.words.shape))
+        start = end
+    return values
 
 
 def _total(pieces: Sequence[Array], kind: Kind) -> Array:

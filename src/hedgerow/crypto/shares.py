@@ -62,6 +62,12 @@ class Kind:
             raise InvalidType(f"words of kind {self.name} must have {self.limbs} limbs in their last axis")
         return words
 
+    def constant(self, value: int) -> Array:
+        """A public number as words of this ring."""
+        if self.limbs:
+            return limbs.constant(value, self.limbs)
+        return np.array(value % (1 << (8 * self.dtype.itemsize)), self.dtype)
+
     def add(self, x: Array, y: Array, out: Array | None = None) -> Array:
         """x + y in this ring; `out` may be x or y."""
         if self.limbs:
@@ -94,10 +100,6 @@ class Kind:
         else:
             self.sub(total, self.mul(x, y), out=total)
 
-    def neg(self, x: Array) -> Array:
-        """-x in this ring."""
-        return x if self.is_xor else self.sub(np.zeros_like(x), x)
-
     def total(self, parts: Sequence[Array]) -> Array:
         """What the words of all parties make: a value, if nobody's are missing."""
         if not parts:
@@ -117,7 +119,6 @@ XOR8 = Kind("xor8", np.dtype(np.uint8), is_xor=True)
 XOR16 = Kind("xor16", np.dtype(np.uint16), is_xor=True)
 XOR32 = Kind("xor32", np.dtype(np.uint32), is_xor=True)
 XOR64 = Kind("xor64", np.dtype(np.uint64), is_xor=True)
-_BY_NAME = {kind.name: kind for kind in (SUM32, SUM64, XOR8, XOR16, XOR32, XOR64)}
 
 
 @cache
@@ -126,16 +127,6 @@ def limbs_kind(n_limbs: int) -> Kind:
     if not 1 <= n_limbs <= limbs.MAX_LIMBS:
         raise InvalidParameter(f"n_limbs must be between 1 and {limbs.MAX_LIMBS}, got {n_limbs}")
     return Kind(f"limbs:{n_limbs}", np.dtype(np.uint32), limbs=n_limbs)
-
-
-def kind_of(name: str) -> Kind:
-    """The kind of that name."""
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    prefix, _, number = name.partition(":")
-    if prefix == "limbs" and number.isdecimal():
-        return limbs_kind(int(number))
-    raise InvalidParameter(f"kind must be one of {', '.join(_BY_NAME)} or limbs:L, got {name!r}")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -170,7 +161,7 @@ class Share:
         return Share(self.words ^ self._partner(other), self.kind)
 
     def __neg__(self) -> Share:
-        return Share(self.kind.neg(self.words), self.kind)
+        return self if self.kind.is_xor else Share(self.kind.sub(np.zeros_like(self.words), self.words), self.kind)
 
     def __getitem__(self, index: Any) -> Share:
         """Some of the numbers, always with all their limbs."""

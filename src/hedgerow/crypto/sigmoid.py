@@ -19,7 +19,7 @@ errors.
 
 **Coefficients.** Least squares on `_POINTS` equal steps of 0 <= x <= bound, with the weight 1 / sqrt(1 - (x / bound)^2)
 that puts more on the end. Beyond the bound the series is free, and has to come back to 1/2 at half a period. If there
-is too little to fit for so many sines (bound / period small), coefficients become large and cancel: that is refused.
+is too little to fit for this many sines (bound / period small), coefficients become large and cancel: that is refused.
 
 **Error.** Of a result in units of 2**-F, F = `result_bits`, it is at most `Sigmoid.error`, the sum of
 
@@ -54,7 +54,7 @@ import numpy.typing as npt
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk, opened
+from hedgerow.crypto.rounds import Talk, masked, opened
 from hedgerow.crypto.shares import SUM32, SUM64, Share
 from hedgerow.crypto.truncation import deal_truncation, truncated
 from hedgerow.errors import InvalidParameter, InvalidType
@@ -146,11 +146,6 @@ class Sigmoid:
         return self.n * (SUM32.number_bytes + (SUM64.number_bytes if self.cut_bits else 0))
 
     @property
-    def dealt_numbers(self) -> int:
-        """Words of 8 bytes that are dealt for each row."""
-        return 2 * self.n_sines + (2 if self.cut_bits else 0)
-
-    @property
     def coefficients(self) -> Ints:
         """b_k in units of 2**-30, for k = 1 .. n_sines."""
         return _coefficients(self.n_sines, Fraction(self.bound), Fraction(1 << self.period_bits, self.times))
@@ -209,7 +204,7 @@ def sigmoid(step: HandStep, x: Share, plan: Sigmoid, *, is_first: bool) -> Talk[
     if x.kind != SUM64 or x.shape != (plan.n,):
         raise InvalidType(f"x must be shares of kind sum64 and shape ({plan.n},), got {x!r}")
     lowest = (x.words * np.uint64(plan.times)).astype(np.uint32)
-    c = yield from opened(Masked("sigmoid", lowest - step.mask(plan.n, SUM32).words, SUM32))
+    c = yield from opened(masked("sigmoid", Share(lowest, SUM32), step.mask(plan.n, SUM32)))
     tables = _tables(plan.angle_bits)
     y = np.empty(plan.n, np.uint64)
     half = 1 << (plan.dealt_bits + plan.public_bits - 1) if is_first else 0
@@ -306,7 +301,7 @@ def _rounded(turns: list[tuple[int, int]]) -> Ints:
 
 
 def _turns(turn: Fraction, n: int) -> list[tuple[int, int]]:
-    """cos and sin of 0, 1, ..., n - 1 times so many turns, in units of 2**-160; off by less than 2 n units."""
+    """cos and sin of 0, 1, ..., n - 1 times this many turns, in units of 2**-160; off by less than 2 n units."""
     one = 1 << _FINE_BITS
     c, s = _cos_sin(turn)
     x, y = one, 0

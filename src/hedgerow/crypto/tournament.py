@@ -201,12 +201,6 @@ def play_level(
     return limbs.add_up(terms), handles
 
 
-def deal_tournament(steps: Callable[[int], DealerStep], plan: Plan) -> None:
-    """Deal for all levels; `steps` gives the step for level 0, 1, ..., which may be one for all of them."""
-    for place, level in enumerate(plan.levels()):
-        deal_level(steps(place), level, plan)
-
-
 def tournament(
     steps: Callable[[int], HandStep], P: Share, Q: Share, handles: Share, plan: Plan, *, is_first: bool
 ) -> Talk[Share]:

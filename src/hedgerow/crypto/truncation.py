@@ -69,14 +69,14 @@ class Cut(NamedTuple):
 def hidden(step: HandStep, x: Share, name: str, *, is_first: bool) -> Masked:
     """What a party sends in step 2; it draws the mask."""
     kind = x.kind
-    masked = x + step.mask(x.shape, kind)
-    return Masked(name, masked.plus(_constant(1 << (bits_of(kind) - 2), kind), is_first=is_first).words, kind)
+    words = (x + step.mask(x.shape, kind)).plus(kind.constant(1 << (bits_of(kind) - 2)), is_first=is_first).words
+    return Masked(name, words, kind)
 
 
 def cut(step: HandStep, c: Array, kind: Kind, d: int) -> Cut:
     """What a party has in step 3; it draws the dealt numbers."""
     shape = c.shape[:-1] if kind.limbs else c.shape
-    u = kind.sub(shifted(c, d, kind, signed=False), _constant(1 << (bits_of(kind) - 2 - d), kind))
+    u = kind.sub(shifted(c, d, kind, signed=False), kind.constant(1 << (bits_of(kind) - 2 - d)))
     return Cut(u, picked(c, step.share((2, *shape), kind)))
 
 
@@ -106,10 +106,6 @@ def shifted(x: Array, d: int, kind: Kind, *, signed: bool) -> Array:
 def bits_of(kind: Kind) -> int:
     """k: numbers of this kind are modulo 2**k."""
     return 8 * kind.number_bytes
-
-
-def _constant(value: int, kind: Kind) -> Array:
-    return limbs.constant(value, kind.limbs) if kind.limbs else np.array(value, kind.dtype)
 
 
 def _check(kind: Kind, d: int) -> None:

@@ -63,7 +63,7 @@ def sum_bits(n_rows: int, largest_gradient: int, largest_hessian: int) -> int:
 
 
 def require_sum_bits(bits: int, n_rows: int, largest_gradient: int, largest_hessian: int) -> None:
-    """Raise FixedPointOverflow unless every sum can be lifted from a ring of so many bits."""
+    """Raise FixedPointOverflow unless every sum can be lifted from a ring of this many bits."""
     if bits not in SUM_BITS:
         raise InvalidParameter(f"sums are made modulo 2**32 or 2**64, not with bits={bits}")
     if largest_sum(n_rows, largest_gradient, largest_hessian) > 1 << (bits - 2):
@@ -115,7 +115,7 @@ def comparison_bits(n_rows: int, largest_gradient: int, largest_hessian: int, la
 def require_comparison_bits(
     bits: int, n_rows: int, largest_gradient: int, largest_hessian: int, lambda_int: int, gamma2_int: int
 ) -> None:
-    """Raise FixedPointOverflow unless every comparison comes out right in a ring of so many bits."""
+    """Raise FixedPointOverflow unless every comparison comes out right in a ring of this many bits."""
     if bits % LIMB_BITS or not LIMB_BITS <= bits <= LIMB_BITS * MAX_LIMBS:
         raise InvalidParameter(f"bits must be a multiple of {LIMB_BITS} up to {LIMB_BITS * MAX_LIMBS}, got {bits}")
     needed = needed_bits(n_rows, largest_gradient, largest_hessian, lambda_int, gamma2_int)

@@ -24,6 +24,7 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Dealer, DealerStep, Hand, HandStep, Label
 from hedgerow.crypto.rounds import Conversation, Masked, Talk
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
+from hedgerow.crypto.tournament import Plan, deal_level
 from hedgerow.testing.openings import Opening
 
 Result = TypeVar("Result")
@@ -97,6 +98,12 @@ class Table:
         meter.party_seconds += time.perf_counter() - start
         meter.rounds += parties[0].rounds
         return [party.result for party in parties]
+
+
+def deal_tournament(steps: Callable[[int], DealerStep], plan: Plan) -> None:
+    """Deal for all levels; `steps` gives the step for level 0, 1, ..., which may be one for all of them."""
+    for place, level in enumerate(plan.levels()):
+        deal_level(steps(place), level, plan)
 
 
 def value_of(shares: list[Share]) -> Array:

@@ -96,8 +96,10 @@ class Message:
     discloses: ClassVar[Any]  # what the receiver learns; read by the party, of no meaning here
     _ORIGIN: ClassVar[str]
 
-    def __init_subclass__(cls, *, name: str | None = None, version: int | None = None) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, version: int | None = None, is_base: bool = False) -> None:
         super().__init_subclass__()
+        if is_base:  # of messages with something in common; it is never sent itself
+            return
         # dataclass(slots=True) makes the class a second time, from its attributes, without the keywords of the first.
         if name is not None or version is not None or "NAME" not in cls.__dict__:
             cls.NAME, cls.VERSION = _checked_identity(cls, name, version)

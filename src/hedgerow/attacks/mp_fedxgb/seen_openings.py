@@ -30,8 +30,7 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
     TestNumeratorShare,
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
-from hedgerow.protocols.shares.columns import OneHotColumns
-from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.columns import Cuts, OneHotColumns
 from hedgerow.protocols.shares.rows_messages import ColumnSizes
 from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.runtime.protocol import PartyData
@@ -219,7 +218,7 @@ class Columns:
         lists: dict[tuple[int, int, bool], list[int]] = {}
         goes_left: dict[int, Bools] = {}
         codes: dict[int, np.ndarray] = {}
-        for place, (party, bins, gaps) in enumerate(zip(job.holders, plan.n_bins, plan.gaps, strict=True)):
+        for place, (party, bins, gaps) in enumerate(zip(job.holders, plan.sizes.n_bins, plan.sizes.gaps, strict=True)):
             cuts = Cuts.of(bins, gaps)
             own = OneHotColumns.by_quantiles(party, job, data[party]) if party in data else None
             if own is not None:

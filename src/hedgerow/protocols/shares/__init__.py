@@ -5,8 +5,7 @@ scales.py       how gradients become integers, and how wide rings must be for th
 sharing.py      a party shares a value of its own; labels, whose range is public before
 messages.py     messages to and from the dealer, and the rounds in which masked words are opened
 supply.py       both sides of dealing: seeds in, corrections out, lane by lane
-mesh.py         a party's side of opening: one message to each other party in every round
-columns.py      a party's own columns as a one-hot matrix of bins
-cuts.py         possible splits as differences of running totals
+mesh.py         words that are opened: masked, or revealed under a type that says what is learned
+columns.py      a party's own columns as a one-hot matrix of bins; possible splits as differences of running totals
 playing.py      the dealer as a role, and a warm-up
 """

@@ -25,11 +25,10 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
 from hedgerow.crypto.shares import Array, Kind
-from hedgerow.protocols.shares.columns import OneHotColumns
-from hedgerow.protocols.shares.masked_columns import MESSAGE_BYTES, Matrices
-from hedgerow.protocols.shares.mesh import Mesh, blocks
+from hedgerow.protocols.shares.columns import OneHotColumns, children_of
+from hedgerow.protocols.shares.masked_columns import Matrices
+from hedgerow.protocols.shares.mesh import Mesh
 
 VECTORS = 2
 """Of each node."""
@@ -51,13 +50,8 @@ def _all_new_nodes(depth: int) -> int:
 
 
 def _with_right(parents: Array, new: Array, level: int) -> Array:
-    """Left and right children in turn, [nodes, ...], from their parents' and the left ones'; the root as it is."""
-    if level == 0:
-        return new
-    both = np.empty((2 * len(new), *new.shape[1:]), new.dtype)
-    both[::2] = new
-    np.subtract(parents, new, out=both[1::2])
-    return both
+    """Of all nodes of a level, from what is known of the new ones; the root is one of them."""
+    return children_of(parents, new) if level else new
 
 
 class TreeDealing:
@@ -142,7 +136,7 @@ class FullTree:
         level, new = self._level, _new_nodes(self._level)
         y = self.y if level == 0 else self.y[::2]
         b, made = self._masks[new], self._made[new]
-        shown = self._opened((y - b).reshape(-1, self._matrices.n_rows)).reshape(y.shape)
+        (shown,) = self._mesh.masked_rows(self._kind, (y, b))
         made[:, self._matrices.of(self._place)] += self._columns.histograms(shown[:, 0] + b[:, 0], self._n_threads)
         self._b = _with_right(self._b, b, level)
         self._shown = _with_right(self._shown, shown, level)
@@ -154,21 +148,11 @@ class FullTree:
         kind, nodes = self._kind, n_nodes(self._level)
         a = step.mask(self._matrices.n_rows, kind).words
         dealt = step.share((nodes, VECTORS, self._matrices.n_rows), kind).words
-        e = self._opened((sides - a)[None])[0]
+        (e,) = self._mesh.masked_rows(kind, (sides, a))
         children = np.empty((2 * nodes, *dealt.shape[1:]), dealt.dtype)
         _divide(dealt, e, a, self._b, self._shown, self.y, self.is_first, children)
         self.y = children
         self._level += 1
-
-    def _opened(self, words: Array) -> Array:
-        """What everybody's words [vectors, rows] make, in messages of bounded size."""
-        kind = self._kind
-        pieces = blocks(words.shape[1], len(words) * kind.number_bytes, MESSAGE_BYTES)
-        found = [self._talk(opened(Masked("rows", np.ascontiguousarray(words[:, rows]), kind))) for rows in pieces]
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
-
-    def _talk(self, talk: Talk[Array]) -> Array:
-        return self._mesh.talk([Conversation(talk)])[0]
 
 
 @kernel

@@ -9,10 +9,9 @@ import numpy as np
 
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array, Kind
+from hedgerow.engine.dtypes import Bools
 from hedgerow.protocols.shares.mesh import WordsMessage, as_bytes, blocks, received
 from hedgerow.runtime.party import Party
-
-MESSAGE_BYTES = 16 << 20
 
 
 class OneHot(Protocol):
@@ -41,7 +40,7 @@ class Matrices(NamedTuple):
 
     def blocks(self, place: int) -> list[slice]:
         """Bins of a holder that go into one message: all rows of a few, which lie together in memory."""
-        return blocks(self.bins[place], self.n_rows * self.kind.number_bytes, MESSAGE_BYTES)
+        return blocks(self.bins[place], self.n_rows * self.kind.number_bytes)
 
     def empty(self) -> Array:
         """Room for all of them."""
@@ -67,26 +66,35 @@ def exchanged(
     message: WordsMessage,
     *,
     keep_own: bool = True,
+    in_use: Sequence[Bools] | None = None,
 ) -> Array:
     """E of all holders, at each of them; without `keep_own` there is room for its own, but nothing in it.
 
+    `in_use`: of each holder, which of the rows for which there are masks its matrix has; all of them by default.
     Blocks go in turn, one to everybody and one from everybody: a party that sent all of its own first would wait for
     others to take them, who wait as well.
     """
     hidden, kind = matrices.empty(), matrices.kind
     own = list(holders).index(me.name)
     others = [party for party in holders if party != me.name]
-    blocks_of = [matrices.blocks(place) for place in range(len(holders))]
-    for turn in range(max(len(each) for each in blocks_of)):
-        if turn < len(blocks_of[own]):
-            bins = blocks_of[own][turn]
-            mine = hidden[matrices.of(own)][bins]
-            masked = columns.minus(step.mask(mine.shape, kind, (own,)).words, bins)
-            me.send_all(others, message(as_bytes(masked)))
-            if keep_own:
-                mine[:] = masked
-        for place, party in enumerate(holders):
-            if place != own and turn < len(blocks_of[place]):
-                theirs = hidden[matrices.of(place)][blocks_of[place][turn]]
-                theirs[:] = received(me, party, message, kind.dtype, theirs.shape)
+    used_rows = in_use or [np.ones(n, np.bool_) for n in matrices.bins]
+    masked = matrices._replace(bins=tuple(map(len, used_rows)))
+    blocks_of = [masked.blocks(place) for place in range(len(holders))]
+    done = [0] * len(holders)
+    for turn in range(max(map(len, blocks_of))):
+        now = [place for place in range(len(holders)) if turn < len(blocks_of[place])]
+        for place in sorted(now, key=lambda place: place != own):
+            used = used_rows[place][blocks_of[place][turn]]
+            bins = slice(done[place], done[place] + int(used.sum()))
+            done[place] = bins.stop
+            here = hidden[matrices.of(place)][bins]
+            if place == own:
+                masks = step.mask((len(used), matrices.n_rows), kind, (own,)).words
+                if len(here):
+                    sent = columns.minus(masks if used.all() else masks[used], bins)
+                    me.send_all(others, message(as_bytes(sent)))
+                    if keep_own:
+                        here[:] = sent
+            elif len(here):
+                here[:] = received(me, holders[place], message, kind.dtype, here.shape)
     return hidden

@@ -1,65 +1,128 @@
-"""Rounds in which all parties with data send each other words, and each puts together what all have sent."""
+"""Words opened on shares. There are two verbs, the message's type says what is learned, and nothing is a default.
+
+    mesh.masked(parts)                          uniform to every receiver; takes `Masked` alone, which `crypto` makes
+    mesh.reveal(WinnerShare, share)             everybody learns what WinnerShare.discloses says
+    mesh.reveal(StepShare, share, to="anna")    anna does
+
+A talk of `crypto` is held with the first verb, round by round, and ends with shares of its result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from hedgerow.crypto.rounds import Conversation
-from hedgerow.crypto.shares import Array
-from hedgerow.errors import ProtocolError
-from hedgerow.protocols.shares.messages import MaskedWords
+from hedgerow.crypto.rounds import Conversation, Masked, Talk, check_masked, joined, masked, total_of
+from hedgerow.crypto.shares import Array, Kind, Share
+from hedgerow.errors import InvalidType, ProtocolError
+from hedgerow.protocols.shares.messages import MaskedWords, Revealed
 from hedgerow.runtime.party import Party
 
 Bytes = np.ndarray
 Result = TypeVar("Result")
 WordsMessage = type[Any]
 """A class of messages whose only field is `words`."""
+MESSAGE_BYTES = 16 << 20
+"""What takes several messages is cut into pieces of about this size."""
 
 
 class Mesh:
-    """All parties with data, each of which sends one message to each other in every round.
+    """All parties with data, each of which sends one message to each other in every round."""
 
-    `results` names openings whose words are not masked: opening name -> the message that says what everybody learns.
-    """
-
-    def __init__(self, me: Party, holders: Sequence[str], results: Mapping[str, WordsMessage] | None = None) -> None:
-        self._me, self._holders = me, tuple(holders)
+    def __init__(self, me: Party, holders: Sequence[str]) -> None:
+        self.me, self.holders = me, tuple(holders)
         self._others = [party for party in holders if party != me.name]
-        self._results = dict(results or {})
         self.rounds = 0
+        """In which all parties sent each other words."""
 
-    def talk(
-        self, conversations: Sequence[Conversation[Result]], event: Mapping[str, Any] | None = None
-    ) -> list[Result]:
-        """Hold conversations side by side until they are over, all in the same messages; what each came to.
+    def masked(self, parts: Sequence[Masked]) -> list[Array]:
+        """One round: what everybody's masked words make, part by part."""
+        check_masked(parts)
+        words = joined(parts)
+        self.me.send_all(self._others, MaskedWords(words))
+        self.rounds += 1
+        return total_of(parts, [words, *self._received(MaskedWords, len(words), {})])
 
-        `event` is that of the noise in what is opened as a result.
+    @overload
+    def reveal(self, kind: type[Revealed], share: Share, *, event: Mapping[str, Any] | None = None) -> Array: ...
+
+    @overload
+    def reveal(
+        self, kind: type[Revealed], share: Share, *, to: str, fields: Mapping[str, int] | None = None
+    ) -> Array | None: ...
+
+    def reveal(
+        self,
+        kind: type[Revealed],
+        share: Share,
+        *,
+        event: Mapping[str, Any] | None = None,
+        to: str | None = None,
+        fields: Mapping[str, int] | None = None,
+    ) -> Array | None:
+        """What everybody's shares make: at all parties, in one round, or at one of them, and None at the others.
+
+        `event` is that of the noise in it; `fields` are those of the message beside its words, the same from all.
         """
-        while not conversations[0].is_over:
-            pieces = [conversation.send() for conversation in conversations]
-            ends = np.cumsum([len(piece) for piece in pieces])
-            kind = self._results.get(conversations[0].parts[0].name, MaskedWords)
-            words = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            sent = self._exchange(words, kind, None if kind is MaskedWords else event)
-            for conversation, end, piece in zip(conversations, ends.tolist(), pieces, strict=True):
-                conversation.receive([each[end - len(piece) : end] for each in sent])
+        if not (isinstance(kind, type) and issubclass(kind, Revealed)):
+            raise InvalidType(f"what is revealed needs a message that says so, a subclass of Revealed, got {kind!r}")
+        message: Callable[..., Revealed] = kind
+        words, fields = as_bytes(share.words), fields or {}
+        if to is None:
+            if event is None:
+                self.me.send_all(self._others, message(words=words))
+            else:
+                for party in self._others:
+                    self.me.send(party, message(words=words), event=event)
             self.rounds += 1
-        return [conversation.result for conversation in conversations]
+            return _total(share, self._received(kind, len(words), fields))
+        if to != self.me.name:
+            self.me.send(to, message(**fields, words=words))
+            return None
+        value = _total(share, self._received(kind, len(words), fields))
+        self.me.note(lambda: message(**fields, words=as_bytes(value)))  # its own share was on no wire
+        return value
 
-    def _exchange(self, words: Bytes, kind: WordsMessage, event: Mapping[str, Any] | None) -> list[Bytes]:
-        """What all parties sent in this round, in their order."""
-        if event is None:
-            self._me.send_all(self._others, kind(words))
-        else:
-            for party in self._others:
-                self._me.send(party, kind(words), event=event)
-        return [
-            words if party == self._me.name else self._me.recv(party, kind, n_bytes=len(words)).words
-            for party in self._holders
+    def talk(self, talk: Talk[Result]) -> Result:
+        """Hold a conversation until it is over; what it came to."""
+        return self.talks([talk])[0]
+
+    def talks(self, talks: Sequence[Talk[Result]]) -> list[Result]:
+        """Hold conversations side by side, all in the same messages; what each came to."""
+        conversations = [Conversation(talk) for talk in talks]
+        while not conversations[0].is_over:
+            opened = iter(self.masked([part for each in conversations for part in each.parts]))
+            for each in conversations:
+                each.go_on([next(opened) for _ in each.parts])
+        return [each.result for each in conversations]
+
+    def masked_rows(self, kind: Kind, *hidden: tuple[Array, Array]) -> list[Array]:
+        """Open x - a of some pairs of shares and masks [..., rows], in messages of bounded size."""
+        n_vectors = sum(x[..., 0].size for x, _ in hidden)
+        pieces = blocks(hidden[0][0].shape[-1], n_vectors * kind.number_bytes)
+        found = [
+            self.masked([masked("rows", Share(x[..., rows], kind), Share(a[..., rows], kind)) for x, a in hidden])
+            for rows in pieces
         ]
+        return found[0] if len(found) == 1 else [np.concatenate(each, axis=-1) for each in zip(*found, strict=True)]
+
+    def _received(self, kind: type[MaskedWords | Revealed], n_bytes: int, fields: Mapping[str, int]) -> list[Bytes]:
+        """The words of all others."""
+        words = []
+        for party in self._others:
+            sent = self.me.recv(party, kind, n_bytes=n_bytes)
+            if any(getattr(sent, name) != value for name, value in fields.items()):
+                raise ProtocolError(f"{party} sent shares of another step than {fields}")
+            words.append(sent.words)
+        return words
+
+
+def _total(share: Share, others: Sequence[Bytes]) -> Array:
+    """What a share makes with those of all others."""
+    words = share.words
+    return share.kind.total([words, *(as_words("a party", sent, words.dtype, words.shape) for sent in others)])
 
 
 def as_bytes(words: Array) -> Bytes:
@@ -82,7 +145,7 @@ def received(me: Party, sender: str, kind: WordsMessage, dtype: np.dtype, shape:
     return as_words(sender, me.recv(sender, kind, n_bytes=n_bytes).words, dtype, shape)
 
 
-def blocks(n: int, bytes_each: int, most_bytes: int) -> list[slice]:
-    """0..n in blocks of at most so many bytes, or of one."""
-    step = max(1, most_bytes // bytes_each)
+def blocks(n: int, bytes_each: int, most_bytes: int | None = None) -> list[slice]:
+    """0..n in blocks of at most this many bytes, of MESSAGE_BYTES if none are given, or of one."""
+    step = max(1, (most_bytes or MESSAGE_BYTES) // bytes_each)
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]

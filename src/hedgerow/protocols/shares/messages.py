@@ -1,4 +1,4 @@
-"""Messages of every protocol on shares: to and from the dealer, and the rounds in which masked words are opened."""
+"""Messages of every protocol on shares: to and from the dealer, and the rounds in which words are opened."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ class Hidden(Disclosure):
     """Uniformly random to the receiver: it lacks a part of the mask, and every mask is used once."""
 
     PROTECTION: ClassVar[str] = "under a mask of which the receiver lacks a part"
+
+
+class Revealed(Message, is_base=True):
+    """Base of messages for `Mesh.reveal`: shares of a result, in `words`. Each class states what is learned from it."""
+
+    __slots__ = ()
+
+    words: UInt8s
 
 
 @dataclass(frozen=True, slots=True)

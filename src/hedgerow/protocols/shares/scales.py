@@ -35,7 +35,7 @@ class Scales:
 
     @classmethod
     def of(cls, job: SharesJob, n_rows: int) -> Scales:
-        """For so many rows; FixedPointOverflow or InvalidParameter if no ring is wide enough."""
+        """For this many rows; FixedPointOverflow or InvalidParameter if no ring is wide enough."""
         loss, trees = job.loss(), job.boosting
         bits = finest(loss, n_rows) if trees.gradient_bits is None else trees.gradient_bits
         quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=bits)

@@ -14,6 +14,7 @@ from hedgerow.engine.dtypes import Floats
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.shares.job import SharesJob
 from hedgerow.protocols.shares.rows_messages import SharingSeed
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder
 from hedgerow.protocols.vertical.common.labels import finite_labels
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -49,6 +50,14 @@ class Sharing:
     def take(self, giver: str, shape: Shape, kind: Kind, label: Label) -> Share:
         """Its own share of a value of somebody else."""
         return self._taking[giver].step(label).mask(shape, kind, (0,))
+
+
+def begin(me: Party, job: SharesJob, data: PartyData) -> None:
+    """Go on when everybody's table is in order, and all have equally many rows."""
+    if me.name == job.label_holder:
+        begin_as_label_holder(me, job, data)
+    else:
+        begin_as_feature_holder(me, job, data)
 
 
 def checked_labels(party: str, job: SharesJob, data: PartyData) -> Floats:

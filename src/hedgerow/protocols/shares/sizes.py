@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from hedgerow.crypto.shares import SUM32
+from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.protocols.shares.columns import OneHotColumns
-from hedgerow.protocols.shares.cuts import BYTES_OF_CUTS, masked_rows
+from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, OneHotColumns, masked_rows
 from hedgerow.protocols.shares.job import MOST_ROWS, SharesJob
 from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes
 from hedgerow.runtime.party import Party
@@ -33,6 +35,43 @@ class Sizes(NamedTuple):
         n_bins = sum(self.bins)
         what = f"{n_bins:,} bins of {self.n_rows:,} rows, with the columns of all parties,"
         check_room(party, (SUM32.number_bytes * self.n_rows + BYTES_OF_CUTS) * n_bins, what)
+
+
+@dataclass(frozen=True)
+class OfAllColumns:
+    """Base of plans that follow from the sizes of all columns, which are public."""
+
+    sizes: Sizes
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the tables."""
+        return self.sizes.n_rows
+
+    @property
+    def n_holders(self) -> int:
+        """Parties with data."""
+        return len(self.sizes.n_bins)
+
+    @cached_property
+    def cuts_by_holder(self) -> list[Cuts]:
+        """The possible splits of each holder."""
+        return [Cuts.of(bins, gaps) for bins, gaps in zip(self.sizes.n_bins, self.sizes.gaps, strict=True)]
+
+    @cached_property
+    def all_cuts(self) -> Cuts:
+        """All possible splits, in the engine's order."""
+        return Cuts.joined(self.cuts_by_holder, self.sizes.bins)
+
+    @cached_property
+    def owner_of_cut(self) -> Ints:
+        """The holder of each possible split."""
+        return np.repeat(np.arange(self.n_holders), [len(cuts.bin) for cuts in self.cuts_by_holder])
+
+    @cached_property
+    def first_cut(self) -> Ints:
+        """Each holder's first possible split."""
+        return np.cumsum([0, *(len(cuts.bin) for cuts in self.cuts_by_holder[:-1])])
 
 
 def agreed_sizes(me: Party, job: SharesJob, columns: OneHotColumns) -> Sizes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from hedgerow.crypto.dealing import Dealer, DealerStep, Hand, HandStep, Label
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.messages import Dealt, Seed
 from hedgerow.runtime.party import Party
+from hedgerow.transport.frames import Message
+
+AHEAD = 4
+"""Stages that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""
 
 Bytes = np.ndarray
 Parcel = tuple[str, int]  # lane and step
@@ -19,7 +24,7 @@ Parcel = tuple[str, int]  # lane and step
 class Supply:
     """All that is dealt to this party. The seed is new for every run, and no label is used twice with it.
 
-    1. `begin(tree, level, n_parcels)`: what is taken from now on is for this level, for which so many messages come.
+    1. `begin(tree, level, n_parcels)`: what is taken from now on is for this level, for which this many messages come.
     2. `step(lane, step)`: the next step of a lane.
     3. `finish()`: the level is over.
     """
@@ -109,9 +114,24 @@ class DealingOut:
             self._lanes[lane] = Dealer(self._seeds, lane=lane)
         return self._lanes[lane].step(label)
 
-    def send(self, lane: str, step: DealerStep) -> None:
-        """What was dealt in a step, to everybody."""
+    @contextmanager
+    def parcel(self, lane: str, label: Label, number: int = 0) -> Iterator[DealerStep]:
+        """A step of a lane, of which everybody gets what was dealt when it is over."""
+        step = self.step(lane, label._replace(step=number))
+        yield step
         corrections, label = step.corrections(), step.label
         for place, party in enumerate(self._holders):
             mine = corrections.get(place, np.zeros(0, np.uint8))
             self._me.send(party, Dealt(label.tree, label.level, lane, label.step, mine))
+
+
+def deal_ahead(
+    me: Party, label_holder: str, done: type[Message], n_stages: int, deal: Callable[[int], None], ahead: int = AHEAD
+) -> None:
+    """Deal for one stage after the other, never far ahead of the label holder, who says when one is over."""
+    for number in range(n_stages):
+        if number >= ahead:
+            me.recv(label_holder, done)
+        deal(number)
+    for _ in range(min(ahead, n_stages)):
+        me.recv(label_holder, done)

@@ -1,29 +1,29 @@
-"""SecureArgmax: shares of the fractions whose signs say which of two possible splits is better.
+"""SecureArgmax: which of two possible splits is better, by fractions of which P2 sees one half and P1 the other.
 
     gain_i - gain_j = P_i / Q_i - P_j / Q_j = (P_i Q_j - P_j Q_i) / (Q_i Q_j)        the paper's equation 7
 
     P = G_L^2 (H_R + lambda) + G_R^2 (H_L + lambda)        Q = (H_L + lambda) (H_R + lambda)
 
-Numerator and denominator are computed here; the protocol opens the one to P2 and the other to P1, and both signs
-together say which is better. It counts nine products for each comparison: with P and Q computed once for each possible
+Numerator and denominator are computed on shares; the one is opened to P2 and the other to P1, and both signs together
+say which is better. The paper counts nine products for each comparison: with P and Q computed once for each possible
 split (five products), three are left.
 """
 
 from __future__ import annotations
 
-from hedgerow.crypto import limbs
-from hedgerow.crypto.beaver import (
-    cross_products,
-    deal_cross_products,
-    deal_product,
-    masked,
-    product,
-    take_cross_products,
-    take_product,
-)
+from collections.abc import Callable
+
+import numpy as np
+
+from hedgerow.crypto.beaver import cross_products, deal_cross_products, take_cross_products
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk
-from hedgerow.crypto.shares import Kind, Shape, Share
+from hedgerow.crypto.rounds import Talk, masked
+from hedgerow.crypto.shares import Array, Kind, Share
+from hedgerow.engine.dtypes import Bools
+from hedgerow.errors import ProtocolError
+from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
+from hedgerow.protocols.published.mp_fedxgb.messages import Better, NumeratorSigns
+from hedgerow.runtime.party import Party
 
 
 def deal_fractions(step: DealerStep, n_pairs: int, kind: Kind) -> None:
@@ -43,24 +43,42 @@ def fractions(step: HandStep, P: Share, Q: Share, *, is_first: bool) -> Talk[tup
     kind, n_pairs = P.kind, P.shape[0]
     triple = take_cross_products(step, n_pairs, 2, kind)
     both = step.share(n_pairs, kind)
-    e, f = yield [Masked("pair", masked(P, triple.a), kind), Masked("pair", masked(Q, triple.b), kind)]
+    e, f = yield [masked("pair", P, triple.a), masked("pair", Q, triple.b)]
     numerators = cross_products(e, f, triple, is_first=is_first)[:, 0]
     denominators = both + triple.b[:, 1].times(f[:, 0]) + triple.b[:, 0].times(f[:, 1])
     return numerators, denominators.plus(kind.mul(f[:, 0], f[:, 1]), is_first=is_first)
 
 
-def deal_multiplied(step: DealerStep, shape: Shape, kind: Kind) -> None:
-    """For `multiplied`."""
-    deal_product(step, shape, kind)
+class Verdicts:
+    """The two messages by which all learn what the signs of opened fractions say."""
+
+    def __init__(self, me: Party, job: MpFedXgbJob) -> None:
+        self._me, self._job = me, job
+        self.rounds = 0
+
+    def told(
+        self, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
+    ) -> Bools:
+        """P2 judges numerators and tells P1; P1, whose denominators are all positive, tells everybody."""
+        p1, p2, n_bytes = self._job.label_holder, self._job.numerators_to, -(-n // 8)
+        self.rounds += 3  # both openings are one round
+        if numerators is not None:
+            self._me.send(p1, NumeratorSigns(np.packbits(judge(numerators).reshape(-1))))
+        if denominators is not None:
+            if not is_positive(denominators).all():
+                raise ProtocolError("a denominator is not positive: some party sent words that are no shares of it")
+            bits = self._me.recv(p2, NumeratorSigns, n_bytes=n_bytes).bits
+            self._me.send_all(self._job.feature_holders, Better(bits))
+        else:
+            bits = self._me.recv(p1, Better, n_bytes=n_bytes).bits
+        return np.unpackbits(bits, count=n).astype(np.bool_)
 
 
-def multiplied(step: HandStep, x: Share, y: Share, *, is_first: bool) -> Talk[Share]:
-    """[x y], element by element: MUL of the paper, `beaver.product`."""
-    triple = take_product(step, x.shape, x.kind)
-    e, f = yield [Masked("factor", masked(x, triple.a), x.kind), Masked("factor", masked(y, triple.b), x.kind)]
-    return product(e, f, triple, is_first=is_first)
+def is_negative(words: Array) -> Bools:
+    """Of numbers in limbs, or 64-bit words: whether the top bit is 1."""
+    return np.asarray(words[..., -1] >> 31 == 1)
 
 
-def public(value: int, kind: Kind) -> limbs.Limbs:
-    """A public number as words."""
-    return limbs.constant(value, kind.limbs)
+def is_positive(words: Array) -> Bools:
+    """Neither negative nor zero."""
+    return np.asarray(~is_negative(words) & words.any(axis=-1))

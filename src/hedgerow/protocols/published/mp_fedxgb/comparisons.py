@@ -39,7 +39,7 @@ class Round(NamedTuple):
 
 
 def rounds(candidates: Sequence[int]) -> list[Round]:
-    """All rounds for columns with so many candidates each; columns without any are left out."""
+    """All rounds for columns with this many candidates each; columns without any are left out."""
     left = [n for n in candidates if n]
     found: list[Round] = []
     while max(left, default=0) > 1:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import numpy as np
 
-from hedgerow.crypto.beaver import rows_times
+from hedgerow.crypto.beaver import deal_product, rows_times
 from hedgerow.crypto.choosing import deal_choosing
 from hedgerow.crypto.dealing import DealerStep, Label
 from hedgerow.crypto.descent import deal_descent_start, deal_descent_turn
 from hedgerow.crypto.division import deal_quotients
 from hedgerow.crypto.lifting import deal_gains, deal_lift
-from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions, deal_multiplied
+from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import (
     ARGMAX,
@@ -24,12 +26,9 @@ from hedgerow.protocols.published.mp_fedxgb.plan import (
 from hedgerow.protocols.shares.masked_columns import drawn_masks
 from hedgerow.protocols.shares.rows_messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
-from hedgerow.protocols.shares.supply import DealingOut
+from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.runtime.party import Party
-
-AHEAD = 4
-"""Stages that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""
 
 
 def dealer(me: Party, job: MpFedXgbJob) -> None:
@@ -38,12 +37,7 @@ def dealer(me: Party, job: MpFedXgbJob) -> None:
     plan = Plan.of(job, told_sizes(me, job))
     dealing = _Dealing(DealingOut(me, job.holders), plan, n_threads=job.boosting.n_threads)
     n_stages = job.boosting.n_iterations * plan.n_stages
-    for number in range(n_stages):
-        if number >= AHEAD:
-            me.recv(job.label_holder, LevelDone)
-        dealing.deal(*divmod(number, plan.n_stages))
-    for _ in range(min(AHEAD, n_stages)):
-        me.recv(job.label_holder, LevelDone)
+    deal_ahead(me, job.label_holder, LevelDone, n_stages, lambda number: dealing.deal(*divmod(number, plan.n_stages)))
 
 
 class _Dealing:
@@ -63,76 +57,57 @@ class _Dealing:
             self._deal_leaves(label)
         else:
             for number, rows in enumerate(self._plan.row_blocks()):
-                step = self._step(PREDICTIONS, label, number)
-                deal_choosing(step, self._plan.choosing(rows))
-                self._out.send(PREDICTIONS, step)
-
-    def _step(self, lane: str, label: Label, number: int = 0) -> DealerStep:
-        return self._out.step(lane, label._replace(step=number))
+                with self._out.parcel(PREDICTIONS, label, number) as step:
+                    deal_choosing(step, self._plan.choosing(rows))
 
     def _deal_rows(self, label: Label) -> None:
         """Masks B of gradients and hessians and A B; masks a of sides and a B."""
         plan, sums = self._plan, self._plan.scales.sums
         n_nodes = plan.n_nodes(label.level)
-        step = self._step(HISTOGRAMS, label)
-        b = step.mask((2 * n_nodes, plan.n_rows), sums)
-        step.share(rows_times(self._masks, b, sums, n_threads=self._n_threads), sums)
-        self._out.send(HISTOGRAMS, step)
-        step = self._step(SPLITS, label)
-        a = step.mask((n_nodes, plan.n_rows), sums)
-        step.share(sums.mul(np.repeat(a, 2, axis=0), b), sums)
-        self._out.send(SPLITS, step)
+        with self._out.parcel(HISTOGRAMS, label) as step:
+            b = step.mask((2 * n_nodes, plan.n_rows), sums)
+            step.share(rows_times(self._masks, b, sums, n_threads=self._n_threads), sums)
+        with self._out.parcel(SPLITS, label) as step:
+            a = step.mask((n_nodes, plan.n_rows), sums)
+            step.share(sums.mul(np.repeat(a, 2, axis=0), b), sums)
 
     def _deal_fractions(self, label: Label) -> None:
         plan, scales = self._plan, self._plan.scales
         n_nodes, wide = plan.n_nodes(label.level), plan.wide
-        step = self._step(ARGMAX, label)
-        deal_gains(step, n_nodes * plan.n_candidates(label.level), scales.sums, wide)
-        self._out.send(ARGMAX, step)
+        with self._out.parcel(ARGMAX, label) as step:
+            deal_gains(step, n_nodes * plan.n_candidates(label.level), scales.sums, wide)
         for number, played in enumerate(plan.rounds(label.level), start=1):
-            step = self._step(ARGMAX, label, number)
-            deal_fractions(step, n_nodes * played.n_pairs, wide)
-            self._out.send(ARGMAX, step)
-        number = 1 + len(plan.rounds(label.level))
-        step = self._step(ARGMAX, label, number)
-        deal_lift(step, (2, n_nodes), scales.sums, wide)
-        self._out.send(ARGMAX, step)
-        for shape in ((3, n_nodes), (1, n_nodes)):
-            number += 1
-            step = self._step(ARGMAX, label, number)
-            deal_multiplied(step, shape, wide)
-            self._out.send(ARGMAX, step)
+            with self._out.parcel(ARGMAX, label, number) as step:
+                deal_fractions(step, n_nodes * played.n_pairs, wide)
+        after = 1 + len(plan.rounds(label.level))
+        with self._out.parcel(ARGMAX, label, after) as step:
+            deal_lift(step, (2, n_nodes), scales.sums, wide)
+        for number, shape in enumerate(((3, n_nodes), (1, n_nodes)), start=after + 1):
+            with self._out.parcel(ARGMAX, label, number) as step:
+                deal_product(step, shape, wide)
 
     def _deal_division(self, label: Label) -> None:
         plan, scales = self._plan, self._plan.scales
         division = plan.division(label.level)
         n_all = division.n
-        step = self._step(ARGMAX, label)
-        deal_lift(step, (2, n_all), scales.sums, division.kind)
-        self._out.send(ARGMAX, step)
-        step = self._step(ARGMAX, label, 1)
-        deal_multiplied(step, (n_all,), division.kind)
-        self._out.send(ARGMAX, step)
-        steps: list[DealerStep] = []
+        with self._out.parcel(ARGMAX, label) as step:
+            deal_lift(step, (2, n_all), scales.sums, division.kind)
+        with self._out.parcel(ARGMAX, label, 1) as step:
+            deal_product(step, (n_all,), division.kind)
+        with ExitStack() as last:
 
-        def next_step(number: int) -> DealerStep:
-            if steps:
-                self._out.send(ARGMAX, steps[-1])
-            steps.append(self._step(ARGMAX, label, 2 + number))
-            return steps[-1]
+            def next_step(number: int) -> DealerStep:
+                last.close()
+                return last.enter_context(self._out.parcel(ARGMAX, label, 2 + number))
 
-        deal_quotients(next_step, division)
-        self._out.send(ARGMAX, steps[-1])
+            deal_quotients(next_step, division)
 
     def _deal_leaves(self, label: Label) -> None:
         plan, scales = self._plan, self._plan.scales
-        step = self._step(LEAVES, label)
-        deal_lift(step, (2, plan.n_leaves), scales.sums, plan.descent.kind)
-        self._out.send(LEAVES, step)
-        step = self._step(LEAVES, label, 1)
-        masks = deal_descent_start(step, plan.descent)
-        self._out.send(LEAVES, step)
+        with self._out.parcel(LEAVES, label) as step:
+            deal_lift(step, (2, plan.n_leaves), scales.sums, plan.descent.kind)
+        with self._out.parcel(LEAVES, label, 1) as step:
+            masks = deal_descent_start(step, plan.descent)
         for turn in range(plan.descent.max_iterations):
-            step = self._step(LEAVES, label, 2 + turn)
-            deal_descent_turn(step, plan.descent, masks)
-            self._out.send(LEAVES, step)
+            with self._out.parcel(LEAVES, label, 2 + turn) as step:
+                deal_descent_turn(step, plan.descent, masks)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hedgerow.ledger import Exact
-from hedgerow.protocols.shares.messages import Number, Words
+from hedgerow.protocols.shares.messages import Number, Revealed, Words
 from hedgerow.transport.frames import Message
 
 
 @dataclass(frozen=True, slots=True)
-class NumeratorShare(Message, name="vertical.mp_fedxgb.numerator_share", version=1):
+class NumeratorShare(Revealed, name="vertical.mp_fedxgb.numerator_share", version=1):
     """Label holder or feature holder to feature holder: shares of P_i Q_j - P_j Q_i of all pairs that are compared."""
 
     discloses = Exact("by how much one possible split is better than another, times their denominators (first only)")
@@ -21,7 +21,7 @@ class NumeratorShare(Message, name="vertical.mp_fedxgb.numerator_share", version
 
 
 @dataclass(frozen=True, slots=True)
-class DenominatorShare(Message, name="vertical.mp_fedxgb.denominator_share", version=1):
+class DenominatorShare(Revealed, name="vertical.mp_fedxgb.denominator_share", version=1):
     """Label holder or feature holder to label holder: shares of Q_i Q_j of all pairs that are compared."""
 
     discloses = Exact("the products of sums of hessians on both sides of two possible splits")
@@ -32,7 +32,7 @@ class DenominatorShare(Message, name="vertical.mp_fedxgb.denominator_share", ver
 
 
 @dataclass(frozen=True, slots=True)
-class TestNumeratorShare(Message, name="vertical.mp_fedxgb.test_numerator_share", version=1):
+class TestNumeratorShare(Revealed, name="vertical.mp_fedxgb.test_numerator_share", version=1):
     """Label holder or feature holder to feature holder: shares of what each winner gains, times a denominator."""
 
     __test__ = False  # to pytest: this is no test
@@ -43,7 +43,7 @@ class TestNumeratorShare(Message, name="vertical.mp_fedxgb.test_numerator_share"
 
 
 @dataclass(frozen=True, slots=True)
-class TestDenominatorShare(Message, name="vertical.mp_fedxgb.test_denominator_share", version=1):
+class TestDenominatorShare(Revealed, name="vertical.mp_fedxgb.test_denominator_share", version=1):
     """Label holder or feature holder to label holder: shares of those denominators."""
 
     __test__ = False
@@ -70,7 +70,7 @@ class Better(Message, name="vertical.mp_fedxgb.better", version=1):
 
 
 @dataclass(frozen=True, slots=True)
-class StepShare(Message, name="vertical.mp_fedxgb.step_share", version=1):
+class StepShare(Revealed, name="vertical.mp_fedxgb.step_share", version=1):
     """Label holder or feature holder to label holder: shares of H + lambda of each leaf, and a perturbation."""
 
     discloses = Exact("the sum of hessians of each leaf, but for a perturbation of at most two lambda")
@@ -88,7 +88,7 @@ class Steps(Message, name="vertical.mp_fedxgb.steps", version=1):
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionShare(Message, name="vertical.mp_fedxgb.prediction_share", version=1):
+class PredictionShare(Revealed, name="vertical.mp_fedxgb.prediction_share", version=1):
     """Label holder or feature holder to label holder: shares of the tree's value for some rows."""
 
     discloses = Exact("the value of the tree for every row, hence which rows share a leaf")

@@ -14,15 +14,14 @@ from hedgerow.crypto.division import PAPER_ITERATIONS, Division
 from hedgerow.crypto.limbs import LIMB_BITS, MAX_LIMBS
 from hedgerow.crypto.shares import Kind, limbs_kind
 from hedgerow.crypto.widths import largest_denominator
-from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
 from hedgerow.protocols.published.mp_fedxgb.comparisons import Round, rounds
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
-from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.columns import Cuts
 from hedgerow.protocols.shares.masked_columns import Matrices
 from hedgerow.protocols.shares.mesh import blocks
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.shares.sizes import Sizes, check_splits
+from hedgerow.protocols.shares.sizes import OfAllColumns, Sizes, check_splits
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 COLUMNS, HISTOGRAMS, SPLITS, ARGMAX, LEAVES, PREDICTIONS = (
@@ -39,19 +38,15 @@ MU = 2
 """The perturbations of a leaf's sum add up to at most MU lambda."""
 EPSILON = 1e-6
 """What a leaf's weight may be wrong by."""
-MESSAGE_BYTES = 16 << 20
 BLOCK_BYTES = 64 << 20
 
 _WIDEST = limbs_kind(MAX_LIMBS)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(OfAllColumns):
     """Sizes of a training."""
 
-    n_rows: int
-    n_bins: tuple[tuple[int, ...], ...]  # [holders][columns]
-    gaps: tuple[tuple[bool, ...], ...]
     scales: Scales
     depth: int
     argmax: str
@@ -63,7 +58,7 @@ class Plan:
         n_rows = sizes.n_rows
         check_splits(job, sizes)
         scales = Scales.of(job, n_rows)
-        plan = cls(n_rows, sizes.n_bins, sizes.gaps, scales, job.depth, job.argmax, job.first_layer_mask)
+        plan = cls(sizes, scales, job.depth, job.argmax, job.first_layer_mask)
         n_bytes = 2 * plan.n_nodes(plan.depth - 1) * n_rows * scales.sums.number_bytes
         if n_bytes > MAX_FRAME_BYTES // 2:
             raise InvalidParameter(
@@ -74,39 +69,14 @@ class Plan:
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
-    @property
-    def n_holders(self) -> int:
-        """Parties with data."""
-        return len(self.n_bins)
-
     @cached_property
     def matrices(self) -> Matrices:
         """The one-hot matrices of all holders."""
-        return Matrices(Sizes(self.n_rows, self.n_bins, self.gaps).bins, self.n_rows, self.scales.sums)
-
-    @cached_property
-    def _cuts_by_holder(self) -> list[Cuts]:
-        return [Cuts.of(bins, gaps) for bins, gaps in zip(self.n_bins, self.gaps, strict=True)]
+        return Matrices(self.sizes.bins, self.n_rows, self.scales.sums)
 
     def cuts(self, level: int) -> Cuts:
         """All possible splits of a level, in the engine's order."""
-        if level == 0 and self.first_layer_mask:
-            return self._cuts_by_holder[0]
-        return self._all_cuts
-
-    @cached_property
-    def _all_cuts(self) -> Cuts:
-        return Cuts.joined(self._cuts_by_holder, self.matrices.bins)
-
-    @cached_property
-    def owner_of_cut(self) -> Ints:
-        """The holder of each possible split, and `first_cut` the number of its first one."""
-        return np.repeat(np.arange(self.n_holders), [len(cuts.bin) for cuts in self._cuts_by_holder])
-
-    @cached_property
-    def first_cut(self) -> Ints:
-        """Each holder's first possible split."""
-        return np.cumsum([0, *(len(cuts.bin) for cuts in self._cuts_by_holder[:-1])])
+        return self.cuts_by_holder[0] if level == 0 and self.first_layer_mask else self.all_cuts
 
     def n_candidates(self, level: int) -> int:
         """Possible splits of a node."""
@@ -114,10 +84,10 @@ class Plan:
 
     def rounds(self, level: int) -> list[Round]:
         """Who is compared with whom."""
-        holders = self._cuts_by_holder[:1] if level == 0 and self.first_layer_mask else self._cuts_by_holder
+        holders = self.cuts_by_holder[:1] if level == 0 and self.first_layer_mask else self.cuts_by_holder
         per_column = [
             np.bincount(cuts.column, minlength=len(bins)).tolist()
-            for cuts, bins in zip(holders, self.n_bins, strict=False)
+            for cuts, bins in zip(holders, self.sizes.n_bins, strict=False)
         ]
         return rounds([n for counts in per_column for n in counts])
 
@@ -160,7 +130,8 @@ class Plan:
         if n_limbs > MAX_LIMBS:
             raise FixedPointOverflow(
                 f"{bits} bits are needed for lambda {self.scales.lambda_int:.3g} and sums up to "
-                f"{self._largest_gradient:,}, and {LIMB_BITS * MAX_LIMBS} can be had: use a smaller l2 or gradient_bits"
+                f"{self._largest_gradient:,}, and {LIMB_BITS * MAX_LIMBS} are available: use a smaller l2 or fewer "
+                "gradient_bits"
             )
         return limbs_kind(n_limbs)
 
@@ -204,10 +175,6 @@ class Plan:
         return EPSILON / math.ceil(self._largest_gradient / self.scales.lambda_int)
 
     # --- rows --------------------------------------------------------------------------------------------------------
-
-    def vector_blocks(self, n_vectors: int) -> list[slice]:
-        """Rows of so many vectors that go into one message."""
-        return blocks(self.n_rows, n_vectors * self.scales.sums.number_bytes, MESSAGE_BYTES)
 
     def row_blocks(self) -> list[slice]:
         """Rows whose leaves are found together."""

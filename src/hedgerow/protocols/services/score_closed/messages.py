@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from hedgerow.ledger import Disclosure, Exact, Public
+from hedgerow.protocols.shares.messages import Revealed, Words
 from hedgerow.protocols.vertical.common.message_fields import MOST_OUTPUTS, Brought, RunId
-from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
-from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within
+from hedgerow.transport.frames import Int32s, Int64s, Message
+from hedgerow.transport.ranges import Free, Index, Shape, Within
 
 MOST_LEAVES = 1 << 24
 """Of all trees: the dealer, who knows none of them, deals for as many leaves as it is told of."""
@@ -53,11 +54,11 @@ class QuestionsInTrees(Message, name="vertical.closed_scoring.questions_in_trees
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreShare(Message, name="vertical.closed_scoring.score_share", version=1):
+class ScoreShare(Revealed, name="vertical.closed_scoring.score_share", version=1):
     """Feature holder to label holder: my share of the score of each row of a block."""
 
     discloses = Shared("the raw score of each row")
-    words: Annotated[UInt8s, Shape("n_bytes"), Anything()]  # uint64 [rows, outputs]
+    words: Words  # uint64 [rows, outputs]
 
 
 @dataclass(frozen=True, slots=True)

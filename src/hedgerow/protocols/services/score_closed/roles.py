@@ -10,7 +10,6 @@ import numpy as np
 from hedgerow.codec import AsJson
 from hedgerow.crypto.choosing import chosen, deal_choosing
 from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.rounds import Conversation
 from hedgerow.crypto.shares import SUM64, Share
 from hedgerow.engine.dtypes import Floats
 from hedgerow.errors import InvalidInput, ProtocolError
@@ -29,10 +28,9 @@ from hedgerow.protocols.services.score_closed.sides import (
     owner_side,
     shared_side,
 )
-from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
-from hedgerow.protocols.shares.supply import DealingOut, Supply
+from hedgerow.protocols.shares.mesh import Mesh
+from hedgerow.protocols.shares.supply import DealingOut, Supply, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
-from hedgerow.protocols.vertical.common.arrays_as_text import Words
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, partial_trees_of, tree_of_handles
 from hedgerow.protocols.vertical.common.serving import (
     as_feature_holder,
@@ -80,16 +78,14 @@ def dealer(me: Party, job: ClosedScoringJob, data: PartyData | None = None) -> T
     me.wait_longer(PATIENCE)
     blocks = Blocks.told(job, me)
     out = DealingOut(me, job.holders)
-    n_blocks = 0
-    for n_blocks, rows in enumerate(blocks.rows(), start=1):
-        if n_blocks > AHEAD:
-            me.recv(job.label_holder, BlockDone)
-        for output, plan in enumerate(blocks.plans(rows)):
-            step = out.step(lane_of(output), Label(tree=n_blocks))
-            deal_choosing(step, plan)
-            out.send(lane_of(output), step)
-    for _ in range(min(AHEAD, n_blocks)):
-        me.recv(job.label_holder, BlockDone)
+    rows = list(blocks.rows())
+
+    def deal(number: int) -> None:
+        for output, plan in enumerate(blocks.plans(rows[number])):
+            with out.parcel(lane_of(output), Label(tree=1 + number)) as step:
+                deal_choosing(step, plan)
+
+    deal_ahead(me, job.label_holder, BlockDone, len(rows), deal, AHEAD)
     return TookPart(blocks.n_rows)
 
 
@@ -102,25 +98,20 @@ class _Choosing:
     def __init__(self, me: Party, job: ClosedScoringJob, side: Side, blocks: Blocks) -> None:
         self._side, self._blocks = side, blocks
         self._place = job.holders.index(me.name)
-        self._supply, self._mesh = Supply(me, job.dealer, job.holders), Mesh(me, job.holders)
+        self._supply, self.mesh = Supply(me, job.dealer, job.holders), Mesh(me, job.holders)
         self._values = [Share(words, SUM64) for words in side.values(blocks.n_outputs)]
 
-    @property
-    def rounds(self) -> int:
-        """Rounds so far."""
-        return self._mesh.rounds
-
-    def shares(self, number: int, rows: slice) -> Words:
-        """Shares of the scores of a block as words, uint64 [rows, outputs]. Blocks are numbered from 1."""
+    def shares(self, number: int, rows: slice) -> Share:
+        """Shares of the scores of a block, [rows, outputs]. Blocks are numbered from 1."""
         bits = self._side.bits(rows, self._blocks.n_outputs)
         self._supply.begin(number, 0, self._blocks.n_outputs)
         talks = []
         for output, (values, plan) in enumerate(zip(self._values, self._blocks.plans(rows), strict=True)):
             step = self._supply.step(lane_of(output))
-            talks.append(Conversation(chosen(step, bits[output], values, plan, me=self._place)))
-        found = self._mesh.talk(talks)
+            talks.append(chosen(step, bits[output], values, plan, me=self._place))
+        found = self.mesh.talks(talks)
         self._supply.finish()
-        return np.stack([share.words for share in found], axis=1)
+        return Share(np.stack([share.words for share in found], axis=1), SUM64)
 
 
 def feature_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> TookPart:
@@ -142,7 +133,7 @@ def feature_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> 
         raise ProtocolError(f"{job.label_holder} speaks of other leaves than those of {me.name}")
     choosing = _Choosing(me, job, side, blocks)
     for number, rows in enumerate(blocks.rows(), start=1):
-        me.send(job.label_holder, ScoreShare(as_bytes(choosing.shares(number, rows))))
+        choosing.mesh.reveal(ScoreShare, choosing.shares(number, rows), to=job.label_holder)
     return TookPart(side.n_rows)
 
 
@@ -180,14 +171,13 @@ def label_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> Cl
     choosing = _Choosing(me, job, side, blocks)
     raw = np.empty((table.n_rows, len(base)))
     for number, rows in enumerate(blocks.rows(), start=1):
-        total = choosing.shares(number, rows)
+        share = choosing.shares(number, rows)
         me.send(job.dealer, BlockDone())
-        for party in job.feature_holders:
-            words = me.recv(party, ScoreShare, n_bytes=total.nbytes).words
-            total += as_words(party, words, total.dtype, total.shape)
-        raw[rows] = base + step * total.view(np.int64)
+        total = choosing.mesh.reveal(ScoreShare, share, to=me.name)
+        if total is not None:
+            raw[rows] = base + step * total.view(np.int64)
         me.report(rows.stop, table.n_rows)
-    return ClosedScores(raw, choosing.rounds)
+    return ClosedScores(raw, choosing.mesh.rounds)
 
 
 def _scale(part: LabelHolderPart | SharedLeavesPart) -> tuple[Floats, float]:

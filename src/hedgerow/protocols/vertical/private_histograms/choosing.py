@@ -82,7 +82,7 @@ class FollowUp:
         ends = np.cumsum([plan.codes[column] for column in columns])[:-1]
         for column, sums in zip(columns, np.split(noisy * self._unit, ends, axis=1), strict=True):
             own = np.flatnonzero(plan.column_of_cut == column)
-            last, missing_left = plan.cuts.bin[own], plan.cuts.missing_left[own]
+            last, missing_left = plan.all_cuts.bin[own], plan.all_cuts.missing_left[own]
             left = np.cumsum(sums, axis=1)[:, last] + sums[:, -1:] * missing_left
             n_left = last + 1 + missing_left
             sides = ((left, n_left), (sums.sum(axis=1, keepdims=True) - left, sums.shape[1] - n_left))

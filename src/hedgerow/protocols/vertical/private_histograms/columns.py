@@ -28,13 +28,13 @@ from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory, memory_available
 
 FEW_CELLS = 16
-"""A column with so many cells or fewer keeps them all."""
+"""A column with this many cells or fewer keeps them all."""
 
 EVEN_BINS = 8
 """Of a column whose counts drown in noise: cells are put together evenly."""
 
 NOISES_PER_BIN = 4.0
-"""A bin has so many times the noise of a cell in rows, or more, as far as noisy counts tell."""
+"""A bin has this many times the noise of a cell in rows, or more, as far as noisy counts tell."""
 
 BYTES_PER_LEAF = 40
 """For each row: shares of two numbers of each leaf and its parent, masks, what was opened, and what is on the way."""
@@ -94,7 +94,7 @@ def binned_columns(party: str, cells: Cells, counts: dict[int, Ints], sigma: flo
 
 
 def _merged_cells(counts: Floats, rows: float, sigma: float, most: int) -> Ints:
-    """The bin of each cell: bins of about so many rows, and no more bins than `most`."""
+    """The bin of each cell: bins of about this many rows, and no more bins than `most`."""
     target = max(rows, NOISES_PER_BIN * sigma, 1.0)
     while True:
         bins = merged(counts, n_ordered=len(counts), target=target)

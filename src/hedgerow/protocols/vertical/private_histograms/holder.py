@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hedgerow.crypto.absolute import absolute
-from hedgerow.crypto.dealing import HandStep, Label
-from hedgerow.crypto.dealt_noise import take_noise
-from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
+from hedgerow.crypto.compare import absolute
+from hedgerow.crypto.dealing import Label, take_noise
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Share
 from hedgerow.crypto.sigmoid import sigmoid
 from hedgerow.crypto.tournament import secret_handles, tournament
@@ -21,13 +19,13 @@ from hedgerow.protocols.shares.full_tree import FullTree
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing, checked_labels
+from hedgerow.protocols.shares.sharing import Sharing, begin, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
-from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
-from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Target
+from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, signed
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
@@ -57,9 +55,6 @@ from hedgerow.protocols.vertical.private_histograms.statement import stamp
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
-_START, _WINNER, _HISTOGRAM, _LEAF = "noisy start", "noisy winner", "noisy histogram", "noisy leaf"
-_RESULTS = {_START: StartShare, _WINNER: WinnerShare, _HISTOGRAM: HistogramShare, _LEAF: LeafShare}
-
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> SharedLeavesPart:
     """A party with data, from its table to its part of the model."""
@@ -68,10 +63,7 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Shar
     data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     cells = public_cells(me.name, job, data)
-    if labels is None:
-        begin_as_feature_holder(me, job, data)
-    else:
-        begin_as_label_holder(me, job, data)
+    begin(me, job, data)
     noise = EdgeNoise(job, len(cells.counted))
     counts = noisy_counts(cells, noise.sigma, me.rng)
     columns = binned_columns(me.name, cells, counts, noise.sigma, job.max_bins)
@@ -124,7 +116,7 @@ class Growing:
         self._is_first = self._place == 0
         self._supply = Supply(me, job.dealer, job.holders)
         self._sharing = Sharing(me, job.holders)
-        self._mesh = Mesh(me, job.holders, _RESULTS)
+        self._mesh = Mesh(me, job.holders)
         step = self._supply.without_parcel(COLUMNS)
         hidden = exchanged(me, job.holders, step, columns, plan.matrices, MaskedBins, keep_own=False)
         self._tree = FullTree(self._mesh, hidden, columns, plan.matrices, plan.depth, self._place, n_threads=n_threads)
@@ -135,22 +127,6 @@ class Growing:
         self._draws: Columns | None = None  # the label holder's, once there was a survey
         self._trees: list[PartialTree] = []
         self._values: list[Ints] = []
-
-    # --- what is opened ----------------------------------------------------------------------------------------------
-
-    def released(self, name: str, sums: Array, step: HandStep, event: Event, n_dealt: int | None = None) -> Ints:
-        """Sums with noise, which all get to know; shares modulo 2**32 of numbers below 2**30, noise modulo 2**32.
-
-        If noise was dealt for more numbers than there are (along the last axis), what is left of it is not used.
-        """
-        shape = (*sums.shape[:-1], n_dealt or sums.shape[-1])
-        noise = take_noise(step, shape, SUM64).words.astype(np.uint32)  # a share modulo 2**64 is one modulo 2**32
-        self._accounts.spend(event)
-        words = self._talk(opened(Masked(name, sums + noise[..., : sums.shape[-1]], SUM32)), event)
-        return np.asarray(words.view(np.int32).astype(np.int64))
-
-    def _talk(self, talk: Talk[Array], event: Event | None = None) -> Array:
-        return self._mesh.talk([Conversation(talk)], None if event is None else event.to_dict())[0]
 
     def _told(self, say: Callable[[], Ints], n: int, lowest: int, highest: int) -> Ints:
         """What follows from released numbers: the label holder computes it, so that all have the same."""
@@ -171,9 +147,10 @@ class Growing:
             self._labels = self._sharing.take(self._job.label_holder, plan.n_rows, SUM32, label).words
         self._supply.begin(0, 0, 1)
         total = np.asarray([self._labels.sum(dtype=np.uint32)])
-        positives = self.released(_START, total, self._supply.step(START), plan.spending.start_event())
+        noisy = self._accounts.noisy(total, self._supply.step(START), plan.spending.start_event(), 1)
+        positives = int(signed(self._mesh.reveal(StartShare, noisy.sums, event=noisy.event))[0])
         self._supply.finish()
-        first = self._told(lambda: self._follow_up.first_score(int(positives[0])), 1, -LARGEST_VALUE, LARGEST_VALUE)
+        first = self._told(lambda: self._follow_up.first_score(positives), 1, -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(first)
         self._first_score = int(first[0])
         self._scores = np.full(plan.n_rows, self._first_score if self._is_first else 0, np.int64).astype(np.uint32)
@@ -210,7 +187,7 @@ class Growing:
         plan = self._plan
         scores = Share(self._scores.astype(np.uint64), SUM64)  # 32 bits are enough for a sine: modulo 2**32
         talk = sigmoid(self._supply.step(GRADIENTS), scores, plan.sigmoid, is_first=self._is_first)
-        p = self._mesh.talk([Conversation(talk)])[0].words.astype(np.uint32)
+        p = self._mesh.talk(talk).words.astype(np.uint32)
         return p - (self._labels << np.uint32(plan.gradient_bits))
 
     # --- splits ------------------------------------------------------------------------------------------------------
@@ -225,7 +202,8 @@ class Growing:
         utilities = self._utilities(level, histograms)
         event = plan.spending.choice_event()
         self._accounts.spend(event)
-        won = int(self._talk(self._contest(utilities, handles), event)[0])
+        winner = self._contest(utilities, handles)
+        won = int(self._mesh.reveal(WinnerShare, winner, event=event.to_dict())[0])
         if won >= plan.n_candidates:
             raise ProtocolError("a winner's handle is nobody's: some party sent words that are no shares of it")
         owner = int(plan.owner_of_cut[won])
@@ -235,27 +213,26 @@ class Growing:
 
     def _utilities(self, level: int, histograms: Array) -> Array:
         """Shares of the sum over all nodes of |G_L| + |G_R|, for each possible split: signs stay hidden."""
-        plan, cuts = self._plan, self._plan.cuts
+        plan, cuts = self._plan, self._plan.all_cuts
         node = self._tree.totals[:, :1]
         left = cuts.left(histograms) + node * cuts.missing_left
         sides = np.stack([left, node - left], axis=1)  # [nodes, 2, splits]
         per_block = plan.block_nodes(level)
-        conversations = []
+        talks = []
         for block in range(plan.n_blocks(level)):
             own = np.ascontiguousarray(sides[block * per_block : (block + 1) * per_block]).reshape(-1)
             step = self._supply.step(plan.lane(block))
-            talk = absolute(step, Share(own, SUM32), plan.tournament.circuit, is_first=self._is_first)
-            conversations.append(Conversation(talk))
-        sizes = [share.words.reshape(-1, plan.n_candidates) for share in self._mesh.talk(conversations)]
+            talks.append(absolute(step, Share(own, SUM32), plan.tournament.circuit, is_first=self._is_first))
+        sizes = [share.words.reshape(-1, plan.n_candidates) for share in self._mesh.talks(talks)]
         return np.asarray(np.concatenate(sizes).sum(axis=0, dtype=np.uint32))
 
-    def _contest(self, utilities: Array, handles: Array) -> Talk[Array]:
-        """The handle of the winner, by utilities with noise that nobody knows."""
+    def _contest(self, utilities: Array, handles: Array) -> Share:
+        """A share of the handle of the winner, by utilities with noise that nobody knows."""
         plan, first = self._plan, self._is_first
         noise = take_noise(self._supply.step(WINNER_OF_LEVEL), plan.n_candidates, SUM64).words.astype(np.uint32)
         whole = plan.tournament.kind
         one = np.full((1, plan.n_candidates, 1), first, np.uint32)  # whole numbers are fractions over 1
-        winner = yield from tournament(
+        talk = tournament(
             lambda place: self._supply.step(WINNER_OF_LEVEL, place + 1),
             Share((utilities + noise).reshape(1, -1, 1), whole),
             Share(one, whole),
@@ -263,7 +240,7 @@ class Growing:
             plan.tournament,
             is_first=first,
         )
-        return (yield from opened(Masked(_WINNER, winner.words, SUM32)))
+        return self._mesh.talk(talk)
 
     def _best(self, level: int, histograms: Array) -> int:
         """The split of a level that noisy histograms of a few columns speak for, which everybody knows."""
@@ -280,20 +257,23 @@ class Growing:
                 )
             self._columns_of_level = by_level.tolist()
         columns = self._columns_of_level[level]
-        event = spending.histogram_event(level)
-        sums, step = self._bins_of(columns, histograms), self._supply.step(HISTOGRAMS)
-        noisy = self.released(_HISTOGRAM, sums, step, event, spending.released.most_bins)
-        cut = int(self._told(lambda: np.array([self._follow_up.best(noisy, columns)]), 1, 0, plan.n_candidates - 1)[0])
+        sums, event = self._bins_of(columns, histograms), spending.histogram_event(level)
+        noisy = self._accounts.noisy(
+            sums, self._supply.step(HISTOGRAMS), event, (len(sums), spending.released.most_bins)
+        )
+        seen = signed(self._mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
+        cut = int(self._told(lambda: np.array([self._follow_up.best(seen, columns)]), 1, 0, plan.n_candidates - 1)[0])
         owner = int(plan.owner_of_cut[cut])
         return cut if owner == self._place else -1 - owner
 
     def _take_survey(self, histograms: Array) -> None:
         """Noisy histograms of all columns at the first root: which ones matter, to who draws columns."""
         every = list(range(len(self._plan.codes)))
-        event = self._plan.spending.survey_event()
-        noisy = self.released(_HISTOGRAM, self._bins_of(every, histograms)[0], self._supply.step(SURVEY), event)
+        sums, event = self._bins_of(every, histograms)[0], self._plan.spending.survey_event()
+        noisy = self._accounts.noisy(sums, self._supply.step(SURVEY), event, len(sums))
+        seen = signed(self._mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
         if self._is_first:
-            self._draws = Columns(self._follow_up.importance(noisy), self._job.boosting.seed)
+            self._draws = Columns(self._follow_up.importance(seen), self._job.boosting.seed)
 
     def _drawn(self) -> Columns:
         if self._draws is None:
@@ -324,8 +304,9 @@ class Growing:
         plan = self._plan
         sums = self._tree.totals
         sums[:, 1] *= np.uint32(plan.spending.count_unit)
-        noisy = self.released(_LEAF, sums, self._supply.step(LEAVES), plan.spending.leaf_event())
-        values = self._told(lambda: self._follow_up.leaf_values(noisy), len(noisy), -LARGEST_VALUE, LARGEST_VALUE)
+        noisy = self._accounts.noisy(sums, self._supply.step(LEAVES), plan.spending.leaf_event(), sums.shape)
+        seen = signed(self._mesh.reveal(LeafShare, noisy.sums, event=noisy.event))
+        values = self._told(lambda: self._follow_up.leaf_values(seen), len(seen), -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(values)
         self._values.append(values)
         weights = values.astype(np.uint32)
@@ -334,15 +315,9 @@ class Growing:
 
     def _partial(self, levels: list[int]) -> PartialTree:
         """What this party knows of a full tree."""
-        own = self._columns.cuts
         cut = np.repeat([*levels, -1], [1 << level for level in range(self._plan.depth + 1)])
-        n_inner = (1 << self._plan.depth) - 1
-        column = np.where(np.arange(len(cut)) < n_inner, FOREIGN, LEAF)
-        last_bin, missing_left = np.full(len(cut), -1), np.zeros(len(cut), np.bool_)
-        mine = np.flatnonzero(cut >= 0)
-        number = cut[mine] - self._plan.first_cut[self._place]
-        column[mine], last_bin[mine], missing_left[mine] = own.column[number], own.bin[number], own.missing_left[number]
-        return PartialTree(column, last_bin, missing_left)
+        own = np.where(cut >= 0, cut - self._plan.first_cut[self._place], -1)
+        return self._columns.known_of(own, np.arange(len(cut)) >= (1 << self._plan.depth) - 1)
 
     def part(self, classes: tuple[object, ...] | None) -> SharedLeavesPart:
         """Its part of the model; leaf values are with the label holder."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from hedgerow.ledger import Disclosure, Randomised, Result
-from hedgerow.protocols.shares.messages import Words
+from hedgerow.protocols.shares.messages import Revealed, Words
 from hedgerow.transport.frames import Int64s, Message
 from hedgerow.transport.ranges import Shape, Within
 
@@ -27,7 +27,7 @@ class CountedColumns(Message, name="vertical.private_histograms.counted_columns"
 
 
 @dataclass(frozen=True, slots=True)
-class StartShare(Message, name="vertical.private_histograms.start_share", version=1):
+class StartShare(Revealed, name="vertical.private_histograms.start_share", version=1):
     """Label holder or feature holder to each other: shares of the noisy number of positive rows."""
 
     discloses = NoisyInside("the number of positive rows")
@@ -35,7 +35,7 @@ class StartShare(Message, name="vertical.private_histograms.start_share", versio
 
 
 @dataclass(frozen=True, slots=True)
-class WinnerShare(Message, name="vertical.private_histograms.winner_share", version=1):
+class WinnerShare(Revealed, name="vertical.private_histograms.winner_share", version=1):
     """Label holder or feature holder to each other: shares of the handle of a level's noisy winner."""
 
     discloses = NoisyInside("whose split won a level, and its handle, which says nothing to others")
@@ -43,7 +43,7 @@ class WinnerShare(Message, name="vertical.private_histograms.winner_share", vers
 
 
 @dataclass(frozen=True, slots=True)
-class HistogramShare(Message, name="vertical.private_histograms.histogram_share", version=1):
+class HistogramShare(Revealed, name="vertical.private_histograms.histogram_share", version=1):
     """Label holder or feature holder to each other: shares of noisy histograms of some columns at all nodes."""
 
     discloses = NoisyInside("sums of gradients in each bin of some columns at each node")
@@ -51,7 +51,7 @@ class HistogramShare(Message, name="vertical.private_histograms.histogram_share"
 
 
 @dataclass(frozen=True, slots=True)
-class LeafShare(Message, name="vertical.private_histograms.leaf_share", version=1):
+class LeafShare(Revealed, name="vertical.private_histograms.leaf_share", version=1):
     """Label holder or feature holder to each other: shares of noisy sums of the leaves of a tree."""
 
     discloses = NoisyInside("sums of gradients and numbers of rows in each leaf")

@@ -18,9 +18,9 @@ from hedgerow.crypto.tournament import Plan as Tournament
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.shares.cuts import Cuts
+from hedgerow.protocols.shares.columns import Cuts
 from hedgerow.protocols.shares.masked_columns import Matrices
-from hedgerow.protocols.shares.sizes import Sizes, check_splits
+from hedgerow.protocols.shares.sizes import OfAllColumns, Sizes, check_splits
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, Released, Spending
 from hedgerow.transport.frames import MAX_FRAME_BYTES
@@ -40,16 +40,15 @@ COARSEST = 6
 AT_ONCE = 1 << 16
 """Sums whose sizes are found together: each takes some hundred bytes meanwhile."""
 MANY_CANDIDATES = 4096
-"""Beyond so many the first groups are chosen from with less that is dealt, and a round more."""
+"""Beyond this many the first groups are chosen from with less that is dealt, and a round more."""
 QUICK = Circuit(6, 6)
 _ROOM = 1 << 16  # of a frame, for what is not an array
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(OfAllColumns):
     """Sizes of a training, its noise, and what follows."""
 
-    sizes: Sizes
     reveal: str
     depth: int
     n_trees: int
@@ -73,7 +72,7 @@ class Plan:
         if n_bytes > MAX_FRAME_BYTES - _ROOM:
             raise InvalidParameter(
                 f"{job.NAME}: max_depth={plan.depth} with {sizes.n_rows:,} rows needs {n_bytes >> 20:,} MB in one "
-                f"message of the dealer, and {MAX_FRAME_BYTES >> 20} MB can be had: use less depth or fewer rows"
+                f"message of the dealer, and {MAX_FRAME_BYTES >> 20} MB are available: use less depth or fewer rows"
             )
         widths.require_sum_bits(32, sizes.n_rows, plan.largest_gradient, spending.count_unit)
         if spending.largest_release >= 1 << 31 or plan.largest_utility >= 1 << 31:
@@ -82,16 +81,6 @@ class Plan:
                 f"{plan.depth} ask for so much noise that it does not fit the numbers; use more epsilon or fewer trees"
             )
         return plan
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the tables."""
-        return self.sizes.n_rows
-
-    @property
-    def n_holders(self) -> int:
-        """Parties with data."""
-        return len(self.sizes.n_bins)
 
     @cached_property
     def matrices(self) -> Matrices:
@@ -103,19 +92,10 @@ class Plan:
         """Of a row, in units of 2**-gradient_bits."""
         return math.ceil(self.spending.largest_gradient * (1 << self.gradient_bits))
 
-    @cached_property
-    def _cuts_by_holder(self) -> list[Cuts]:
-        return [Cuts.of(bins, gaps) for bins, gaps in zip(self.sizes.n_bins, self.sizes.gaps, strict=True)]
-
-    @cached_property
-    def cuts(self) -> Cuts:
-        """All possible splits."""
-        return Cuts.joined(self._cuts_by_holder, self.matrices.bins)
-
     @property
     def n_candidates(self) -> int:
         """Possible splits of a level."""
-        return len(self.cuts.bin)
+        return len(self.all_cuts.bin)
 
     @cached_property
     def first_column(self) -> Ints:
@@ -136,17 +116,7 @@ class Plan:
     @cached_property
     def column_of_cut(self) -> Ints:
         """The column of each possible split, among all."""
-        return np.asarray(self.cuts.column + self.first_column[self.owner_of_cut])
-
-    @cached_property
-    def owner_of_cut(self) -> Ints:
-        """The holder of each possible split."""
-        return np.repeat(np.arange(self.n_holders), [len(cuts.bin) for cuts in self._cuts_by_holder])
-
-    @cached_property
-    def first_cut(self) -> Ints:
-        """Each holder's first possible split."""
-        return np.cumsum([0, *(len(cuts.bin) for cuts in self._cuts_by_holder[:-1])])
+        return np.asarray(self.all_cuts.column + self.first_column[self.owner_of_cut])
 
     @property
     def sigmoid(self) -> Sigmoid:

@@ -63,7 +63,7 @@ MOST_CELLS = 256
 """Of a column."""
 
 SAFE_SIGMAS = 40
-"""Noise is never so many times its scale: the chance is below 2^-1000."""
+"""Noise is never this many times as large as its scale: the chance is below 2^-1000."""
 
 _A_LITTLE_LESS = 1.0 - 2.0**-20
 _TRIES = 200
@@ -131,18 +131,18 @@ class Spending:
             return spending
         whole = _whole(job)
         for _ in range(_TRIES):
-            most = spending._with_noise(job, whole, Released.most(job))
+            most = spending.with_noise(job, whole, Released.most(job))
             accountant = most.accountant()
             accountant.compose(most.planned())
             if accountant.delta(job.noise) <= job.delta:
-                return spending._with_noise(job, whole, released)
+                return spending.with_noise(job, whole, released)
             whole *= _A_LITTLE_LESS  # roundings, and what discrete and clipped noise costs beyond what is ideal
         raise BudgetExceeded(
             f"{job.NAME}: no noise was found that keeps what is released within epsilon={job.epsilon} and "
             f"delta={job.delta}"
         )
 
-    def _with_noise(self, job: PrivateHistogramsJob, whole: float, released: Released) -> Spending:
+    def with_noise(self, job: PrivateHistogramsJob, whole: float, released: Released) -> Spending:
         """The same with noise that costs about this much, for releases of these sizes."""
         trees, levels, is_choice = self.n_trees, self.n_trees * self.depth, self.reveal == WINNER
         sigma, largest = _sigma_for(self.reveal), self._units(self.largest_gradient)
@@ -258,7 +258,7 @@ class EdgeNoise:
 
 
 def _over_columns(each: float, n_columns: int) -> float:
-    """The length of a vector of so many numbers; rounded up."""
+    """The length of a vector of this many numbers; rounded up."""
     return each * math.sqrt(n_columns) * (1.0 + 2.0**-40)
 
 

@@ -9,20 +9,19 @@ from hedgerow.crypto.shares import XOR8, Array
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.columns import OneHotColumns, children_of
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
 from hedgerow.protocols.vertical.secret_shared.dealer import received_shape
-from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
+from hedgerow.protocols.vertical.secret_shared.hands import play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
     LevelInput,
     MaskedColumns,
     WhichWay,
-    WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
 from hedgerow.runtime.party import Party
@@ -62,7 +61,7 @@ def _send_masked(me: Party, job: SecretSharedJob, shape: Shape, supply: Supply, 
     """E = X - A, block by block."""
     sums, place = shape.scales.sums, job.holders.index(me.name)
     step = supply.without_parcel(COLUMNS)
-    for bins in shape.bin_blocks(place):
+    for bins in shape.matrices.blocks(place):
         masks = step.mask((bins.stop - bins.start, shape.n_rows), sums, (place,)).words
         me.send(job.label_holder, MaskedColumns(as_bytes(columns.minus(masks, bins))))
 
@@ -75,7 +74,7 @@ class _Growing:
     ) -> None:
         self._me, self._job, self._shape, self._columns = me, job, shape, columns
         self._place = job.holders.index(me.name)
-        self._supply, self._mesh = supply, Mesh(me, job.holders, {HANDLE: WinnerShare})
+        self._supply, self._mesh = supply, Mesh(me, job.holders)
         self._n_threads = n_threads
         self._asked: dict[tuple[int, int, bool], int] = {}
 

@@ -1,4 +1,4 @@
-"""What label holder and feature holders do alike: play a level's tournament, and subtract histograms."""
+"""What label holder and feature holders do alike: play a level's tournament."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import numpy as np
 
 from hedgerow.crypto.dealing import HandStep
 from hedgerow.crypto.lifting import gains
-from hedgerow.crypto.rounds import Conversation, Masked, Talk, opened
+from hedgerow.crypto.rounds import Talk
 from hedgerow.crypto.shares import SUM32, Array, Share
 from hedgerow.crypto.tournament import tournament
+from hedgerow.protocols.shares.columns import filled
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.vertical.secret_shared.messages import WinnerShare
 from hedgerow.protocols.vertical.secret_shared.shape import Shape
-
-HANDLE = "handle"
-"""The opening that is a result: each node's winner."""
 
 
 def contest(
@@ -28,8 +27,8 @@ def contest(
     level: int,
     *,
     is_first: bool,
-) -> Talk[Array]:
-    """The handle of the winner of each node of a block, which all parties get to know.
+) -> Talk[Share]:
+    """A share of the handle of the winner of each node of a block.
 
     In: G_L, H_L, G_R, H_R of all foreign candidates [nodes, candidates] as shares; words of P and Q of the label
     holder's candidate, [nodes, limbs] each, and of all handles [nodes, 1 + candidates], its own among them: as they are
@@ -41,10 +40,11 @@ def contest(
         Share(np.concatenate([own[:, None], share.words], axis=1), scales.wide)
         for own, share in zip(first, (P, Q), strict=True)
     )
-    winner = yield from tournament(
-        lambda place: steps(place + 1), numerators, denominators, Share(handles, SUM32), plan, is_first=is_first
+    return (
+        yield from tournament(
+            lambda place: steps(place + 1), numerators, denominators, Share(handles, SUM32), plan, is_first=is_first
+        )
     )
-    return (yield from opened(Masked(HANDLE, winner.words, SUM32)))
 
 
 def play_level(
@@ -58,44 +58,31 @@ def play_level(
     *,
     is_first: bool,
 ) -> Array:
-    """The winning handle of each node of a level, all blocks side by side; arrays as for `contest`, of all nodes."""
+    """The winning handle of each node of a level, which all parties get to know; arrays as for `contest`, of all nodes.
+
+    All blocks of nodes are played side by side.
+    """
     n_nodes, per_block = len(handles), shape.block_nodes(level)
-    conversations = []
+    talks = []
     for block in range(shape.n_blocks(level, n_nodes)):
         nodes = slice(block * per_block, (block + 1) * per_block)
-        shares = [Share(_filled(words[nodes], per_block), shape.scales.sums) for words in sums]
-        numerators, denominators = (_filled(words[nodes], per_block) for words in first)
+        shares = [Share(filled(words[nodes], per_block), shape.scales.sums) for words in sums]
+        numerators, denominators = (filled(words[nodes], per_block) for words in first)
         if is_first:
             denominators[len(handles[nodes]) :, 0] = 1  # nodes without rows stop: P / Q = 0 / 1 comes first
         talk = contest(
             _steps_of(supply, shape.lane(block)),
             (shares[0], shares[1], shares[2], shares[3]),
             (numerators, denominators),
-            _filled(handles[nodes], per_block),
+            filled(handles[nodes], per_block),
             shape,
             level,
             is_first=is_first,
         )
-        conversations.append(Conversation(talk))
-    return np.concatenate(mesh.talk(conversations))[:n_nodes]
+        talks.append(talk)
+    winners = Share(np.concatenate([winner.words for winner in mesh.talks(talks)]), SUM32)
+    return mesh.reveal(WinnerShare, winners)[:n_nodes]
 
 
 def _steps_of(supply: Supply, lane: str) -> Callable[[int], HandStep]:
     return lambda step: supply.step(lane, step)
-
-
-def _filled(words: Array, n_nodes: int) -> Array:
-    """The words of a block's nodes, with zeros for nodes that are not there."""
-    if len(words) == n_nodes:
-        return words
-    filled = np.zeros((n_nodes, *words.shape[1:]), words.dtype)
-    filled[: len(words)] = words
-    return filled
-
-
-def children_of(parents: Array, left: Array) -> Array:
-    """Histograms of children, left and right in turn, from those of their parents and of the left ones."""
-    children = np.empty((2 * len(left), *left.shape[1:]), left.dtype)
-    children[::2] = left
-    np.subtract(parents, left, out=children[1::2])
-    return children

@@ -16,7 +16,7 @@ from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.growth import split_rules
 from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.protocols.shares.cuts import BYTES_OF_CUTS, Cuts, masked_rows
+from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, received
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.sharing import checked_labels
@@ -25,7 +25,7 @@ from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, 
 from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, packed_columns, theirs
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, composite_features
-from hedgerow.protocols.vertical.secret_shared.hands import HANDLE, children_of, play_level
+from hedgerow.protocols.vertical.secret_shared.hands import play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,
@@ -34,7 +34,6 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     MaskedColumns,
     Sizes,
     WhichWay,
-    WinnerShare,
 )
 from hedgerow.protocols.vertical.secret_shared.shape import (
     HISTOGRAMS,
@@ -112,12 +111,12 @@ def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mappi
 
 def _masked_columns(me: Party, job: SecretSharedJob, shape: Shape) -> Array:
     """E of all feature holders, one below the other: [bins, rows]."""
-    dtype = shape.scales.sums.dtype
-    hidden = np.empty((sum(shape.bins), shape.n_rows), dtype)
-    for place, party in enumerate(job.feature_holders, start=1):
-        of_party = hidden[shape.bins_of(place)]
-        for bins in shape.bin_blocks(place):
-            of_party[bins] = received(me, party, MaskedColumns, dtype, of_party[bins].shape)
+    matrices = shape.matrices
+    hidden = matrices.empty()
+    for place, party in enumerate(job.holders):
+        of_party = hidden[matrices.of(place)]
+        for bins in matrices.blocks(place):
+            of_party[bins] = received(me, party, MaskedColumns, hidden.dtype, of_party[bins].shape)
     return hidden
 
 
@@ -268,7 +267,7 @@ class _Forest:
         n_threads: int,
     ) -> None:
         self._me, self._job, self._shape, self._cuts = me, job, shape, cuts
-        self._supply, self._mesh = supply, Mesh(me, job.holders, {HANDLE: WinnerShare})
+        self._supply, self._mesh = supply, Mesh(me, job.holders)
         self._hidden, self._own, self._n_threads = hidden, own, n_threads
         self._trees: list[Tree] = []
         self._foreign = ForeignSplits(job.holders, job.label_holder)

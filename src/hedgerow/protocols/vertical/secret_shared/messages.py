@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact, Public, Result
-from hedgerow.protocols.shares.messages import Hidden, Words
+from hedgerow.protocols.shares.messages import Hidden, Revealed, Words
 from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
 from hedgerow.transport.ranges import Anything, Index, Shape, Within
 
@@ -51,7 +51,7 @@ class LevelInput(Message, name="vertical.secret_shared.level_input", version=1):
 
 
 @dataclass(frozen=True, slots=True)
-class WinnerShare(Message, name="vertical.secret_shared.winner_share", version=1):
+class WinnerShare(Revealed, name="vertical.secret_shared.winner_share", version=1):
     """Label holder or feature holder to each other: shares of the handle of each node's winner, which is opened so."""
 
     discloses = Result("of each node whose split won, or that it is a leaf")

@@ -18,6 +18,7 @@ from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import ProtocolError
+from hedgerow.protocols.shares.masked_columns import Matrices
 from hedgerow.protocols.shares.mesh import blocks
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.runtime.resources import check_room
@@ -26,7 +27,6 @@ BLOCK_NODES = 8
 MANY_CANDIDATES = 4096
 SMALL_GROUPS = (3, 4, 4)
 USUAL_GROUP = 6
-MESSAGE_BYTES = 16 << 20  # what is sent in several messages is cut into pieces of about this size
 _DEALT_NUMBERS = 32  # for each possible split at a node (`crypto.lifting.deal_gains`)
 
 STOP, LABEL_HOLDERS = 0, 1
@@ -60,10 +60,10 @@ class Shape:
         """Bytes for one bit per row."""
         return -(-self.n_rows // 8)
 
-    def bins_of(self, place: int) -> slice:
-        """Where the bins of a feature holder (1, 2, ...) are among those of all."""
-        start = sum(self.bins[: place - 1])
-        return slice(start, start + self.bins[place - 1])
+    @property
+    def matrices(self) -> Matrices:
+        """The one-hot matrices of all holders; the label holder needs none."""
+        return Matrices((0, *self.bins), self.n_rows, self.scales.sums)
 
     def candidates_of(self, place: int) -> slice:
         """Where its candidates are among those of all feature holders."""
@@ -94,10 +94,6 @@ class Shape:
         what = f"{n_bins:,} bins of {self.n_rows:,} rows, and {self.n_candidates:,} possible splits of others,"
         check_room(party, masked + dealt, what)
 
-    def bin_blocks(self, place: int) -> list[slice]:
-        """Bins of a feature holder that go into one message: all rows of a few, which lie together in memory."""
-        return blocks(self.bins[place - 1], self.scales.sums.number_bytes * self.n_rows, MESSAGE_BYTES)
-
     # --- one level -------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -112,15 +108,15 @@ class Shape:
 
     def family_pieces(self, n_families: int) -> list[slice]:
         """How the vectors of a level, two for each family, are cut into messages."""
-        step = 2 * max(1, MESSAGE_BYTES // (2 * self.scales.sums.number_bytes * self.n_rows))
-        return [slice(a, min(a + step, 2 * n_families)) for a in range(0, 2 * n_families, step)]
+        pieces = blocks(n_families, 2 * self.scales.sums.number_bytes * self.n_rows)
+        return [slice(2 * piece.start, 2 * piece.stop) for piece in pieces]
 
     def block_nodes(self, level: int) -> int:
         """Nodes of a block."""
         return min(BLOCK_NODES, self.n_nodes(level))
 
     def n_blocks(self, level: int, n_nodes: int | None = None) -> int:
-        """Blocks for so many nodes, or for all that there can be."""
+        """Blocks for this many nodes, or for all that there can be."""
         nodes = self.n_nodes(level) if n_nodes is None else n_nodes
         return -(-nodes // self.block_nodes(level))
 

@@ -14,8 +14,7 @@ from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
 from hedgerow.protocols.shares.columns import bins_minus
 from hedgerow.protocols.shares.job import MOST_ROWS
-from hedgerow.protocols.shares.masked_columns import Matrices
-from hedgerow.protocols.shares.mesh import as_bytes, received
+from hedgerow.protocols.shares.masked_columns import Matrices, exchanged
 from hedgerow.protocols.shares.rows_messages import MaskedBins
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns, SmoothSizes
@@ -87,30 +86,11 @@ def exchanged_bins(
 ) -> Array:
     """Masked bins of all holders, one below the other; those of its own are empty.
 
-    `rows`: for each column of each holder, rows of its one-hot matrix, and rows for which there are masks. Blocks go in
-    turn: a party that sent all of its own first would wait for others to take them, who wait as well.
+    `rows`: for each column of each holder, rows of its one-hot matrix, and rows for which there are masks.
     """
     in_use = [np.concatenate([np.arange(most) < used for used, most in theirs]) for theirs in rows]
     hidden = Matrices(tuple(int(used.sum()) for used in in_use), columns.n_rows, SUM32)
-    masked = Matrices(tuple(map(len, in_use)), columns.n_rows, SUM32)
-    words, own = hidden.empty(), job.holders.index(me.name)
-    others = [party for party in job.holders if party != me.name]
-    blocks = [masked.blocks(place) for place in range(len(rows))]
-    done = [0] * len(rows)
-    for turn in range(max(map(len, blocks))):
-        now = [(place, blocks[place][turn]) for place in range(len(rows)) if turn < len(blocks[place])]
-        for place, block in sorted(now, key=lambda each: each[0] != own):
-            used = in_use[place][block]
-            bins = slice(done[place], done[place] + int(used.sum()))
-            done[place] = bins.stop
-            if place == own:
-                masks = step.mask((len(used), columns.n_rows), SUM32, (own,)).words[used]
-                if len(masks):
-                    me.send_all(others, MaskedBins(as_bytes(columns.minus(masks, bins))))
-            elif bins.start < bins.stop:
-                theirs, party = words[hidden.of(place)][bins], job.holders[place]
-                theirs[:] = received(me, party, MaskedBins, SUM32.dtype, theirs.shape)
-    return words
+    return exchanged(me, job.holders, step, columns, hidden, MaskedBins, keep_own=False, in_use=in_use)
 
 
 class Layout(NamedTuple):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from hedgerow.crypto.beaver import rows_times
-from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.dealt_noise import Ints, deal_noise
+from hedgerow.crypto.dealing import Ints, Label, deal_noise
 from hedgerow.crypto.shares import SUM32, SUM64
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.masked_columns import Matrices, drawn_masks
 from hedgerow.protocols.shares.rows_messages import LevelDone
-from hedgerow.protocols.shares.supply import DealingOut
+from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import told_layout
@@ -23,9 +22,6 @@ from hedgerow.runtime.party import Party
 COLUMNS, SINES, SUMS, VALUES, NOISE = "columns", "sines", "sums", "values", "noise"
 """Lanes of what is dealt."""
 
-AHEAD = 4
-"""Requests that the dealer may be ahead of the label holder: what it has sent waits in the others' memory."""
-
 
 def dealer(me: Party, job: PrivateHistogramsJob) -> None:
     """The dealer, from seeds to the last sum."""
@@ -33,12 +29,7 @@ def dealer(me: Party, job: PrivateHistogramsJob) -> None:
     schedule = Schedule.of(job, *told_layout(me, job))
     dealing = Dealing(me, job, schedule)
     n_dealt = len(schedule.kinds) - 1  # counts have noise of their owners
-    for number in range(n_dealt):
-        if number >= AHEAD:
-            me.recv(job.label_holder, LevelDone)
-        dealing.deal(number + 2)
-    for _ in range(min(AHEAD, n_dealt)):
-        me.recv(job.label_holder, LevelDone)
+    deal_ahead(me, job.label_holder, LevelDone, n_dealt, lambda number: dealing.deal(number + 2))
 
 
 class Dealing:
@@ -59,9 +50,8 @@ class Dealing:
         schedule, label = self._schedule, Label(tree=number)
         kind = schedule.kinds[number - 1]
         if schedule.update(number) == "leaves" and schedule.most_shared:
-            step = self._out.step(VALUES, label)
-            self._groups.deal_values(step)
-            self._out.send(VALUES, step)
+            with self._out.parcel(VALUES, label) as step:
+                self._groups.deal_values(step)
         if kind != "positives":
             self._deal_sines(label)
         if kind == "bin_sums":
@@ -73,37 +63,33 @@ class Dealing:
             shape = (1 << schedule.depth, 2)
         else:
             shape = (1,) if kind == "positives" else (2,)
-        step = self._out.step(NOISE, label)
-        deal_noise(step, shape, SUM64, lambda shape: self.gaussian(shape, schedule.sigma(kind)))
-        self._out.send(NOISE, step)
+        with self._out.parcel(NOISE, label) as step:
+            deal_noise(step, shape, SUM64, lambda shape: self.gaussian(shape, schedule.sigma(kind)))
 
     def _deal_sines(self, label: Label) -> None:
         for number, rows in enumerate(parcels(self._schedule.n_rows)):
-            step = self._out.step(SINES, label._replace(step=number))
-            deal_sines(step, rows.stop - rows.start, self._schedule.precision)
-            self._out.send(SINES, step)
+            with self._out.parcel(SINES, label, number) as step:
+                deal_sines(step, rows.stop - rows.start, self._schedule.precision)
 
     def _deal_bins(self, label: Label, column: int) -> None:
         """Products for all bins that the column can have, but its last."""
         schedule = self._schedule
         if schedule.caps[column] == 1:
             return
-        step = self._out.step(SUMS, label)
-        own = [step.mask((1, schedule.n_rows), SUM32, (place,)) for place in range(schedule.n_holders)]
-        others = without(own, schedule.layout.owners[column])
-        masks = self._masks[self._starts[column] : self._starts[column + 1]]
-        step.share(rows_times(masks, others, SUM32, n_threads=self._n_threads), SUM32)
-        self._out.send(SUMS, step)
+        with self._out.parcel(SUMS, label) as step:
+            own = [step.mask((1, schedule.n_rows), SUM32, (place,)) for place in range(schedule.n_holders)]
+            others = without(own, schedule.layout.owners[column])
+            masks = self._masks[self._starts[column] : self._starts[column + 1]]
+            step.share(rows_times(masks, others, SUM32, n_threads=self._n_threads), SUM32)
 
     def _deal_leaves(self, label: Label) -> None:
         n_expansions = len(self._schedule.expansions)
         for position in range(n_expansions + 1):
-            step = self._out.step(SUMS, label._replace(step=position))
-            if position < n_expansions:
-                self._groups.deal_expansion(step, position)
-            else:
-                self._groups.deal_last(step)
-            self._out.send(SUMS, step)
+            with self._out.parcel(SUMS, label, position) as step:
+                if position < n_expansions:
+                    self._groups.deal_expansion(step, position)
+                else:
+                    self._groups.deal_last(step)
 
     def gaussian(self, shape: tuple[int, ...], sigma: float) -> Ints:
         """Discrete Gaussian noise in units of what is released."""

@@ -31,10 +31,8 @@ import numpy as np
 from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.ring import histogram
-from hedgerow.crypto.rounds import Conversation, Masked, opened
 from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
-from hedgerow.protocols.shares.masked_columns import MESSAGE_BYTES
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, blocks, received
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothSides
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
@@ -197,8 +195,8 @@ class GroupSums:
         a = step.mask((most_ways - 1, self._n_rows), SUM32).words[: len(mine)]
         b = step.mask((most_vectors, self._n_rows), SUM32).words[: len(vectors)]
         made = step.share((most_ways - 1, most_vectors, self._n_rows), SUM32).words[: len(mine), : len(vectors)]
-        both = shown(self._mesh, np.concatenate([mine - a, vectors - b]))
-        e, f = both[: len(mine), None], both[len(mine) :]
+        e, f = self._mesh.masked_rows(SUM32, (mine, a), (vectors, b))
+        e = e[:, None]
         made = made + e * b + a[:, None] * f
         if self._place == 0:
             made += e * f
@@ -219,11 +217,11 @@ class GroupSums:
         self.rounds += 1
         if last.place == self._place:
             self._send_masked(self._one_hot(last)[:-1] - a[: n_ways - 1])
-            f = shown(self._mesh, vectors - b)
+            (f,) = self._mesh.masked_rows(SUM32, (vectors, b))
             made = made + histogram(self._ways[None], f + b, n_ways)[:, 0, :-1]
         else:
             hidden = self._received(last.place, (n_ways - 1, self._n_rows))
-            f = shown(self._mesh, vectors - b)
+            (f,) = self._mesh.masked_rows(SUM32, (vectors, b))
             made = made + rows_times(hidden, b, SUM32)
         totals = vectors.sum(axis=1, dtype=np.uint32)
         both = vectors.shape[0] > 1
@@ -262,14 +260,5 @@ def _doubling(levels: int) -> list[slice]:
     return [slice(1 << k if k else 0, 2 << k) for k in range(levels)]
 
 
-def shown(mesh: Mesh, words: Array) -> Array:
-    """What everybody's words [vectors, rows] make, in messages of bounded size."""
-    found = [
-        mesh.talk([Conversation(opened(Masked("rows", np.ascontiguousarray(words[:, rows]), SUM32)))])[0]
-        for rows in _pieces(words.shape)
-    ]
-    return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
-
-
 def _pieces(shape: tuple[int, ...]) -> list[slice]:
-    return blocks(shape[1], shape[0] * SUM32.number_bytes, MESSAGE_BYTES)
+    return blocks(shape[1], shape[0] * SUM32.number_bytes)

@@ -6,10 +6,8 @@ import numpy as np
 
 from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import HandStep
-from hedgerow.crypto.dealt_noise import take_noise
 from hedgerow.crypto.ring import histogram
-from hedgerow.crypto.rounds import Conversation, Masked, opened
-from hedgerow.crypto.shares import SUM32, SUM64, Array
+from hedgerow.crypto.shares import SUM32, Array, Shape
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
@@ -21,12 +19,12 @@ from hedgerow.protocols.central.gaussian.tables import Bins
 from hedgerow.protocols.central.gaussian.trees import merged_feature
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.rows_messages import LevelDone
-from hedgerow.protocols.shares.sharing import checked_labels
+from hedgerow.protocols.shares.sharing import begin, checked_labels
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
-from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
+from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, Noisy, signed
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     OwnColumns,
@@ -36,7 +34,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     own_columns,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import COLUMNS, NOISE, SINES, SUMS, VALUES
-from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums, shown, ways_of
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums, ways_of
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
     LARGEST_VALUE,
     SmoothAsked,
@@ -63,12 +61,6 @@ from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import memory_available
 
 POLICY = "smooth_then_trees"
-_RESULTS = {
-    "positives": SmoothPositives,
-    "bin_sums": SmoothBinSums,
-    "leaf_sums": SmoothLeafSums,
-    "mean": SmoothMean,
-}
 
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
@@ -78,10 +70,7 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part
     data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OwnColumns(me.name, job, data)
-    if labels is None:
-        begin_as_feature_holder(me, job, data)
-    else:
-        begin_as_label_holder(me, job, data)
+    begin(me, job, data)
     schedule = Schedule.of(job, agreed_layout(me, job, columns), columns.n_rows)
     answering = Answering(me, job, columns, schedule, labels, n_threads=data.n_threads)
     if labels is None:
@@ -169,7 +158,7 @@ class Answering:
         self.n_own = len(self._own)
         self._accounts = Accounts(job, GaussianDP())
         self._supply = Supply(me, job.dealer, job.holders)
-        self._mesh = Mesh(me, job.holders, _RESULTS)
+        self._mesh = Mesh(me, job.holders)
         self._groups = GroupSums(me, self._mesh, job.holders, schedule)
         self._positives = 0 if labels is None else int(labels.sum())
         self._labels = None if labels is None else labels.astype(np.uint32)
@@ -190,14 +179,20 @@ class Answering:
         if update != "none":
             self._update(asked, update)
         if kind == "positives":
-            sums = np.array([self._positives * COUNT_UNIT], np.int64).astype(np.uint32)
+            noisy = self._noisy(kind, np.array([self._positives * COUNT_UNIT], np.int64).astype(np.uint32), 1)
+            words = self._mesh.reveal(SmoothPositives, noisy.sums, event=noisy.event)
         elif kind == "bin_sums":
-            sums = self._bin_sums(self.schedule.column(asked.number))
+            column = self.schedule.column(asked.number)
+            noisy = self._noisy(kind, self._bin_sums(column), self.schedule.caps[column])
+            words = self._mesh.reveal(SmoothBinSums, noisy.sums, event=noisy.event)
         elif kind == "leaf_sums":
             sums = self._leaf_sums(asked)
+            noisy = self._noisy(kind, sums, sums.shape)
+            words = self._mesh.reveal(SmoothLeafSums, noisy.sums, event=noisy.event)
         else:
-            sums = self._mean()
-        return self._noisy(kind, sums.reshape(-1))
+            noisy = self._noisy(kind, self._mean(), 2)
+            words = self._mesh.reveal(SmoothMean, noisy.sums, event=noisy.event)
+        return signed(words).reshape(-1)
 
     def due(self) -> dict[str, int]:
         """What the ranges of the next request refer to: it has to be what the schedule has at its place."""
@@ -244,23 +239,12 @@ class Answering:
                 found.append(self._me.recv(party, SmoothCounts, n_cells=n_cells).counts)
         return np.concatenate(found)
 
-    def _noisy(self, kind: str, sums: Array) -> Ints:
-        """Sums with noise, which all get to know; shares modulo 2**32, noise modulo 2**32."""
-        event = self.schedule.event(kind, len(sums))
-        noise = self._noise_of(kind, sums)
+    def _noisy(self, kind: str, sums: Array, dealt: Shape) -> Noisy:
+        """The sums of a request, and all that was dealt for it is used or thrown away."""
+        event = self.schedule.event(kind, sums.size)
+        noisy = self._accounts.noisy(sums, self._supply.step(NOISE), event, dealt)
         self._supply.finish()
-        self._accounts.spend(event)
-        talk = opened(Masked(kind, sums + noise, SUM32))
-        words = self._mesh.talk([Conversation(talk)], event.to_dict())[0]
-        return np.asarray(words.view(np.int32).astype(np.int64))
-
-    def _noise_of(self, kind: str, sums: Array) -> Array:
-        """As much as there are sums; of a column with fewer bins than it could have, the rest is not used."""
-        shape: tuple[int, ...] = (len(sums) // 2, 2) if kind == "leaf_sums" else sums.shape
-        if kind == "bin_sums":
-            shape = (self.schedule.caps[self.schedule.column(self._last_number)],)
-        noise = take_noise(self._supply.step(NOISE), shape, SUM64).words
-        return noise.astype(np.uint32).reshape(-1)[: len(sums)]  # a share modulo 2**64 is one modulo 2**32
+        return noisy
 
     # --- labels and scores -------------------------------------------------------------------------------------------
 
@@ -307,8 +291,7 @@ class Answering:
         found = [np.empty(self._columns.n_rows, np.uint32) for _ in series]
         for number, rows in enumerate(parcels(self._columns.n_rows)):
             step: HandStep = self._supply.step(SINES, number)
-            talk = Conversation(turned(step, self._scores[rows], self._precision))
-            angles = self._mesh.talk([talk])[0]
+            angles = self._mesh.talk(turned(step, self._scores[rows], self._precision))
             for out, each in zip(found, series, strict=True):
                 out[rows] = angles.shares(each, is_first=self._place == 0)
         return found
@@ -332,7 +315,7 @@ class Answering:
             return total
         step = self._supply.step(SUMS)
         b = step.mask((1, len(gradients)), SUM32, (self._place,)).words
-        f = shown(self._mesh, gradients[None] - b)
+        (f,) = self._mesh.masked_rows(SUM32, (gradients[None], b))
         made = step.share((1, cap - 1), SUM32).words[0, : n_bins - 1].copy()
         if self._layout.owners[feature] == self._place:
             codes = self._columns.codes[self._own.index(feature)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact, Randomised, Result
-from hedgerow.protocols.shares.messages import Hidden, Words
+from hedgerow.protocols.shares.messages import Hidden, Revealed, Words
 from hedgerow.protocols.vertical.private_histograms.messages import NoisyInside
 from hedgerow.transport.frames import Bools, Int32s, Int64s, Message, UInt8s
 from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within
@@ -66,7 +66,7 @@ class SmoothSides(Message, name="vertical.private_histograms.smooth_sides", vers
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothPositives(Message, name="vertical.private_histograms.smooth_positives", version=1):
+class SmoothPositives(Revealed, name="vertical.private_histograms.smooth_positives", version=1):
     """Label holder or feature holder to each other: shares of the noisy number of positive rows."""
 
     discloses = NoisyInside("the number of positive rows")
@@ -74,7 +74,7 @@ class SmoothPositives(Message, name="vertical.private_histograms.smooth_positive
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothBinSums(Message, name="vertical.private_histograms.smooth_bin_sums", version=1):
+class SmoothBinSums(Revealed, name="vertical.private_histograms.smooth_bin_sums", version=1):
     """Label holder or feature holder to each other: shares of noisy sums over the bins of one column."""
 
     discloses = NoisyInside("sums of gradients in each bin of one column")
@@ -82,7 +82,7 @@ class SmoothBinSums(Message, name="vertical.private_histograms.smooth_bin_sums",
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothLeafSums(Message, name="vertical.private_histograms.smooth_leaf_sums", version=1):
+class SmoothLeafSums(Revealed, name="vertical.private_histograms.smooth_leaf_sums", version=1):
     """Label holder or feature holder to each other: shares of noisy sums over the leaves of a tree."""
 
     discloses = NoisyInside("sums of gradients and numbers of rows in each leaf of a tree")
@@ -90,7 +90,7 @@ class SmoothLeafSums(Message, name="vertical.private_histograms.smooth_leaf_sums
 
 
 @dataclass(frozen=True, slots=True)
-class SmoothMean(Message, name="vertical.private_histograms.smooth_mean", version=1):
+class SmoothMean(Revealed, name="vertical.private_histograms.smooth_mean", version=1):
     """Label holder or feature holder to each other: shares of noisy sums over all rows."""
 
     discloses = NoisyInside("sums of gradients and of their slopes over all rows")

@@ -40,8 +40,8 @@ import numpy.typing as npt
 
 from hedgerow.compiling import kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk, opened
-from hedgerow.crypto.shares import SUM32, Array
+from hedgerow.crypto.rounds import Talk, masked, opened
+from hedgerow.crypto.shares import SUM32, Array, Share
 from hedgerow.crypto.sigmoid import turn_table
 from hedgerow.engine.dtypes import Floats
 
@@ -183,8 +183,8 @@ class Turned:
 
 def turned(step: HandStep, scores: Array, precision: Precision) -> Talk[Turned]:
     """Open the angles of a parcel's rows, from shares of scores modulo 2**32: one word of 4 bytes each, one round."""
-    masked = scores * np.uint32(TIMES) - step.mask(len(scores), SUM32).words
-    c = yield from opened(Masked("angles", masked, SUM32))
+    angles = Share(scores * np.uint32(TIMES), SUM32)
+    c = yield from opened(masked("angles", angles, step.mask(len(scores), SUM32)))
     return Turned(step, c, precision)
 
 

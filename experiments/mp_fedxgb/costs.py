@@ -67,7 +67,7 @@ def framed(heading: int, bodies: Sequence[int]) -> int:
 def masked_columns(shape: Shape, place: int) -> list[int]:
     """Bytes of each MaskedColumns of a feature holder (1, 2, ...)."""
     word = shape.scales.sums.number_bytes
-    return [word * shape.n_rows * (bins.stop - bins.start) for bins in shape.bin_blocks(place)]
+    return [word * shape.n_rows * (bins.stop - bins.start) for bins in shape.matrices.blocks(place)]
 
 
 # --- a level ---------------------------------------------------------------------------------------------------------
