@@ -9,7 +9,7 @@ from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Cont
 from hedgerow.attacks.secure_sum import singleton_cells as cells
 from hedgerow.attacks.secure_sum.seen_sums import as_seen, summed_levels
 from hedgerow.engine.dtypes import Bytes, Floats
-from hedgerow.engine.exchange import ExchangedCells
+from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import Start
 from hedgerow.transport.transcripts import SENT

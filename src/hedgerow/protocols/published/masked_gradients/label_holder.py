@@ -15,17 +15,8 @@ from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.masked import MaskedNoise, added_up
+from hedgerow.protocols.published.masked_gradients import messages
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
-from hedgerow.protocols.published.masked_gradients.messages import (
-    BestScores,
-    MaskedGradients,
-    NextVectors,
-    NoiseVectors,
-    Partition,
-    Scales,
-    WhichWay,
-    Winners,
-)
 from hedgerow.protocols.published.masked_gradients.recovery import label_recovery
 from hedgerow.protocols.published.masked_gradients.vectors import (
     MOST_NORMAL,
@@ -73,7 +64,7 @@ def _labels(party: str, job: MaskedGradientsJob, data: PartyData) -> tuple[Float
 class _Forest(JointForest):
     """Trees by gradients that feature holders get behind noise of their own."""
 
-    WINNERS, WHICH_WAY, PARTITION = Winners, WhichWay, Partition
+    WINNERS, WHICH_WAY, PARTITION = messages.Winners, messages.WhichWay, messages.Partition
 
     def __init__(
         self,
@@ -101,7 +92,7 @@ class _Forest(JointForest):
         codes = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
         base = np.array([self.base_score])
         rows = JointRows(codes, labels, None, loss, base, self._quantiser, n_threads=data.n_threads)
-        rules = job.boosting.growth_rules()
+        rules = job.boosting
         grower = JointGrower(rows, rules, counted_as, self._quantiser, mapper.features)
         super().__init__(me, job, rows, grower, tells_leaves=False)
         self._level = LevelRows(n_rows)
@@ -110,7 +101,7 @@ class _Forest(JointForest):
             party: _Guest(me, job, party, noise, self._quantiser, data.n_threads, n_columns[party] * MAX_BINS)
             for party in job.feature_holders
         }
-        me.send_all(job.feature_holders, Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
+        me.send_all(job.feature_holders, messages.Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
         self._recovery: dict[str, Any] | None = None
 
     def _begin_tree(self) -> None:
@@ -129,7 +120,7 @@ class _Forest(JointForest):
         return splits
 
     def _gains_of(self, party: str, n_nodes: int) -> Floats:
-        return self._me.recv(party, BestScores, n_nodes=n_nodes).scores
+        return self._me.recv(party, messages.BestScores, n_nodes=n_nodes).scores
 
     def _tell_sides(self, winner: Ints) -> None:
         super()._tell_sides(winner)
@@ -248,10 +239,10 @@ class _Guest:
         if self._is_first and n_candidates:
             self._remember(vectors)
         if self._n_seen < self._noise.n_vectors:
-            self._me.send(self.party, NextVectors())
+            self._me.send(self.party, messages.NextVectors())
             return True
         sums = (exact.gradient_sums, exact.hessian_sums)
-        self._me.send(self.party, MaskedGradients(self._gradients, self._hessians, *sums))
+        self._me.send(self.party, messages.MaskedGradients(self._gradients, self._hessians, *sums))
         self.n_masked += n_candidates
         self._n_before += n_candidates
         self._n_seen = 0
@@ -268,7 +259,7 @@ class _Guest:
         self._gradients = np.empty((n_candidates, n_rows), np.float32)
         self._hessians = np.empty((n_candidates, n_rows) if self._sends_hessians else (0, 0), np.float32)
 
-    def _receive(self) -> NoiseVectors:
+    def _receive(self) -> messages.NoiseVectors:
         """The next noise: of new candidates, or further vectors of the same ones."""
         if self._n_seen:
             least = most = len(self._gradients)
@@ -277,7 +268,7 @@ class _Guest:
             least, most = min(self._n_before, 1), min(at_once, self._most_candidates - self._n_before)
         message = self._me.recv(
             self.party,
-            NoiseVectors,
+            messages.NoiseVectors,
             n_seen=self._n_seen,
             n_left=self._noise.n_vectors - self._n_seen,
             least_candidates=least,

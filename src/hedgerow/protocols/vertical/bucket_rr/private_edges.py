@@ -55,11 +55,11 @@ import numpy as np
 
 from hedgerow.engine.cuts import spread_cuts
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.number_line import NumberLine
 from hedgerow.privacy.choices import MOST_CANDIDATES, exponential
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Adjacency, Composed, DiscreteLaplace, Exponential, Released
 from hedgerow.privacy.mechanisms import discrete_laplace
+from hedgerow.protocols.number_line import NumberLine
 from hedgerow.schema import NumericColumn
 
 CELLS_PER_BUCKET = 2

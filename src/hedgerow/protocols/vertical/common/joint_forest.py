@@ -27,11 +27,10 @@ from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.losses import Loss
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, theirs
+from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, mark_foreign_splits
 from hedgerow.protocols.vertical.common.message_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features, with_handles
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -60,6 +59,48 @@ def new_sides(
 # --- the label holder ------------------------------------------------------------------------------------------------
 
 
+class ForeignSplits:
+    """Whose each foreign split of the label holder's trees is, and what its owner calls it.
+
+    Kept tree by tree and level by level while trees grow; parties go by their places.
+    """
+
+    def __init__(self, parties: Sequence[str], label_holder: str) -> None:
+        self._parties, self._label_holder = tuple(parties), label_holder
+        self._n_handles = np.zeros(len(parties), np.int64)
+        self._levels: list[list[Ints]] = []  # per tree and level: [foreign nodes, (place, handle)]
+
+    def begin_tree(self) -> None:
+        """What comes now belongs to a new tree."""
+        self._levels.append([])
+
+    def n_handles_of(self, place: int) -> int:
+        """Questions of a party so far."""
+        return int(self._n_handles[place])
+
+    def add_level(self, place: Ints, handle: Ints) -> None:
+        """The foreign splits of a level, in the order of nodes."""
+        np.maximum.at(self._n_handles, place, handle + 1)
+        self._levels[-1].append(np.column_stack([place, handle]))
+
+    @property
+    def n_handles(self) -> dict[str, int]:
+        """Questions of each feature holder."""
+        named = zip(self._parties, self._n_handles.tolist(), strict=True)
+        return {party: n for party, n in named if party != self._label_holder}
+
+    def in_trees(self, trees: Sequence[Tree], n_own: int) -> list[Tree]:
+        """Trees over its own columns and handles, from trees with column `n_own` for all foreign splits."""
+        first = n_own + np.cumsum([0, *self._n_handles[:-1]])
+        finished = []
+        for tree, levels in zip(trees, self._levels, strict=True):
+            place, handle = np.concatenate([*levels, np.empty((0, 2), np.int64)]).T
+            columns = tree.feature.copy()
+            columns[tree.feature == n_own] = first[place] + handle
+            finished.append(with_handles(tree, columns, n_own))
+        return finished
+
+
 class JointForest(ABC):
     """Grows trees together with the feature holders, and remembers whose each split is."""
 
@@ -85,7 +126,7 @@ class JointForest(ABC):
 
     @abstractmethod
     def _own_best(self) -> LevelSplits:
-        """The best splits of the own columns; the feature holders have what they need to find theirs."""
+        """The best splits of its own columns; the feature holders have what they need to find theirs."""
 
     @abstractmethod
     def _gains_of(self, party: str, n_nodes: int) -> Floats:
@@ -117,7 +158,7 @@ class JointForest(ABC):
         rows.sides[:] = 0
         rows.write_sides(splits.feature, splits.goes_left)
         self._ask_winners(winner)
-        theirs(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
+        mark_foreign_splits(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
         if self._tells_leaves or not grower.is_last(int((winner >= 0).sum())):
             self._tell_sides(winner)
         self.rounds += 2
@@ -163,7 +204,7 @@ class JointForest(ABC):
         base_score: float,
         meta: dict[str, Any],
     ) -> LabelHolderPart:
-        """The label holder's part of the model: all trees over own columns and handles."""
+        """The label holder's part of the model: all trees over its own columns and handles."""
         handles = self._foreign.n_handles
         ensemble = Ensemble(
             composite_features(features, handles),
