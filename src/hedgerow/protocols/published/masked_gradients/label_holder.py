@@ -104,31 +104,31 @@ class _Forest(JointForest):
         me.send_all(job.feature_holders, messages.Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
         self._recovery: dict[str, Any] | None = None
 
-    def _begin_tree(self) -> None:
-        rows = self._rows
+    def begin_tree(self) -> None:
+        rows = self.rows
         rows.gradients()
         packed = rows.gradients_packed[0]
         if self._one is not None:
             packed[:] = ((packed >> 32) << 32) + self._one
         rows.start_tree()
-        self._grower.begin()
+        self.grower.begin()
         self._level.restart()
 
-    def _own_best(self) -> LevelSplits:
-        splits = self._grower.best()  # while the feature holders make their noise
+    def own_best(self) -> LevelSplits:
+        splits = self.grower.best()  # while the feature holders make their noise
         self._mask_for_all()
         return splits
 
-    def _gains_of(self, party: str, n_nodes: int) -> Floats:
-        return self._me.recv(party, messages.BestScores, n_nodes=n_nodes).scores
+    def gains_of(self, party: str, n_nodes: int) -> Floats:
+        return self.me.recv(party, messages.BestScores, n_nodes=n_nodes).scores
 
-    def _tell_sides(self, winner: Ints) -> None:
-        super()._tell_sides(winner)
-        self._level.descend(winner >= 0, self._rows.sides)
+    def tell_sides(self, winner: Ints) -> None:
+        super().tell_sides(winner)
+        self._level.descend(winner >= 0, self.rows.sides)
 
     def _mask_for_all(self) -> None:
         """Every feature holder's candidates, a message of each in turn."""
-        packed, level = self._rows.gradients_packed[0], self._level
+        packed, level = self.rows.gradients_packed[0], self._level
         sums = level.sums(packed)
         ordered = packed[level.order]
         exact = _Exact(
