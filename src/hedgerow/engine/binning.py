@@ -316,10 +316,11 @@ def code_values(
                 while step <= n_edges:
                     step *= np.int32(2)
                 step //= np.int32(2)
+                into = out if size == BLOCK else found  # only whole vectors are written
                 for i in range(0, size, LANES):
                     count_edges(
-                        x, np.int64(i), flat_edges, np.int64(u * MAX_BINS), found,
+                        x, np.int64(i), flat_edges, np.int64(u * MAX_BINS), into,
                         np.int32(step), np.uint8(n_edges), missing,
                     )  # fmt: skip
-                for i in range(size):
-                    out[i] = found[i]
+                if size < BLOCK:
+                    out[:] = found[:size]

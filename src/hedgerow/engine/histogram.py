@@ -32,7 +32,7 @@ def _add_rows(words: Words, values: Ints, cells: Ints, n_columns: int) -> None:
 def add_word(words: Words, values: Ints, cells: Ints, n_columns: int) -> None:
     """cells[column, code] += value for each row and each of the word's columns.
 
-    One loop for each usual number of columns, which is then a constant and unrolled: a loop over columns would cost
+    One loop for each number of columns, which is then a constant and unrolled: a loop over columns would cost
     more than the one store per update that is the floor. All indices are unsigned, else numba adds a wrap-around test
     to each.
     """
@@ -46,6 +46,10 @@ def add_word(words: Words, values: Ints, cells: Ints, n_columns: int) -> None:
         _add_rows(words, values, cells, 5)
     elif n_columns == 4:
         _add_rows(words, values, cells, 4)
+    elif n_columns == 3:
+        _add_rows(words, values, cells, 3)
+    elif n_columns == 2:
+        _add_rows(words, values, cells, 2)
     else:
         _add_rows(words, values, cells, n_columns)
 
