@@ -20,7 +20,6 @@ from hedgerow.attacks.secure_sum.singleton_cells import (
 )
 from hedgerow.crypto.masking import KeyPair, Position, pair_secret
 from hedgerow.engine.boosting import BoostingParams
-from hedgerow.engine.exchange import ExchangedCells
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.federation.federation import Federation
@@ -29,6 +28,7 @@ from hedgerow.privacy.wording import up
 from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.requests import COUNT_UNIT
 from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
+from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted, Unmasking

@@ -197,7 +197,7 @@ class TestCodes:
     def test_equal_counting(self, values, edges):
         """A code is the number of edges <= x, and one more than all of them for NaN, for float32 as for float64."""
         edges = np.unique(np.array(edges) + 0.0)
-        codes = BinMapper.from_edges({"x": edges}).transform(one_column(values))
+        codes = BinMapper((FeatureBins("x", edges),)).transform(one_column(values))
         assert codes.tolist() == [[naive.code(float(value), edges) for value in values]]
 
     @pytest.mark.parametrize("n_edges", [0, 1, 2, 3, 15, 16, 127, 128, 253, 254])
@@ -209,7 +209,7 @@ class TestCodes:
             [edges, np.nextafter(edges.astype(dtype), dtype(-9)), [-np.inf, np.inf, np.nan, 0.0, -0.0]]
         )
         values = np.tile(near.astype(dtype), 3)
-        codes = BinMapper.from_edges({"x": edges}).transform(one_column(values))[0]
+        codes = BinMapper((FeatureBins("x", edges),)).transform(one_column(values))[0]
         expected = np.where(np.isnan(values), n_edges + 1, np.searchsorted(edges, values, side="right"))
         assert codes.tolist() == expected.tolist()
 
@@ -248,11 +248,11 @@ class TestCodes:
     def test_a_table_of_other_levels_or_width_is_refused(self):
         """Codes of other levels would be nonsense, so they are not made."""
         table = Table((Column("x", np.zeros(1, np.int32), ("a",)),), 1, ("x",), has_names=True)
-        mapper = BinMapper.from_edges({}, levels={"x": ["a", "b"]})
+        mapper = BinMapper((FeatureBins("x", None, ("a", "b")),))
         with pytest.raises(InvalidInput, match="column 'x' does not have the levels"):
             mapper.transform(table)
         with pytest.raises(InvalidInput, match="1 columns, but the bins are for 2"):
-            BinMapper.from_edges([[1.0], [2.0]]).transform(table)
+            BinMapper((FeatureBins("x0", [1.0]), FeatureBins("x1", [2.0]))).transform(table)
 
 
 class TestDescriptions:
@@ -268,20 +268,13 @@ class TestDescriptions:
 
     def test_levels_survive_json(self):
         """Text, whole numbers, fractions and truth values are read back as they were."""
-        mapper = BinMapper.from_edges(
-            {"n": [0.1]}, levels={"t": ["a", "b"], "i": [1, 2], "f": [0.5, 1], "b": [False, True], "none": []}
-        )
+        levels = {"t": ("a", "b"), "i": (1, 2), "f": (0.5, 1), "b": (False, True), "none": ()}
+        by_levels = [FeatureBins(name, None, these) for name, these in levels.items()]
+        mapper = BinMapper((FeatureBins("n", [0.1]), *by_levels))
         again = BinMapper.from_dict(json.loads(json.dumps(mapper.to_dict())))
         assert again == mapper
         assert [feature.name for feature in again.features] == ["n", "t", "i", "f", "b", "none"]
         assert hash(again) == hash(mapper)
-
-    def test_given_edges_in_a_given_order(self):
-        """Edges by name or by position, levels by name, order by `names`."""
-        by_name = BinMapper.from_edges({"b": [1.0]}, levels={"a": ["x"]}, names=["a", "b"])
-        by_place = BinMapper.from_edges([None, [1.0]], levels={"a": ["x"]}, names=["a", "b"])
-        assert by_name == by_place
-        assert [feature.name for feature in BinMapper.from_edges([[1.0], []]).features] == ["x0", "x1"]
 
     @pytest.mark.parametrize(
         ("make", "message"),
@@ -303,8 +296,6 @@ class TestDescriptions:
             (lambda: FeatureBins.from_dict({"name": 1, "edges": []}), "by its name and either edges or levels"),
             (lambda: FeatureBins.from_dict([]), "by its name and either edges or levels"),
             (lambda: BinMapper.from_dict({"features": {}}), "a list of features"),
-            (lambda: BinMapper.from_edges({"a": [1.0]}, names=["b"]), "names must list every feature once"),
-            (lambda: BinMapper.from_edges([[1.0]], names=["a", "b"]), "names has 2 entries, but edges has 1"),
             (lambda: edges_of([1.0], max_bins=1), "max_bins must be a whole number between 2 and 256, got 1"),
             (lambda: edges_of([1.0], max_bins=257), "got 257"),
             (lambda: edges_of([1.0], max_bins=2.5), "got 2.5"),

@@ -22,7 +22,7 @@ import json
 import numpy as np
 import pytest
 
-from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.boosting import BoostingParams, train
 from hedgerow.engine.table import read_table
 
@@ -78,7 +78,7 @@ def test_same_trees_as_xgboost(loss, missing, depth, gamma, min_child_weight):
     rounds = 3
     booster = xgboost.train(parameters, matrix, rounds)
     table = read_table(X)
-    mapper = BinMapper.from_edges(xgboost_cuts(matrix), names=[f"x{k}" for k in range(6)])
+    mapper = BinMapper(tuple(FeatureBins(f"x{k}", cuts) for k, cuts in enumerate(xgboost_cuts(matrix))))
     # XGBoost's base_score is a probability for logistic and a mean for poisson; ours is a raw score.
     base = {"logistic": 0.0, "squared": 0.5, "softmax": 0.5, "poisson": np.log(0.5)}[loss]
     ours = train(

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hedgerow.engine import growth
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.growth import GrowthRules, TreeGrower
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.layout import pack
 from hedgerow.engine.losses import Loss, Quantiser, weight_total
 from hedgerow.engine.rows import Rows
@@ -116,7 +117,7 @@ def assert_scores_follow(nodes, rows, problem, output=0):
     n_threads=st.sampled_from([1, 2, 3]),
     bundle=st.booleans(),
     rules=st.builds(
-        GrowthRules,
+        BoostingParams,
         max_depth=st.sampled_from([1, 2, 3, 5, None]),
         max_leaves=st.sampled_from([None, 2, 3, 7]),
         l2=st.sampled_from([0.0, 0.5, 1.0, 10.0]),
@@ -141,7 +142,7 @@ def test_monotone_tree_equals_naive_tree_and_is_monotone(seed, loss, depth):
     """With constraints the trees are the naive ones, and leaf values never move against the constraint."""
     problem = make_problem(seed, loss=loss, categorical=False, missing=False)
     directions = tuple(int(x) for x in np.random.default_rng(seed).choice([-1, 0, 1], len(problem[0])))
-    rules = GrowthRules(max_depth=depth, monotone=directions, min_child_weight=0.1)
+    rules = BoostingParams(max_depth=depth, monotone=directions, min_child_weight=0.1)
     tree, _, nodes = grow_both(problem, rules)
     assert_same_tree(tree, nodes, problem[0])
     codes = problem[1]
@@ -168,7 +169,7 @@ def _walk(tree, codes):
 def test_histograms_in_batches_give_the_same_tree(monkeypatch):
     """When histograms may not be kept, nodes are summed afresh in batches and nothing changes."""
     problem = make_problem(3, n_rows=300)
-    rules = GrowthRules(max_depth=6, min_child_weight=0.0)
+    rules = BoostingParams(max_depth=6, min_child_weight=0.0)
     kept, _, _ = grow_both(problem, rules)
     monkeypatch.setattr(growth, "HISTOGRAM_BYTES", 3 * 8 * 4096)
     batched, rows, nodes = grow_both(problem, rules, n_threads=2)
@@ -180,7 +181,7 @@ def test_histograms_in_batches_give_the_same_tree(monkeypatch):
 def test_missing_values_that_no_row_had_go_where_they_are_told(loss):
     """Nothing else changes: the same splits and values, and gaps that rows did have go where they gain more."""
     problem = make_problem(8, n_rows=300, loss=loss)
-    rules = GrowthRules(max_depth=4, min_child_weight=0.0)
+    rules = BoostingParams(max_depth=4, min_child_weight=0.0)
     heavier, rows, _ = grow_both(problem, rules)
     right, same_rows, nodes = grow_both(problem, dataclasses.replace(rules, missing_unseen="right"))
     assert_same_tree(right, nodes, problem[0])
@@ -207,7 +208,7 @@ def test_feature_without_values_is_never_split():
     codes = np.array([[0, 1] * 20, [1] * 40], np.uint8)
     labels = np.array([0.0, 1.0] * 20)
     problem = (features, codes, labels, None, Loss("logistic"), np.zeros((1, 40), np.float32))
-    tree, _, nodes = grow_both(problem, GrowthRules(max_depth=3))
+    tree, _, nodes = grow_both(problem, BoostingParams(max_depth=3))
     assert_same_tree(tree, nodes, features)
     assert set(tree.feature.tolist()) == {0, -1}
 
@@ -219,11 +220,11 @@ def test_column_sampling_uses_only_the_drawn_features():
     quantiser = Quantiser.for_job(loss, len(labels), n_rows=len(labels))
     n_bins = np.array([f.n_value_bins for f in features], np.int64)
     packed = pack(codes, n_bins, np.array([f.levels is not None for f in features]))
-    rules = GrowthRules(max_depth=4, colsample_bytree=0.34, min_child_weight=0.1)
+    rules = BoostingParams(max_depth=4, colsample_bytree=0.34, min_child_weight=0.1, seed=11)
     used = []
     for _ in range(2):
         rows = Rows(packed, labels, weight, loss, np.zeros(1), quantiser)
-        grower = TreeGrower(rows, rules, loss, quantiser, [f.edges for f in features], weighted=False, seed=11)
+        grower = TreeGrower(rows, rules, loss, quantiser, [f.edges for f in features], weighted=False)
         draws = []
         for number in range(4):
             rows.gradients()
@@ -256,17 +257,17 @@ def test_column_sampling_uses_only_the_drawn_features():
 def test_rules_out_of_range_are_refused_by_name(name, value):
     """The error names the parameter and the value."""
     with pytest.raises(InvalidParameter, match=name):
-        GrowthRules(**{name: value})
+        BoostingParams(**{name: value})
 
 
 def test_mapper_codes_and_tree_thresholds_agree():
     """The threshold of a split is the edge above its last left bin."""
     rng = np.random.default_rng(0)
     edges = [np.sort(rng.normal(size=9)), np.sort(rng.normal(size=4))]
-    mapper = BinMapper.from_edges({"a": edges[0], "b": edges[1]})
+    mapper = BinMapper((FeatureBins("a", edges[0]), FeatureBins("b", edges[1])))
     codes = np.stack([rng.integers(0, 10, 500), rng.integers(0, 5, 500)]).astype(np.uint8)
     labels = (codes[0] + codes[1] > 7).astype(float)
     problem = (list(mapper.features), codes, labels, None, Loss("logistic"), np.zeros((1, 500), np.float32))
-    tree, _, _ = grow_both(problem, GrowthRules(max_depth=3))
+    tree, _, _ = grow_both(problem, BoostingParams(max_depth=3))
     for node in np.flatnonzero(tree.feature >= 0):
         assert tree.threshold[node] == edges[tree.feature[node]][tree.bin[node]]

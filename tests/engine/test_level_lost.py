@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.growth import GrowthRules, LevelLost, TreeGrower
+from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser
 from twins.horizontal import StoppingRows
 
@@ -34,7 +35,7 @@ def make_rows(seed=0):
 def grower_on(rows, **rules):
     """A grower with these rules."""
     edges = [feature.edges for feature in MAPPER.features]
-    return TreeGrower(rows, GrowthRules(**rules), rows.loss, rows.quantiser, edges, weighted=False)
+    return TreeGrower(rows, BoostingParams(**rules), rows.loss, rows.quantiser, edges, weighted=False)
 
 
 def grow(stop_at=None, **rules):

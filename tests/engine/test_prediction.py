@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.engine import choices, prediction
-from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine import prediction, tree_layout
+from hedgerow.engine.binning import FeatureBins, code_values, coding_tables
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Column, Table
 from hedgerow.testing import naive
-from twins.random_models import random_ensemble, random_mapper, random_matrix, random_tree
+from twins.random_models import random_ensemble, random_mapper, random_matrix
 
 SHAPES: list[dict[str, Any]] = [
     {"depth": 0},
@@ -86,7 +86,7 @@ def test_walking_and_choosing_agree() -> None:
     mapper = random_mapper(rng)
     model = random_ensemble(rng, mapper, n_trees=6, depth=6, split_probability=0.9)
     codes = coded(model, random_matrix(rng, mapper, 500))
-    layout = choices.lay_out(model.trees, model.features)
+    layout = tree_layout.lay_out(model.trees, model.features)
     assert (np.diff(layout.choice_start) > 0).any()
     walking = layout._replace(choice_start=np.zeros_like(layout.choice_start))
     chosen, walked = np.zeros((1, 500), np.float32), np.zeros((1, 500), np.float32)
@@ -100,7 +100,7 @@ def test_trees_with_too_many_sets_of_levels_are_walked() -> None:
     rng = np.random.default_rng(5)
     mapper = random_mapper(rng, n_numeric=0, n_categorical=3, n_levels=200)
     model = random_ensemble(rng, mapper, n_trees=3, depth=7)
-    assert not np.diff(choices.lay_out(model.trees, model.features).choice_start).any()
+    assert not np.diff(tree_layout.lay_out(model.trees, model.features).choice_start).any()
     matrix = random_matrix(rng, mapper, 300)
     assert np.array_equal(model.raw_scores(matrix), naive.raw_scores(model, matrix))
 
@@ -109,29 +109,15 @@ def test_float32_and_float64_values_are_coded_by_the_exact_edge() -> None:
     """An edge between two float32 numbers separates them, and float64 values on either side of it, in both dtypes."""
     edge = 1.0 + 2.0**-30
     features = (FeatureBins("x0", [edge]),)
-    tables = {
-        dtype: choices.CodingTables(
-            np.zeros(1, np.int64),
-            choices.coding_tables(_layout_asking_about(features), features, dtype).edges,
-            np.ones(1, np.int32),
-            np.array([2], np.uint8),
-        )
-        for dtype in (np.dtype(np.float32), np.dtype(np.float64))
-    }
     for dtype, values, expected in [
         (np.float32, [1.0, np.nextafter(np.float32(1), np.float32(2)), np.nan, np.inf], [0, 1, 2, 1]),
         (np.float64, [edge, np.nextafter(edge, 0), np.nan, -np.inf], [1, 0, 2, 0]),
     ]:
-        codes = np.empty((1, 256), np.uint8)
+        codes = np.empty((1, 4), np.uint8)
         flat = np.array(values, dtype)
         flat.flags.writeable = False
-        prediction.raw_codes(tables[np.dtype(dtype)], flat, 0, 1, 1, 4, codes)
-        assert codes[0, :4].tolist() == expected
-
-
-def _layout_asking_about(features: tuple[FeatureBins, ...]) -> choices.TreeLayout:
-    rng = np.random.default_rng(0)
-    return choices.lay_out([random_tree(rng, BinMapper(features), 1)], features)
+        code_values(coding_tables(features, np.zeros(1, np.int64), flat.dtype), flat, 0, 1, 1, codes, 0, 4)
+        assert codes[0].tolist() == expected
 
 
 def test_tables_are_scored_as_the_matrix_they_hold() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.growth import GrowthRules, TreeGrower
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import read_table
@@ -23,7 +24,7 @@ def make(mapper, codes, labels, n_threads):
     )
     rows.gradients()
     edges = [feature.edges for feature in mapper.features]
-    return rows, TreeGrower(rows, GrowthRules(max_depth=4), LOSS, QUANTISER, edges, weighted=False)
+    return rows, TreeGrower(rows, BoostingParams(max_depth=4), LOSS, QUANTISER, edges, weighted=False)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])

@@ -17,7 +17,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.table import read_table
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, InvalidType
 
@@ -352,7 +352,7 @@ class TestNames:
     def test_a_table_is_read_again(self):
         """What read_table returns can be given to it, for a model too."""
         table = read_table(pd.DataFrame({"n": [1.0], "c": ["b"]}))
-        again = read_table(table, like=BinMapper.from_edges({"n": [0.0]}, levels={"c": ["a", "b"]}).features)
+        again = read_table(table, like=(FeatureBins("n", [0.0]), FeatureBins("c", None, ("a", "b"))))
         assert [column.values.tolist() for column in again.columns] == [[1.0], [1]]
 
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from hedgerow.engine import spinning, threads
+from hedgerow.engine import threads
 from hedgerow.engine.threads import Team, available_cores, resolve_n_jobs
 from hedgerow.errors import InvalidParameter
 
@@ -83,11 +83,11 @@ def test_a_forked_child_has_a_team_of_its_own():
 def test_watching_ends_when_the_counter_moves_or_patience_does():
     """A counter that already differs ends the wait at once; one that never moves ends it after a moment."""
     counter = np.array([3])
-    assert spinning.watch_until_changed(counter, 2)
-    assert not spinning.watch_until_changed(counter, 3)
-    assert not spinning.watch_until_zero(counter)
+    assert threads.watch_until_changed(counter, 2)
+    assert not threads.watch_until_changed(counter, 3)
+    assert not threads.watch_until_zero(counter)
     counter[0] = 0
-    assert spinning.watch_until_zero(counter)
+    assert threads.watch_until_zero(counter)
 
 
 def test_a_helper_that_fell_asleep_is_woken():

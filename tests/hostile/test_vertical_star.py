@@ -281,10 +281,10 @@ def test_nodes_that_cannot_split_are_not_split(roles, room):
 
 def test_nobody_gains_by_splitting_a_node_without_rows():
     """Else a feature holder could make trees of nothing, twice as many nodes in each level."""
-    forest = SimpleNamespace(_gains_of=lambda _party, _n: np.array([1.0, 2.0]), _rows=SimpleNamespace())
-    forest._rows.node_counts = np.array([3, 1])
+    forest = SimpleNamespace(gains_of=lambda _party, _n: np.array([1.0, 2.0]), rows=SimpleNamespace())
+    forest.rows.node_counts = np.array([3, 1])
     assert JointForest._checked_gains(forest, "shop", 2).tolist() == [1.0, 2.0]
-    forest._rows.node_counts = np.array([4, 0])
+    forest.rows.node_counts = np.array([4, 0])
     with pytest.raises(ProtocolError, match="shop says that splitting a node without rows"):
         JointForest._checked_gains(forest, "shop", 2)
 

@@ -16,7 +16,7 @@ from hedgerow.engine import boosting
 from hedgerow.engine import rows as rows_module
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.growth import GrowthRules, TreeGrower
+from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import LOSSES, Loss, Quantiser
 from hedgerow.engine.rows import Rows
@@ -165,7 +165,7 @@ def test_rows_in_blocks_grow_the_same_trees(seed, n_blocks, loss_name, min_sampl
     categorical = np.zeros(len(mapper.features), bool)
     loss = Loss(loss_name, 1, (float(y.min()), float(y.max())))
     bases, quantiser = loss.base_scores(y), Quantiser.for_job(loss, float(len(y)), n_rows=len(y))
-    rules = GrowthRules(max_depth=4, min_samples_leaf=min_samples_leaf, min_child_weight=0.1)
+    rules = BoostingParams(max_depth=4, min_samples_leaf=min_samples_leaf, min_child_weight=0.1)
 
     codes = mapper.transform(table)
     how = {"loss": loss, "base_scores": bases, "quantiser": quantiser}

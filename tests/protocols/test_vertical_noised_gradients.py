@@ -409,7 +409,7 @@ def noisy_grower(rng, n_rows, sigma, *, gaps=1, **rules):
     codes = np.stack([rng.integers(0, 6 + gaps, n_rows), rng.integers(0, 4 + gaps, n_rows)]).astype(np.uint8)
     quantiser = Quantiser(2.0**8, 2.0**16)
     rows = JointRows(packed_columns(codes, features), np.zeros(n_rows), None, Loss("logistic"), np.zeros(1), quantiser)
-    rules = BoostingParams(l2=2.0, min_child_weight=3.0, max_depth=1, **rules).growth_rules()
+    rules = BoostingParams(l2=2.0, min_child_weight=3.0, max_depth=1, **rules)
     grower = NoiseAwareGrower(rows, rules, Loss("logistic"), quantiser, features, sigma=sigma)
     g = rng.normal(codes[0] - 3.0 + (codes[1] == 2), 0.5 + sigma) / 6.0
     h = rng.uniform(0.05, 0.25, n_rows)
@@ -458,7 +458,7 @@ def test_noise_aware_splits_and_leaves_by_hand(sigma):
         if left is None:
             assert splits.feature[0] == -1
             continue
-        rows = grower._joint
+        rows = grower.joint
         rows.write_sides(splits.feature, splits.goes_left)
         assert np.array_equal(rows.sides == 0, left)
         assert not grower.divide(splits)

@@ -203,8 +203,7 @@ class _LosingEngine:
         )
         self._rows = cast("StoppingRows", rows)
         edges = [feature.edges for feature in model.mapper.features]
-        rules, seed = self.params.growth_rules(), self.params.seed
-        self._grower = TreeGrower(rows, rules, loss, self._quantiser, edges, weighted=False, seed=seed)
+        self._grower = TreeGrower(rows, self.params, loss, self._quantiser, edges, weighted=False)
         # Gradients are those of the scores at the beginning of a round of trees, one for each output.
         begun = len(model.trees) // loss.n_outputs * loss.n_outputs
         for number, tree in enumerate(model.trees):

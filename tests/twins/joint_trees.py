@@ -54,7 +54,7 @@ def first_order_twin(params: BoostingParams, mapper: BinMapper, codes: Bytes, la
     bases = loss.base_scores(labels)
     rows = _FirstOrderRows.from_codes(mapper, codes, labels, None, loss=loss, base_scores=bases, quantiser=quantiser)
     edges = [feature.edges for feature in mapper.features]
-    grower = TreeGrower(rows, params.growth_rules(), ones, quantiser, edges, weighted=False)
+    grower = TreeGrower(rows, params, ones, quantiser, edges, weighted=False)
     twin = Ensemble(mapper, "logistic", bases)
     for number in range(params.n_iterations):
         rows.gradients()

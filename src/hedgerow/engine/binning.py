@@ -11,19 +11,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.compiling import inline_kernel, kernel
+from hedgerow.compiling import kernel
 from hedgerow.engine.cuts import choose_edges, whole_weights
-from hedgerow.engine.dtypes import BIN, MAX_BINS
+from hedgerow.engine.dtypes import BIN, MAX_BINS, Bools, Ints
 from hedgerow.engine.table import Column, Level, Table
 from hedgerow.engine.threads import Team
+from hedgerow.engine.vectors import BLOCK, LANES, count_edges
 from hedgerow.errors import InvalidInput, InvalidParameter
-
-_BLOCK = 256
-"""Rows per step of the search: a block of values, positions and edges stays in the first-level cache."""
 
 _GROUP = 4
 _GROUP_BYTES = 2**25
@@ -93,6 +91,12 @@ class FeatureBins:
         return hash((self.name, self.levels, _or_empty(self.edges).tobytes()))
 
 
+def bin_counts(features: Sequence[FeatureBins]) -> tuple[Ints, Bools]:
+    """Bins for values, and whether they are levels, of each feature: what a layout is made from."""
+    n_value_bins = np.array([feature.n_value_bins for feature in features], np.int64)
+    return n_value_bins, np.array([feature.is_categorical for feature in features], np.bool_)
+
+
 def _or_empty(edges: np.ndarray | None) -> np.ndarray:
     return np.empty(0) if edges is None else edges
 
@@ -152,36 +156,6 @@ class BinMapper:
             column.name: e for group, es in zip(groups, found, strict=True) for column, e in zip(group, es, strict=True)
         }
         return cls(tuple(FeatureBins(column.name, edges.get(column.name), column.levels) for column in table.columns))
-
-    @classmethod
-    def from_edges(
-        cls,
-        edges: Mapping[str, Sequence[float]] | Sequence[Sequence[float] | None],
-        levels: Mapping[str, Sequence[Level]] | None = None,
-        names: Sequence[str] | None = None,
-    ) -> BinMapper:
-        """Bins given from outside, for instance agreed between parties.
-
-        `edges`: by feature name, or one entry per feature in order (None for a categorical one).
-        `levels`: by feature name. `names`: the order of the features; by default that of `edges`, then of `levels`.
-        """
-        levels = dict(levels or {})
-        if isinstance(edges, Mapping):
-            by_name: dict[str, Any] = dict(edges)
-            order = list(names) if names is not None else [*by_name, *(name for name in levels if name not in by_name)]
-        else:
-            order = list(names) if names is not None else [f"x{j}" for j in range(len(edges))]
-            if len(order) != len(edges):
-                raise InvalidParameter(f"names has {len(order)} entries, but edges has {len(edges)}")
-            by_name = {name: given for name, given in zip(order, edges, strict=True) if given is not None}
-        unplaced = sorted({*by_name, *levels} - set(order))
-        if unplaced or len(set(order)) < len(order):
-            raise InvalidParameter(f"names must list every feature once, got {order} without {unplaced}")
-        return cls(
-            tuple(
-                FeatureBins(name, by_name.get(name), tuple(levels[name]) if name in levels else None) for name in order
-            )
-        )
 
     def transform(self, table: Table, n_threads: int = 1) -> np.ndarray:
         """The codes of every value: uint8 [n_features, n_rows], C-contiguous."""
@@ -271,71 +245,82 @@ def _row_ranges(
     values: np.ndarray, step: int, features: Sequence[FeatureBins], codes: np.ndarray, n_threads: int
 ) -> list[tuple[Any, ...]]:
     """A few ranges of rows per thread, so that a thread held up by other work does not hold up all."""
-    edges = np.stack([_padded(feature.edges, values.dtype) for feature in features])
-    n_edges = np.array([_or_empty(feature.edges).size for feature in features], np.int64)
+    tables = coding_tables(features, np.arange(len(features)), values.dtype)
     n_rows = codes.shape[1]
     n_ranges = 1 if n_threads == 1 else max(1, min(4 * n_threads, n_rows // 16384))
-    bounds = np.linspace(0, n_rows, n_ranges + 1).astype(int)
-    return [
-        (assign_codes, values, step, edges, n_edges, int(start), int(stop), codes) for start, stop in pairwise(bounds)
-    ]
+    bounds = np.linspace(0, n_rows, n_ranges + 1).astype(int).tolist()
+    return [(code_values, tables, values, a * step, step, 1, codes, a, b) for a, b in pairwise(bounds)]
 
 
-def _padded(edges: np.ndarray | None, dtype: np.dtype[Any]) -> np.ndarray:
-    """Edges for values of `dtype`, followed by +inf up to 256.
+# --- values to codes -------------------------------------------------------------------------------------------------
 
-    For float32 values an edge is rounded up to float32: x >= edge holds for exactly the same x.
-    """
-    padded = np.full(MAX_BINS, np.inf, dtype)
-    exact = _or_empty(edges)
+
+class CodingTables(NamedTuple):
+    """The edges of some features, for values of one dtype."""
+
+    feature: Any  # int64[U]
+    edges: Any  # float32 or float64 [U, 256], padded with +inf
+    n_edges: Any  # int32[U]; -1 for a categorical feature
+    missing_code: Any  # uint8[U]
+
+
+def coding_tables(features: Sequence[FeatureBins], used: Ints, dtype: np.dtype[Any]) -> CodingTables:
+    """The edges of the `used` features, by number, for values of `dtype`."""
+    edges = np.full((len(used), MAX_BINS), np.inf, dtype)
+    n_edges = np.full(len(used), -1, np.int32)
+    for row, feature in enumerate(used.tolist()):
+        exact = features[feature].edges
+        if exact is not None:
+            edges[row, : len(exact)] = rounded_up(exact, dtype)
+            n_edges[row] = len(exact)
+    missing = np.array([features[feature].missing_code for feature in used.tolist()], np.uint8)
+    return CodingTables(used.astype(np.int64), edges, n_edges, missing)
+
+
+def rounded_up(numbers: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """The next number of `dtype` that is not below: as an edge, it divides numbers of that type in the same way."""
     with np.errstate(over="ignore"):  # beyond the largest float32 only infinity is at or above the edge
-        rounded = exact.astype(dtype)
-        rounded = np.where(rounded < exact, np.nextafter(rounded, dtype.type(np.inf)), rounded)
-    padded[: len(exact)] = rounded
-    return padded
+        rounded = numbers.astype(dtype)
+        return np.where(rounded < numbers, np.nextafter(rounded, dtype.type(np.inf)), rounded)
 
 
 @kernel
-def assign_codes(values: Any, step: int, edges: Any, n_edges: Any, start: int, stop: int, codes: Any) -> None:
-    """Codes of rows `start` to `stop` of k neighbouring columns.
+def code_values(
+    tables: Any, values: Any, offset: int, row_stride: int, column_stride: int, codes: Any, start: int, stop: int
+) -> None:
+    """Codes of `values` (in) into columns start..stop of the used rows of `codes` uint8 [features, rows] (out).
 
-    In: `values` flat, row i of column f at i * step + f; `edges` [k, 256] padded with +inf. Out: `codes` [k, rows].
-    NaN fails every comparison of the search and is put right at the end; +inf also counts the padding, hence the clamp.
+    `values` are flat: those of row `start` and feature f at offset + f * column_stride, strides in elements. A level is
+    a whole number below the number of levels; any other value of a categorical feature is unseen and gets the missing
+    code.
     """
-    x = np.zeros(_BLOCK, values.dtype)
-    position = np.empty(_BLOCK, np.uint16)
-    for block in range(start, stop, _BLOCK):
-        size = min(_BLOCK, stop - block)
-        for f in range(len(edges)):
-            first = np.uint64(block * step + f)
+    x = np.zeros(BLOCK, tables.edges.dtype)
+    found = np.empty(BLOCK, np.uint8)
+    flat_edges = tables.edges.reshape(-1)
+    for first in range(start, stop, BLOCK):
+        size = min(BLOCK, stop - first)
+        for u in range(tables.feature.shape[0]):
+            feature = tables.feature[u]
+            n_edges, missing = tables.n_edges[u], tables.missing_code[u]
+            at = np.uint64(offset + (first - start) * row_stride + feature * column_stride)
             for i in range(size):
-                x[i] = values[first + np.uint64(i) * np.uint64(step)]
-            if n_edges[f] >= 16:
-                _search(x, edges[f], np.uint64(128), position)
-            elif n_edges[f] >= 2:
-                _search(x, edges[f], np.uint64(8), position)
+                x[i] = values[at + np.uint64(i) * np.uint64(row_stride)]
+            out = codes[feature, first : first + size]
+            if n_edges < 0:
+                for i in range(size):
+                    inside = (x[i] >= 0) & (x[i] < missing)
+                    level = np.uint8(x[i]) if inside else missing
+                    out[i] = level if level == x[i] else missing
             else:
-                _search(x, edges[f], np.uint64(1), position)
-            last = np.uint16(n_edges[f])
-            missing = np.uint16(n_edges[f] + 1)
-            out = codes[f, block : block + size]
-            for i in range(size):
-                out[i] = missing if x[i] != x[i] else min(position[i], last)  # NaN is not itself
-
-
-@inline_kernel
-def _search(x: Any, edges: Any, widest: Any, position: Any) -> None:
-    """Number of edges <= x, for each x of a block, by a binary search that starts with a jump of `widest`.
-
-    `widest` is a constant at every call, so that the steps are unrolled, and a step is a product, not a branch: with
-    branches half of them are mispredicted, and the search takes ten times as long. Indices are unsigned, so that no
-    wrap-around of negative ones is compiled in.
-    """
-    for i in range(_BLOCK):
-        value = x[i]
-        p = np.uint64(0)
-        jump = widest
-        while jump > np.uint64(0):
-            p += jump * np.uint64(edges[p + jump - np.uint64(1)] <= value)
-            jump >>= np.uint64(1)
-        position[i] = p
+                step = np.int32(1)
+                while step <= n_edges:
+                    step *= np.int32(2)
+                step //= np.int32(2)
+                into = out if size == BLOCK else found  # only whole vectors are written
+                for i in range(0, size, LANES):
+                    count_edges(
+                        x, np.int64(i), flat_edges, np.int64(u * MAX_BINS), into,
+                        np.int32(step), np.uint8(n_edges), missing,
+                    )  # fmt: skip
+                if size < BLOCK:
+                    out[:] = found[:size]

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import SCORE, Bytes, Floats, Scores
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.growth import GrowthRules, MissingUnseen, TreeGrower
+from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser, weight_total
 from hedgerow.engine.metrics import Metric, find_metric
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 ROW_TREES_WORTH_REGROUPING = 2_000_000  # rows x trees from which laying rows out by leaf repays its cost
+
+MissingUnseen = Literal["heavier", "right"]
+"""Where missing values go, and levels, that no row of a split's node had: with most of the weight, or right."""
 
 EvalsLog = dict[str, dict[str, list[float]]]
 EvalMetric = str | Callable[[Floats, Floats], float] | None
@@ -52,40 +55,34 @@ class BoostingParams:
     missing_unseen: MissingUnseen = "heavier"
 
     def __post_init__(self) -> None:
-        self.growth_rules()
-        checks = [
-            ("n_iterations", self.n_iterations >= 1, "at least 1", self.n_iterations),
-            ("subsample", 0 < self.subsample <= 1, "in (0, 1]", self.subsample),
-            ("n_threads", self.n_threads >= 1, "at least 1", self.n_threads),
-            ("seed", 0 <= self.seed < 2**63, "between 0 and 2**63 - 1", self.seed),
-            ("tol", self.tol >= 0, "at least 0", self.tol),
-            ("base_score", self.base_score is None or math.isfinite(self.base_score), "finite", self.base_score),
+        known = get_args(MissingUnseen)
+        signs_known = self.monotone is None or all(sign in (-1, 0, 1) for sign in self.monotone)
+        for name, holds, what in [
+            ("learning_rate", 0 < self.learning_rate < math.inf, "positive"),
+            ("max_depth", self.max_depth is None or self.max_depth >= 1, "at least 1, or None"),
+            ("max_leaves", self.max_leaves is None or self.max_leaves >= 2, "at least 2, or None"),
+            ("l2", 0 <= self.l2 < math.inf, "at least 0"),
+            ("min_gain", 0 <= self.min_gain < math.inf, "at least 0"),
+            ("min_child_weight", 0 <= self.min_child_weight < math.inf, "at least 0"),
+            ("min_samples_leaf", self.min_samples_leaf >= 1, "at least 1"),
+            ("colsample_bytree", 0 < self.colsample_bytree <= 1, "in (0, 1]"),
+            ("colsample_bynode", 0 < self.colsample_bynode <= 1, "in (0, 1]"),
+            ("monotone", signs_known, "made of -1, 0 and 1"),
+            ("missing_unseen", self.missing_unseen in known, " or ".join(map(repr, known))),
+            ("n_iterations", self.n_iterations >= 1, "at least 1"),
+            ("subsample", 0 < self.subsample <= 1, "in (0, 1]"),
+            ("n_threads", self.n_threads >= 1, "at least 1"),
+            ("seed", 0 <= self.seed < 2**63, "between 0 and 2**63 - 1"),
+            ("tol", self.tol >= 0, "at least 0"),
+            ("base_score", self.base_score is None or math.isfinite(self.base_score), "finite"),
             (
                 "early_stopping_rounds",
                 self.early_stopping_rounds is None or self.early_stopping_rounds >= 1,
                 "at least 1, or None",
-                self.early_stopping_rounds,
             ),
-        ]
-        for name, holds, what, value in checks:
+        ]:
             if not holds:
-                raise InvalidParameter(f"{name} must be {what}, got {value}")
-
-    def growth_rules(self) -> GrowthRules:
-        """The part that concerns single trees."""
-        return GrowthRules(
-            learning_rate=self.learning_rate,
-            max_depth=self.max_depth,
-            max_leaves=self.max_leaves,
-            l2=self.l2,
-            min_gain=self.min_gain,
-            min_child_weight=self.min_child_weight,
-            min_samples_leaf=self.min_samples_leaf,
-            colsample_bytree=self.colsample_bytree,
-            colsample_bynode=self.colsample_bynode,
-            monotone=self.monotone,
-            missing_unseen=self.missing_unseen,
-        )
+                raise InvalidParameter(f"{name} must be {what}, got {getattr(self, name)}")
 
     def loss_for(self, labels: Floats) -> Loss:
         """The loss, with the declared label range or, where none is declared, that of these labels."""
@@ -147,15 +144,8 @@ def train(
     loss = params.loss_for(y if weight is None else y[weight > 0])
     ensemble = _start(params, mapper, loss, y, weight, init)
     rows = _make_rows(params, mapper, codes, y, weight, loss, ensemble)
-    grower = TreeGrower(
-        rows,
-        params.growth_rules(),
-        loss,
-        rows.quantiser,
-        [feature.edges for feature in mapper.features],
-        weighted=weight is not None,
-        seed=params.seed,
-    )
+    edges = [feature.edges for feature in mapper.features]
+    grower = TreeGrower(rows, params, loss, rows.quantiser, edges, weighted=weight is not None)
     watch = _Watch(params, loss, ensemble, eval_sets, eval_metric)
     _notify(callbacks, "before_training", ensemble)
     first = ensemble.n_iterations
@@ -211,22 +201,17 @@ def _make_rows(
 ) -> Rows:
     n_rows = len(y) if weight is None else int(np.count_nonzero(weight))
     quantiser = Quantiser.for_job(loss, weight_total(weight, n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
-    scores: Scores | None = None
-    if ensemble.trees:
-        scores = np.zeros((loss.n_outputs, len(y)), SCORE)
-        for number, tree in enumerate(ensemble.trees):
-            ensemble.add_binned(codes, tree, scores[number % loss.n_outputs], n_threads=params.n_threads)
-    return Rows.from_codes(
-        mapper,
-        codes,
-        y,
-        weight,
-        loss=loss,
-        base_scores=ensemble.base_scores,
-        quantiser=quantiser,
-        n_threads=params.n_threads,
-        scores=scores,
-    )
+    scores, base_scores = _scores_so_far(ensemble, codes, params.n_threads), ensemble.base_scores
+    how: dict[str, Any] = {"quantiser": quantiser, "n_threads": params.n_threads, "scores": scores}
+    return Rows.from_codes(mapper, codes, y, weight, loss=loss, base_scores=base_scores, **how)
+
+
+def _scores_so_far(ensemble: Ensemble, codes: Bytes, n_threads: int) -> Scores:
+    """What all trees add to the rows of `codes`, by output."""
+    scores = np.zeros((ensemble.n_outputs, codes.shape[1]), SCORE)
+    for number, tree in enumerate(ensemble.trees):
+        ensemble.add_binned(codes, tree, scores[number % ensemble.n_outputs], n_threads=n_threads)
+    return scores
 
 
 class _Watch:
@@ -248,12 +233,7 @@ class _Watch:
         else:
             self._metric = find_metric(eval_metric, loss)
         self.log: EvalsLog = {evals.name: {self._metric.name: []} for evals in self._sets}
-        self._scores: list[Scores] = []
-        for evals in self._sets:
-            scores = np.zeros((loss.n_outputs, len(evals.y)), SCORE)
-            for number, tree in enumerate(ensemble.trees):
-                ensemble.add_binned(evals.codes, tree, scores[number % loss.n_outputs], n_threads=params.n_threads)
-            self._scores.append(scores)
+        self._scores = [_scores_so_far(ensemble, evals.codes, params.n_threads) for evals in self._sets]
         self.wants_to_stop = False
         self._best: float | None = None
         self._best_iteration: int | None = None

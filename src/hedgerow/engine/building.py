@@ -6,13 +6,13 @@ Nodes are numbered breadth-first as they arise, so the k-th node that splits has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
-from hedgerow.engine.ensemble import Tree
+from hedgerow.engine.ensemble import NODE_DTYPES, Tree
 from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, gradient_of, hessian_of
 
 
@@ -40,15 +40,12 @@ class NodeArrays(NamedTuple):
     @classmethod
     def room_for(cls, n_nodes: int) -> NodeArrays:
         """Arrays that are filled as nodes arise."""
-        return cls(
-            feature=np.empty(n_nodes, np.int32),
-            bin=np.empty(n_nodes, np.int32),
-            missing_left=np.empty(n_nodes, np.bool_),
-            left=np.empty(n_nodes, np.int32),
-            value=np.empty(n_nodes, np.float32),
-            gain=np.empty(n_nodes, np.float32),
-            cover=np.empty(n_nodes, np.float64),
-        )
+        return cls(*(np.empty(n_nodes, NODE_DTYPES[name]) for name in cls._fields))
+
+    def first(self, n_nodes: int) -> NodeArrays:
+        """The first nodes, in the same memory."""
+        some: Any = (field[:n_nodes] for field in self)
+        return NodeArrays(*some)
 
     def enlarged(self, n_nodes: int) -> NodeArrays:
         """The same nodes in larger arrays."""
@@ -56,18 +53,6 @@ class NodeArrays(NamedTuple):
         for name in self._fields:
             getattr(larger, name)[: len(self.value)] = getattr(self, name)
         return larger
-
-    def first(self, n_nodes: int) -> NodeArrays:
-        """The nodes that there are, without the spare room."""
-        return NodeArrays(
-            self.feature[:n_nodes],
-            self.bin[:n_nodes],
-            self.missing_left[:n_nodes],
-            self.left[:n_nodes],
-            self.value[:n_nodes],
-            self.gain[:n_nodes],
-            self.cover[:n_nodes],
-        )
 
 
 class Children(NamedTuple):
@@ -139,14 +124,18 @@ class TreeBuilder:
         return feature
 
     @property
+    def nodes(self) -> NodeArrays:
+        """All nodes so far; whoever knows better values than their sums give may write them before `finish`."""
+        return self._nodes.first(self._n_nodes)
+
+    @property
     def is_full(self) -> bool:
         """No further leaf is allowed."""
         return self.n_leaves == self._max_leaves
 
     def finish(self) -> tuple[Tree, Scores]:
         """The tree, and its leaf values in the order that `Rows.finish_tree` asks for."""
-        n_nodes = self._n_nodes
-        nodes = self._nodes.first(n_nodes)
+        n_nodes, nodes = self._n_nodes, self.nodes
         threshold = np.empty(n_nodes, np.float64)
         right, level_set = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
         leaf_values = np.empty(self.n_leaves, np.float32)
@@ -155,20 +144,8 @@ class TreeBuilder:
             threshold, right, level_set, leaf_values,
         )  # fmt: skip
         left_levels = np.concatenate(self._left_levels) if self._left_levels else np.zeros((0, 256), np.uint8)
-        tree = Tree.as_grown(
-            feature=nodes.feature,
-            bin=nodes.bin,
-            threshold=threshold,
-            missing_left=nodes.missing_left,
-            left=nodes.left,
-            right=right,
-            value=nodes.value,
-            gain=nodes.gain,
-            cover=nodes.cover,
-            level_set=level_set,
-            left_levels=left_levels.view(np.bool_),
-        )
-        return tree, leaf_values
+        arrays: dict[str, Any] = {**nodes._asdict(), "threshold": threshold, "right": right, "level_set": level_set}
+        return Tree.as_grown(**arrays, left_levels=left_levels.view(np.bool_)), leaf_values
 
 
 @inline_kernel

@@ -28,6 +28,7 @@ from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.threads import Team
+from hedgerow.engine.tree_layout import TreeLayout, joined, lay_out
 from hedgerow.errors import InvalidInput
 
 MOST_PLAYERS = 64
@@ -40,21 +41,12 @@ TILE_BYTES = 1 << 20
 """Sums of one tile of rows, all players: within the second-level cache."""
 
 
-class PlayedTrees(NamedTuple):
-    """All trees of an ensemble, node after node, as the kernel reads them. M nodes, T trees."""
+class Game(NamedTuple):
+    """What contributions need beside the trees' own layout (`tree_layout.py`). M nodes."""
 
-    start: Any  # int64[T + 1]
-    left: Any  # int64[M]: left child among all M nodes, the right one follows; -1 for a leaf
-    feature: Any  # int64[M]
-    player: Any  # int64[M]
-    bin: Any  # int64[M]: -1 for a split by levels
-    missing_left: Any  # bool[M]
-    missing_code: Any  # int64[M]: of the node's feature
-    level_set: Any  # int64[M]: row of left_levels
-    left_levels: Any  # bool[S, 256]
+    player: Any  # int64[features]
     share: Any  # float64[M]: of the cover of the node and its sibling together
     reach: Any  # float64[M]: product of the shares on the way to the node
-    value: Any  # float64[M]
     depth: int  # of the deepest tree
 
 
@@ -94,14 +86,15 @@ def contributions(ensemble: Ensemble, codes: Bytes, group_of_feature: Ints | Non
         )
     player_of = _checked_groups(group_of_feature, len(ensemble.features))
     n_players = int(player_of.max(initial=-1)) + 1
-    trees = _lay_out(ensemble, player_of)
+    layout = lay_out(ensemble.trees, ensemble.features)
+    game = _set_up(ensemble, layout, player_of)
     n_rows, n_outputs = codes.shape[1], ensemble.n_outputs
     out = np.zeros((n_rows, n_players + 1, n_outputs))
-    out[:, n_players] = _expected(ensemble, trees)
+    out[:, n_players] = _expected(ensemble, layout, game)
     tile = min(max(TILE_BYTES // (8 * max(n_players, 1)), 128), 2048, max(n_rows, 1))
-    points, weights = _quadrature(min(MOST_PLAYERS, trees.depth))
+    rule = _quadrature(min(MOST_PLAYERS, game.depth))
     codes = np.ascontiguousarray(codes)
-    tasks = [(trees, codes, first, min(first + tile, n_rows), points, weights, out) for first in range(0, n_rows, tile)]
+    tasks = [(layout, game, codes, first, min(first + tile, n_rows), *rule, out) for first in range(0, n_rows, tile)]
     if not all(Team(n_threads).run(add_contributions, tasks)):
         raise InvalidInput(
             f"a leaf is reached through splits of more than {MOST_PLAYERS} different columns; contributions cannot be "
@@ -119,46 +112,20 @@ def _checked_groups(group_of_feature: Ints | None, n_features: int) -> Ints:
     return groups.astype(np.int64)
 
 
-def _lay_out(ensemble: Ensemble, player_of: Ints) -> PlayedTrees:
-    """One array per property of the nodes, over all trees."""
-    trees = ensemble.trees
-    start = np.cumsum([0, *(tree.n_nodes for tree in trees)])
-    first_set = np.cumsum([0, *(len(tree.left_levels) for tree in trees)])
-
-    def joined(name: str, dtype: Any) -> Any:
-        return np.concatenate([np.empty(0, dtype), *(getattr(tree, name) for tree in trees)]).astype(dtype)
-
-    def shifted(name: str, by: Any) -> Any:
-        own = joined(name, np.int64)
-        return np.where(own < 0, -1, own + np.repeat(by[:-1], np.diff(start)))
-
-    feature, left, cover = joined("feature", np.int64), shifted("left", start), joined("cover", np.float64)
-    missing_code = np.array([bins.missing_code for bins in ensemble.features] or [0])
-    players = player_of if len(player_of) else np.zeros(1, np.int64)
-    share, reach = np.ones(len(left)), np.ones(len(left))
-    depth = follow_cover(left, cover, share, reach)
-    return PlayedTrees(
-        start,
-        left,
-        feature,
-        players[feature],
-        joined("bin", np.int64),
-        joined("missing_left", np.bool_),
-        missing_code[feature],
-        shifted("level_set", first_set),
-        np.concatenate([np.zeros((0, 256), np.bool_), *(tree.left_levels for tree in trees)]),
-        share,
-        reach,
-        joined("value", np.float64),
-        depth,
-    )
+def _set_up(ensemble: Ensemble, layout: TreeLayout, player_of: Ints) -> Game:
+    """The shares of the cover, over the nodes of all trees."""
+    cover = joined(ensemble.trees, "cover", np.float64)
+    share, reach = np.ones(len(cover)), np.ones(len(cover))
+    depth = follow_cover(layout.node_left, cover, share, reach)
+    return Game(player_of, share, reach, depth)
 
 
-def _expected(ensemble: Ensemble, trees: PlayedTrees) -> Floats:
+def _expected(ensemble: Ensemble, layout: TreeLayout, game: Game) -> Floats:
     """Per output: base score and mean of the leaf values by cover."""
-    leaf = trees.left < 0
-    output = np.repeat(np.arange(len(trees.start) - 1) % ensemble.n_outputs, np.diff(trees.start))
-    means = np.bincount(output[leaf], (trees.value * trees.reach)[leaf], minlength=ensemble.n_outputs)
+    leaf = layout.node_left == np.arange(len(layout.node_left))
+    n_nodes = np.diff(layout.node_start)
+    output = np.repeat(np.arange(len(n_nodes)) % ensemble.n_outputs, n_nodes)
+    means = np.bincount(output[leaf], (layout.node_value * game.reach)[leaf], minlength=ensemble.n_outputs)
     return ensemble.base_scores + means
 
 
@@ -177,8 +144,8 @@ def follow_cover(left: Any, cover: Any, share: Any, reach: Any) -> int:
     """Shares of the cover and products of them on the way (out, 1 at the roots); returns the greatest depth."""
     level = np.zeros(left.shape[0], np.int64)
     deepest = 0
-    for node in range(left.shape[0]):  # a parent comes before its children
-        if left[node] < 0:
+    for node in range(left.shape[0]):  # a parent comes before its children; a leaf is its own left child
+        if left[node] == node:
             continue
         one, two = max(cover[left[node]], 0.0), max(cover[left[node] + 1], 0.0)
         # Not divided by the parent's cover: sums of floats may differ from it, and shares must add up to one.
@@ -242,39 +209,40 @@ def add_leaf(level: int, value: float, way: Any, desk: Any, total: Any) -> None:
 
 
 @kernel
-def find_left(trees: Any, node: int, codes: Any, start: int, goes_left: Any) -> None:
+def find_left(layout: Any, node: int, codes: Any, start: int, goes_left: Any) -> None:
     """Which rows of `codes` from `start` on go left at an inner node, 0 or 1 for each row of the tile (out)."""
-    feature, last, missing = trees.feature[node], trees.bin[node], trees.missing_code[node]
-    for_missing = np.uint64(trees.missing_left[node])
-    chosen = trees.level_set[node]
-    if chosen < 0:
+    column, cut, table = layout.node_key[node] >> 8, layout.node_key[node] & 255, layout.node_table[node]
+    feature = layout.column_feature[column]
+    values = codes[feature, start : start + goes_left.shape[0]]
+    if table < 0:
+        highest = layout.missing_code[feature] - np.uint8(1) if layout.column_low[column] else np.uint8(255)
         for i in range(goes_left.shape[0]):
-            code = np.int64(codes[feature, start + i])
-            goes_left[i] = np.uint64(code <= last) if code < missing else for_missing
+            code = values[i] if values[i] <= highest else np.uint8(0)
+            goes_left[i] = np.uint64(code <= cut)
     else:
         for i in range(goes_left.shape[0]):
-            code = np.int64(codes[feature, start + i])
-            goes_left[i] = np.uint64(trees.left_levels[chosen, code]) if code < missing else for_missing
+            goes_left[i] = np.uint64(1 - layout.goes_right[table, values[i]])
 
 
 @kernel
-def step_down(trees: Any, node: int, above: int, level: int, way: Any) -> bool:
+def step_down(layout: Any, game: Any, node: int, above: int, level: int, way: Any) -> bool:
     """Fill a level of the way for `node` from that of its parent `above` (in, out); False if there is no slot left."""
+    player = game.player[layout.column_feature[layout.node_key[above] >> 8]]
     slots = way.n_slots[level - 1]
     slot = slots
     for k in range(slots):
         way.player[level, k] = way.player[level - 1, k]
         way.zero[level, k] = way.zero[level - 1, k]
-        if way.player[level, k] == trees.player[above]:
+        if way.player[level, k] == player:
             slot = k
     if slot == way.player.shape[1]:
         return False
     if slot == slots:
-        way.player[level, slot], way.zero[level, slot] = trees.player[above], 1.0
+        way.player[level, slot], way.zero[level, slot] = player, 1.0
         slots += 1
     way.n_slots[level] = slots
-    way.zero[level, slot] *= trees.share[node]
-    is_left = np.uint64(node == trees.left[above])
+    way.zero[level, slot] *= game.share[node]
+    is_left = np.uint64(node == layout.node_left[above])
     pattern, pattern_above, goes_left = way.pattern[level], way.pattern[level - 1], way.goes_left[level - 1]
     for i in range(pattern.shape[0]):
         pattern[i] = pattern_above[i] & ~((goes_left[i] ^ is_left) << np.uint64(slot))
@@ -282,39 +250,42 @@ def step_down(trees: Any, node: int, above: int, level: int, way: Any) -> bool:
 
 
 @kernel
-def add_tree(trees: Any, tree: int, codes: Any, start: int, way: Any, desk: Any, total: Any) -> bool:
+def add_tree(layout: Any, game: Any, tree: int, codes: Any, start: int, way: Any, desk: Any, total: Any) -> bool:
     """Add what a tree gives to rows of `codes` from `start` on to `total` [players, rows of the tile] (out).
 
     Depth first: both children read their parent's level of the way before another node of that level is visited.
     False if a path has more players than a pattern has bits; `total` is then not complete.
     """
-    waiting = np.zeros((trees.depth + 2, 3), np.int64)  # node, its parent, its level
-    waiting[0, 0] = trees.start[tree]
+    waiting = np.zeros((game.depth + 2, 3), np.int64)  # node, its parent, its level
+    waiting[0, 0] = layout.node_start[tree]
     n_waiting = 1
     while n_waiting > 0:
         n_waiting -= 1
         node, above, level = waiting[n_waiting]
-        if level > 0 and not step_down(trees, node, above, level, way):
+        if level > 0 and not step_down(layout, game, node, above, level, way):
             return False
-        if trees.left[node] >= 0:
-            find_left(trees, node, codes, start, way.goes_left[level])
+        left = layout.node_left[node]
+        if left != node:
+            find_left(layout, node, codes, start, way.goes_left[level])
             for side in range(2):
-                waiting[n_waiting, 0], waiting[n_waiting, 1] = trees.left[node] + side, node
+                waiting[n_waiting, 0], waiting[n_waiting, 1] = left + side, node
                 waiting[n_waiting, 2] = level + 1
                 n_waiting += 1
         elif level > 0:  # a tree of one leaf says the same of all rows
-            add_leaf(level, trees.value[node], way, desk, total)
+            add_leaf(level, np.float64(layout.node_value[node]), way, desk, total)
     return True
 
 
 @kernel
-def add_contributions(trees: Any, codes: Any, start: int, stop: int, points: Any, weights: Any, out: Any) -> bool:
+def add_contributions(
+    layout: Any, game: Any, codes: Any, start: int, stop: int, points: Any, weights: Any, out: Any
+) -> bool:
     """Contributions to rows start..stop-1 of `codes` (in) into `out` [rows, players + 1, outputs] (out).
 
     False if a path has more players than a pattern has bits; `out` is then not complete.
     """
     size, n_players, n_outputs = stop - start, out.shape[1] - 1, out.shape[2]
-    n_levels, most = trees.depth + 1, min(trees.depth + 1, MOST_PLAYERS)
+    n_levels, most = game.depth + 1, min(game.depth + 1, MOST_PLAYERS)
     n_kept = min(most, MOST_REMEMBERED)
     way = Way(
         np.zeros((n_levels, most), np.int64),
@@ -335,8 +306,8 @@ def add_contributions(trees: Any, codes: Any, start: int, stop: int, points: Any
     total = np.zeros((n_players, size))
     for output in range(n_outputs):
         total[:] = 0.0
-        for tree in range(output, trees.start.shape[0] - 1, n_outputs):
-            if not add_tree(trees, tree, codes, start, way, desk, total):
+        for tree in range(output, layout.node_start.shape[0] - 1, n_outputs):
+            if not add_tree(layout, game, tree, codes, start, way, desk, total):
                 return False
         for i in range(size):
             for k in range(n_players):

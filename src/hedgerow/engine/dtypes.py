@@ -32,9 +32,6 @@ SCORE = np.float32
 order, one addition per tree, so the sum is reproducible; prediction adds the same float32 values in the same order.
 The base score is kept apart, in float64, so a large offset of the labels costs no precision here."""
 
-GAIN = np.float64
-"""Gains are computed from exact integers; 53 bits keep ties between equal partitions exact."""
-
 # Names for arrays in signatures.
 Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]

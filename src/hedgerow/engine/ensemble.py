@@ -16,17 +16,14 @@ import numpy.typing as npt
 
 from hedgerow.engine import model_file, prediction
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.choices import Prepared, lay_out
-from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Scores
+from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Scores
+from hedgerow.engine.losses import LOSSES
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
+from hedgerow.engine.tree_layout import Prepared, TreeLayout, lay_out
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
 
-Int32s = npt.NDArray[np.int32]
-
-LOSSES = ("logistic", "squared", "softmax", "poisson")
-
-_NODE_DTYPES: dict[str, Any] = {
+NODE_DTYPES: dict[str, Any] = {
     "feature": np.int32,
     "bin": np.int32,
     "threshold": np.float64,
@@ -68,7 +65,7 @@ class Tree:
     """[sets, 256]: whether the level with this code goes left."""
 
     def __post_init__(self) -> None:
-        for name, dtype in _NODE_DTYPES.items():
+        for name, dtype in NODE_DTYPES.items():
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype))
         object.__setattr__(self, "left_levels", np.ascontiguousarray(self.left_levels, np.bool_))
         self._check_shapes()
@@ -86,7 +83,7 @@ class Tree:
         shape = self.feature.shape
         if len(shape) != 1 or shape[0] == 0:
             raise InvalidInput(f"a tree has at least one node, and feature has one entry per node; got shape {shape}")
-        for name in _NODE_DTYPES:
+        for name in NODE_DTYPES:
             if getattr(self, name).shape != shape:
                 raise InvalidInput(
                     f"{name} must have one entry per node, {shape[0]}; got shape {getattr(self, name).shape}"
@@ -286,14 +283,9 @@ class Ensemble:
     def raw_scores_binned(self, codes: Bytes, n_threads: int = 1, n_iterations: int | None = None) -> Floats:
         """Raw scores [rows, n_outputs] of codes [features, rows] made with this model's mapper."""
         n_trees = self._n_trees(n_iterations)
-        layout, codes = self._ready().layout, _checked_codes(codes, len(self.features))
-        n_rows = codes.shape[1]
-        scores = np.zeros((self.n_outputs, n_rows), np.float32)
-        tasks = [
-            (layout, codes, *limits, n_trees, self.n_outputs, scores)
-            for limits in prediction.row_ranges(n_rows, n_threads)
-        ]
-        Team(n_threads).run(prediction.add_scores, tasks)
+        codes = _checked_codes(codes, len(self.features))
+        scores = np.zeros((self.n_outputs, codes.shape[1]), np.float32)
+        _add_scores(self._ready().layout, codes, n_trees, scores, n_threads)
         return scores.T + self.base_scores
 
     def add_binned(self, codes: Bytes, tree: Tree, scores: Scores, n_threads: int = 1) -> None:
@@ -304,12 +296,7 @@ class Ensemble:
             raise InvalidInput(
                 f"scores must be contiguous float32, one per row of codes ({n_rows}); got {scores.dtype}{scores.shape}"
             )
-        layout = lay_out([tree], self.features)
-        tasks = [
-            (layout, codes, *limits, 1, 1, scores.reshape(1, -1))
-            for limits in prediction.row_ranges(n_rows, n_threads, 1 << 16)
-        ]
-        Team(n_threads).run(prediction.add_scores, tasks)
+        _add_scores(lay_out([tree], self.features), codes, 1, scores.reshape(1, -1), n_threads, most_rows=1 << 16)
 
     def apply(self, data: Table | npt.NDArray[Any], n_threads: int = 1) -> Int32s:
         """The leaf that each row reaches in each tree: int32 [rows, trees], numbers of nodes in their tree."""
@@ -369,6 +356,15 @@ class Ensemble:
     def load(cls, path: str | PathLike[str]) -> Ensemble:
         """Read a model file."""
         return cls.from_dict(model_file.read(path))
+
+
+def _add_scores(
+    layout: TreeLayout, codes: Bytes, n_trees: int, scores: Scores, n_threads: int, most_rows: int = 1 << 14
+) -> None:
+    """What the first trees of a layout say about each row of `codes`, added to `scores` [outputs, rows]."""
+    ranges = prediction.row_ranges(codes.shape[1], n_threads, most_rows)
+    tasks = [(layout, codes, *limits, n_trees, len(scores), scores) for limits in ranges]
+    Team(n_threads).run(prediction.add_scores, tasks)
 
 
 def _checked_codes(codes: Any, n_features: int) -> Bytes:

@@ -8,7 +8,7 @@ differ is arithmetic, and by how much is known:
   the same way; where the threshold itself, rounded as XGBoost would round it, ended up on the other side, or where two
   thresholds would become one, the export is refused.
 * XGBoost adds base score and leaf values in float32, we add the base score last and in float64. Either sum of T leaf
-  values is at most (T + 1) roundings away from the true one, so margins differ by at most `margin_bound(...)`:
+  values is at most (T + 1) roundings away from the true one, so margins differ by at most
   2**-23 * (T + 2) * (|base score| + sum over trees of the largest |leaf value|).
 * XGBoost keeps the base score of a probability or a rate as that probability or rate, in float32. The part of our base
   score that gets lost there (noticeable only close to 0 or 1) is added to the leaves of the first tree of that output.
@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints, Scores
+from hedgerow.engine.dtypes import MAX_BINS, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.model_file import write_text
 from hedgerow.errors import ExportRefused
@@ -50,15 +50,6 @@ _WHOLE_NUMBERS = 15
 def export_xgboost(model: Ensemble, path: str | PathLike[str]) -> None:
     """Write the model as XGBoost's JSON; ExportRefused if XGBoost could not predict the same."""
     write_text(json.dumps(xgboost_document(model), ensure_ascii=False, separators=(",", ":")), path)
-
-
-def margin_bound(model: Ensemble) -> Floats:
-    """Per output: how far XGBoost's margin may be from our raw score, for float32 inputs (see the top of this file)."""
-    sizes = np.abs(model.base_scores)
-    for t, tree in enumerate(model.trees):
-        sizes[t % model.n_outputs] += np.abs(tree.value[tree.is_leaf]).max()
-    bound: Floats = 2.0**-23 * (model.n_iterations + 2) * sizes
-    return bound
 
 
 def xgboost_document(model: Ensemble) -> dict[str, Any]:

@@ -6,14 +6,19 @@ All nodes of a level are evaluated together, so a level costs one batch of messa
 
 The grower sees sums only; the records stay behind the verbs of `rows.Rows`. Where the records are elsewhere and their
 sums stop coming in the middle of a tree, the tree ends at the last level that was complete.
+
+`TreeGrower.grow` is these steps in turn. Protocols in which somebody else chooses the splits take them one by one:
+
+    begin       all rows stand at the root, whose histogram is summed
+    evaluate    the best split of each of some nodes
+    divide      the nodes of the newest level split, rows descend, histograms of the children are planned
+    finish      the tree, which has been added to the scores
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,69 +30,17 @@ from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits, SplitRules, evaluate_families
 from hedgerow.engine.threads import Team
-from hedgerow.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from hedgerow.engine.boosting import BoostingParams
 
 HISTOGRAM_BYTES = 512 * 2**20  # histograms kept for subtraction; beyond it nodes are summed afresh, batch by batch
 CELLS_WORTH_A_THREAD = 30_000  # cells to evaluate below which waking another thread does not pay
 DEEPEST = 64
 
-MissingUnseen = Literal["heavier", "right"]
-"""Where missing values go, and levels, that no row of a split's node had: with most of the weight, or right."""
-
-
-@dataclass(frozen=True, slots=True)
-class GrowthRules:
-    """How a tree may grow. All public."""
-
-    learning_rate: float = 0.1
-    max_depth: int | None = 6
-    max_leaves: int | None = None
-    l2: float = 1.0
-    min_gain: float = 0.0
-    min_child_weight: float = 1.0
-    min_samples_leaf: int = 1
-    colsample_bytree: float = 1.0
-    colsample_bynode: float = 1.0
-    monotone: tuple[int, ...] | None = None
-    missing_unseen: MissingUnseen = "heavier"
-
-    def __post_init__(self) -> None:
-        _require(
-            self.learning_rate > 0 and math.isfinite(self.learning_rate),
-            "learning_rate",
-            "positive",
-            self.learning_rate,
-        )
-        _require(self.max_depth is None or self.max_depth >= 1, "max_depth", "at least 1, or None", self.max_depth)
-        _require(self.max_leaves is None or self.max_leaves >= 2, "max_leaves", "at least 2, or None", self.max_leaves)
-        _require(self.l2 >= 0 and math.isfinite(self.l2), "l2", "at least 0", self.l2)
-        _require(self.min_gain >= 0 and math.isfinite(self.min_gain), "min_gain", "at least 0", self.min_gain)
-        _require(
-            self.min_child_weight >= 0 and math.isfinite(self.min_child_weight),
-            "min_child_weight",
-            "at least 0",
-            self.min_child_weight,
-        )
-        _require(self.min_samples_leaf >= 1, "min_samples_leaf", "at least 1", self.min_samples_leaf)
-        _require(0 < self.colsample_bytree <= 1, "colsample_bytree", "in (0, 1]", self.colsample_bytree)
-        _require(0 < self.colsample_bynode <= 1, "colsample_bynode", "in (0, 1]", self.colsample_bynode)
-        _require(
-            self.monotone is None or all(sign in (-1, 0, 1) for sign in self.monotone),
-            "monotone",
-            "made of -1, 0 and 1",
-            self.monotone,
-        )
-        known = get_args(MissingUnseen)
-        _require(self.missing_unseen in known, "missing_unseen", " or ".join(map(repr, known)), self.missing_unseen)
-
-
-def _require(holds: bool, name: str, what: str, value: object) -> None:
-    if not holds:
-        raise InvalidParameter(f"{name} must be {what}, got {value}")
-
 
 class LevelLost(Exception):
-    """The sums of a level cannot be had any more; raised by `RowsLike.histograms`, and at the root by `grow` too."""
+    """The sums of a level are not available any more; raised by `RowsLike.histograms`, at the root by `grow` too."""
 
 
 class RowsLike(Protocol):
@@ -110,7 +63,7 @@ class RowsLike(Protocol):
         ...
 
 
-class _Histograms(NamedTuple):
+class Histograms(NamedTuple):
     """Where the histograms of a level's nodes are, and which are summed from rows."""
 
     slot: Ints  # [nodes]
@@ -118,7 +71,7 @@ class _Histograms(NamedTuple):
     derived: Ints  # [families] siblings that get theirs by subtraction, -1 for none
 
 
-def split_rules(rules: GrowthRules, loss: Loss, quantiser: Quantiser, *, weighted: bool) -> SplitRules:
+def split_rules(rules: BoostingParams, loss: Loss, quantiser: Quantiser, *, weighted: bool) -> SplitRules:
     """What makes a split admissible.
 
     min_samples_leaf needs a histogram of counts only where the hessian does not already imply it; else it is 0 here.
@@ -136,136 +89,148 @@ def split_rules(rules: GrowthRules, loss: Loss, quantiser: Quantiser, *, weighte
 
 
 class TreeGrower:
-    """Grows trees on one set of rows; keeps its buffers from tree to tree."""
+    """Grows trees on one set of rows; keeps its buffers from tree to tree.
+
+    For subclasses: `rows`, `rules`, the `tree` under construction with its `depth`, the histograms in `store`; and two
+    steps that may be taken in another way, `evaluate_families` and `descend`.
+    """
+
+    tree: TreeBuilder
+    depth: int
+    """Levels of the tree that have been divided."""
 
     def __init__(
         self,
         rows: RowsLike,
-        rules: GrowthRules,
+        rules: BoostingParams,
         loss: Loss,
         quantiser: Quantiser,
         edges: Sequence[Floats | None],
         *,
         weighted: bool,
-        seed: int = 0,
     ) -> None:
-        self._rows = rows
-        self._rules = rules
+        self.rows, self.rules = rows, rules
+        self.max_depth = rules.max_depth or DEEPEST
+        self.split_rules = split_rules(rules, loss, quantiser, weighted=weighted)
+        self.store = HistogramStore(rows.layout, rows.n_parts, with_counts=self.with_counts)
         self._edges = FlatEdges(edges)
-        self._seed = seed
         self._team = Team(rows.n_parts)
         self._all_features = np.ones((1, rows.layout.n_features), np.bool_)
-        self._gradient_unit = 1.0 / quantiser.gradient_scale
-        self._hessian_unit = 1.0 / quantiser.hessian_scale
-        self._split_rules = split_rules(rules, loss, quantiser, weighted=weighted)
-        self._value_rules = ValueRules(
-            self._gradient_unit, self._hessian_unit, rules.l2, rules.learning_rate, rules.min_gain
-        )
+        units = self.split_rules.gradient_unit, self.split_rules.hessian_unit
+        self._value_rules = ValueRules(*units, rules.l2, rules.learning_rate, rules.min_gain)
         self._monotone = np.array(rules.monotone or (), np.int64)
-        self._store = _HistogramStore(rows.layout, rows.n_parts, with_counts=self.with_counts)
-
-    @property
-    def most_nodes(self) -> int:
-        """Nodes of a level whose histograms are asked for together; a wider level is asked for in several batches."""
-        return self._store.capacity
 
     @property
     def with_counts(self) -> bool:
         """Whether histograms of row counts are asked for beside those of gradients."""
-        return self._split_rules.min_samples_leaf > 0
+        return self.split_rules.min_samples_leaf > 0
 
     def grow(self, tree_number: int) -> Tree:
         """One tree from the rows' present gradients; `rows.start_tree` has been called. Scores are updated."""
-        rows, max_depth = self._rows, self._rules.max_depth or DEEPEST
-        allowed = self._features_of_tree(tree_number)
-        rng = np.random.default_rng((self._seed, tree_number, 1)) if self._rules.colsample_bynode < 1.0 else None
-        total, where = self._root()
-        tree = TreeBuilder(self._value_rules, self._monotone, self._edges, self._rules.max_leaves, total)
-        for depth in range(1, max_depth + 1):
-            nodes = tree.newest
-            last = depth == max_depth
+        draw = FeatureDraw(self.rules, self._all_features, tree_number)
+        goes_on, lost = True, False
+        self.begin()
+        while goes_on:
+            nodes = self.tree.newest
             try:
-                splits = self._evaluate(nodes, where, self._features_of_nodes(allowed, len(nodes.total), rng))
+                splits = self.evaluate(nodes, draw.for_nodes(len(nodes.total)))
             except LevelLost:
-                splits, last = LevelSplits.none(len(nodes.total)), True
-            feature = tree.divide(splits)
-            last = last or tree.is_full
-            rows.descend(feature, splits.goes_left, last=last)
-            if last or not len(tree.newest.total):
-                break
-            where = self._plan_histograms(where, feature, tree.newest)
-        finished, leaf_values = tree.finish()
-        rows.finish_tree(leaf_values)
-        return finished
+                splits, lost = LevelSplits.none(len(nodes.total)), True
+            goes_on = self.divide(splits, last=lost)
+        return self.finish()
 
-    # --- features --------------------------------------------------------------------------------------------------
+    # --- the steps ---------------------------------------------------------------------------------------------------
 
-    def _features_of_tree(self, tree_number: int) -> Bools:
-        n_features = self._rows.layout.n_features
-        if self._rules.colsample_bytree == 1.0:
-            return self._all_features
-        rng = np.random.default_rng((self._seed, tree_number, 0))
-        chosen = rng.permutation(n_features)[: max(1, round(self._rules.colsample_bytree * n_features))]
-        allowed = np.zeros((1, n_features), np.bool_)
-        allowed[0, chosen] = True
-        return allowed
-
-    def _features_of_nodes(self, allowed: Bools, n_nodes: int, rng: np.random.Generator | None) -> Bools:
-        if rng is None:
-            return allowed
-        candidates = np.flatnonzero(allowed[0])
-        n_chosen = max(1, round(self._rules.colsample_bynode * len(candidates)))
-        mask = np.zeros((max(n_nodes, 2), allowed.shape[1]), np.bool_)  # one row would mean "for all nodes"
-        for node in range(n_nodes):
-            mask[node, rng.permutation(candidates)[:n_chosen]] = True
-        return mask
-
-    # --- one level -------------------------------------------------------------------------------------------------
-
-    def _root(self) -> tuple[int, _Histograms]:
+    def begin(self) -> None:
         """Sum the root's histogram; any column's cells add up to the sum over all rows."""
         zero = np.zeros(1, np.int64)
-        store, layout = self._store, self._rows.layout
+        store, layout = self.store, self.rows.layout
         store.restart()
         store.reserve(1)
         self._fill_histograms(zero, zero)
         first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
         total = int(store.cells[0, first_column].sum())
-        return total, _Histograms(slot=zero, built=zero, derived=zero - 1)
+        self._where = Histograms(slot=zero, built=zero, derived=zero - 1)
+        self.depth = 0
+        self.tree = TreeBuilder(self._value_rules, self._monotone, self._edges, self.rules.max_leaves, total)
 
-    def _evaluate(self, nodes: Children, where: _Histograms, allowed: Bools) -> LevelSplits:
-        """Fill the histograms of the level and find every node's best split."""
+    def evaluate(self, nodes: Children, allowed: Bools | None = None) -> LevelSplits:
+        """Fill the histograms of the level and find every node's best split, among `allowed` features only.
+
+        `nodes` are the tree's newest ones, or, where the store keeps no histograms, any whose rows are active.
+        """
+        allowed = self._all_features if allowed is None else allowed
         n_nodes = len(nodes.total)
         splits = LevelSplits.room_for(n_nodes)
-        store = self._store
+        store = self.store
         store.reserve(n_nodes)
         if not store.batched:
+            where = self._where
             if where.derived[0] >= 0:  # the root has its histogram already
                 self._fill_histograms(where.built, where.slot[where.built])
-            self._evaluate_families(nodes, where, allowed, splits)
+            self.evaluate_families(nodes, where, allowed, splits)
             return splits
         for first in range(0, n_nodes, store.capacity):  # too many nodes to keep: no subtraction, a batch at a time
             batch = np.arange(first, min(n_nodes, first + store.capacity))
             slot = np.zeros(n_nodes, np.int64)
             slot[batch] = batch - first
             self._fill_histograms(batch, slot[batch])
-            afresh = _Histograms(slot=slot, built=batch, derived=np.full(len(batch), -1, np.int64))
-            self._evaluate_families(nodes, afresh, allowed, splits)
+            afresh = Histograms(slot=slot, built=batch, derived=np.full(len(batch), -1, np.int64))
+            self.evaluate_families(nodes, afresh, allowed, splits)
         return splits
 
-    def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:
-        store = self._store
-        self._rows.histograms(nodes, slots, store.cells)
-        if self.with_counts:
-            self._rows.histograms(nodes, slots, store.count_cells, counts=True)
+    def divide(self, splits: LevelSplits, *, last: bool = False) -> bool:
+        """Split the newest nodes as these splits say; whether the tree goes on. `last`: its children are leaves."""
+        feature = self.tree.divide(splits)
+        self.depth += 1
+        last = last or self.tree.is_full or self.depth == self.max_depth
+        self.descend(feature, splits, last=last)
+        if last or not len(self.tree.newest.total):
+            return False
+        self._plan_histograms(feature)
+        return True
 
-    def _evaluate_families(self, nodes: Children, where: _Histograms, allowed: Bools, splits: LevelSplits) -> None:
-        store, layout, rows = self._store, self._rows.layout, self._rows
+    def descend(self, feature: Ints, splits: LevelSplits, *, last: bool) -> None:
+        """Move the rows of nodes that split on a feature (-1: a leaf); a subclass may know another way."""
+        self.rows.descend(feature, splits.goes_left, last=last)
+
+    def finish(self) -> Tree:
+        """The finished tree, which has been added to the scores."""
+        finished, leaf_values = self.tree.finish()
+        self.rows.finish_tree(leaf_values)
+        return finished
+
+    # --- one level ---------------------------------------------------------------------------------------------------
+
+    def _plan_histograms(self, feature: Ints) -> None:
+        """The smaller child is summed, in a new slot; the larger one takes over its parent's.
+
+        Smaller by its rows, or by its hessian where nobody knows the rows: either way the sums are the same.
+        """
+        counts = self.rows.node_counts
+        if not len(counts):
+            counts = self.tree.newest.total & np.int64(0xFFFFFFFF)
+        n_families = len(counts) // 2
+        plan = Histograms(
+            np.empty(len(counts), np.int64), np.empty(n_families, np.int64), np.empty(n_families, np.int64)
+        )
+        plan_slots(counts, feature, self._where.slot, *plan)
+        self._where = plan
+        self.store.batched |= len(counts) > self.store.capacity
+
+    def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:
+        self.rows.histograms(nodes, slots, self.store.cells)
+        if self.with_counts:
+            self.rows.histograms(nodes, slots, self.store.count_cells, counts=True)
+
+    def evaluate_families(self, nodes: Children, where: Histograms, allowed: Bools, splits: LevelSplits) -> None:
+        """Write the best split of each node into `splits`; the histograms of built nodes are in the store."""
+        store, layout, rows = self.store, self.rows.layout, self.rows
         n_families = len(where.built)
         n_tasks = rows.n_parts if n_families * layout.n_cells >= CELLS_WORTH_A_THREAD else 1
         common = (
             where.built, where.derived, where.slot, store.cells, store.count_cells,
-            nodes.total, rows.node_counts, allowed, self._monotone, nodes.lower, nodes.upper, self._split_rules,
+            nodes.total, rows.node_counts, allowed, self._monotone, nodes.lower, nodes.upper, self.split_rules,
             layout, splits,
         )  # fmt: skip
         if n_tasks == 1:
@@ -274,38 +239,49 @@ class TreeGrower:
         cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         self._team.run(evaluate_families, [(cuts[task], cuts[task + 1], *common) for task in range(n_tasks)])
 
-    def _plan_histograms(self, parents: _Histograms, feature: Ints, children: Children) -> _Histograms:
-        """The smaller child is summed, in a new slot; the larger one takes over its parent's.
 
-        Smaller by its rows, or by its hessian where nobody knows the rows: either way the sums are the same.
-        """
-        counts = self._rows.node_counts
-        if not len(counts):
-            counts = children.total & np.int64(0xFFFFFFFF)
-        n_families = len(counts) // 2
-        plan = _Histograms(
-            np.empty(len(counts), np.int64), np.empty(n_families, np.int64), np.empty(n_families, np.int64)
-        )
-        plan_slots(counts, feature, parents.slot, *plan)
-        self._store.batched |= len(counts) > self._store.capacity
-        return plan
+class FeatureDraw:
+    """Which features the nodes of one tree may ask about: [nodes, features], or [1, features] for all nodes alike."""
+
+    def __init__(self, rules: BoostingParams, all_features: Bools, tree_number: int) -> None:
+        self._share, self._rng, self._of_tree = rules.colsample_bynode, None, all_features
+        if rules.colsample_bytree < 1.0:
+            rng = np.random.default_rng((rules.seed, tree_number, 0))
+            self._of_tree = _drawn(rng, all_features, rules.colsample_bytree)[None]
+        if self._share < 1.0:
+            self._rng = np.random.default_rng((rules.seed, tree_number, 1))
+
+    def for_nodes(self, n_nodes: int) -> Bools:
+        """The features of the nodes of the next level."""
+        if self._rng is None:
+            return self._of_tree
+        drawn = [_drawn(self._rng, self._of_tree, self._share) for _ in range(n_nodes)]
+        return np.stack(drawn * 2 if n_nodes == 1 else drawn)  # one row would mean "for all nodes"
 
 
-class _HistogramStore:
+def _drawn(rng: np.random.Generator, allowed: Bools, share: float) -> Bools:
+    """A share of the allowed features, at least one."""
+    candidates = np.flatnonzero(allowed[0])
+    chosen = np.zeros(allowed.shape[1], np.bool_)
+    chosen[rng.permutation(candidates)[: max(1, round(share * len(candidates)))]] = True
+    return chosen
+
+
+class HistogramStore:
     """Histograms of the active nodes, in numbered slots that are reused from level to level and tree to tree."""
 
     def __init__(self, layout: Layout, n_parts: int, *, with_counts: bool) -> None:
-        self._n_count_cells = layout.n_cells if with_counts else 0
+        n_count_cells = layout.n_cells if with_counts else 0
         # Each further thread may need a histogram of its own per node, until the sums are merged.
-        self.capacity = max(1, HISTOGRAM_BYTES // (8 * (n_parts * layout.n_cells + self._n_count_cells)))
-        self.batched = False
+        self.capacity = max(1, HISTOGRAM_BYTES // (8 * (n_parts * layout.n_cells + n_count_cells)))
+        self.batched = False  # whether nodes are summed batch by batch, and no histogram outlives its batch
         self.cells = np.empty((0, layout.n_cells), np.int64)
         # Without counts the kernel still indexes a row per slot; rows of no cells cost nothing.
-        self.count_cells = np.empty((0, self._n_count_cells), np.int64)
+        self.count_cells = np.empty((0, n_count_cells), np.int64)
 
-    def restart(self) -> None:
-        """A new tree."""
-        self.batched = False
+    def restart(self, *, batched: bool = False) -> None:
+        """A new tree; `batched` if no histogram follows from its parent's."""
+        self.batched = batched
 
     def reserve(self, n_nodes: int) -> None:
         """Make room for the level; what lies in the slots already stays."""

@@ -19,74 +19,48 @@ GATHER_ROWS = 2048  # rows gathered before they are added: the loads are indepen
 
 
 @inline_kernel
-def _add_one(cells: Ints, word: np.uint64, value: np.int64, position: int) -> None:
-    code = (word >> np.uint64(8 * position)) & np.uint64(255)
-    cells[np.uint64(256 * position) + code] += value
+def _add_rows(words: Words, values: Ints, cells: Ints, n_columns: int) -> None:
+    for row in range(words.shape[0]):
+        word = words[row]
+        value = values[row]
+        for position in range(n_columns):
+            code = (word >> np.uint64(8 * position)) & np.uint64(255)
+            cells[np.uint64(256 * position) + code] += value
 
 
 @kernel
 def add_word(words: Words, values: Ints, cells: Ints, n_columns: int) -> None:
     """cells[column, code] += value for each row and each of the word's columns.
 
-    Unrolled per number of columns: a loop over columns would cost more than the one store per update that is the
-    floor. All indices are unsigned, else numba adds a wrap-around test to each.
+    One loop for each number of columns, which is then a constant and unrolled: a loop over columns would cost
+    more than the one store per update that is the floor. All indices are unsigned, else numba adds a wrap-around test
+    to each.
     """
     if n_columns == 8:
-        for row in range(words.shape[0]):
-            word = words[row]
-            value = values[row]
-            _add_one(cells, word, value, 0)
-            _add_one(cells, word, value, 1)
-            _add_one(cells, word, value, 2)
-            _add_one(cells, word, value, 3)
-            _add_one(cells, word, value, 4)
-            _add_one(cells, word, value, 5)
-            _add_one(cells, word, value, 6)
-            _add_one(cells, word, value, 7)
+        _add_rows(words, values, cells, 8)
     elif n_columns == 7:
-        for row in range(words.shape[0]):
-            word = words[row]
-            value = values[row]
-            _add_one(cells, word, value, 0)
-            _add_one(cells, word, value, 1)
-            _add_one(cells, word, value, 2)
-            _add_one(cells, word, value, 3)
-            _add_one(cells, word, value, 4)
-            _add_one(cells, word, value, 5)
-            _add_one(cells, word, value, 6)
+        _add_rows(words, values, cells, 7)
     elif n_columns == 6:
-        for row in range(words.shape[0]):
-            word = words[row]
-            value = values[row]
-            _add_one(cells, word, value, 0)
-            _add_one(cells, word, value, 1)
-            _add_one(cells, word, value, 2)
-            _add_one(cells, word, value, 3)
-            _add_one(cells, word, value, 4)
-            _add_one(cells, word, value, 5)
+        _add_rows(words, values, cells, 6)
     elif n_columns == 5:
-        for row in range(words.shape[0]):
-            word = words[row]
-            value = values[row]
-            _add_one(cells, word, value, 0)
-            _add_one(cells, word, value, 1)
-            _add_one(cells, word, value, 2)
-            _add_one(cells, word, value, 3)
-            _add_one(cells, word, value, 4)
+        _add_rows(words, values, cells, 5)
     elif n_columns == 4:
-        for row in range(words.shape[0]):
-            word = words[row]
-            value = values[row]
-            _add_one(cells, word, value, 0)
-            _add_one(cells, word, value, 1)
-            _add_one(cells, word, value, 2)
-            _add_one(cells, word, value, 3)
+        _add_rows(words, values, cells, 4)
+    elif n_columns == 3:
+        _add_rows(words, values, cells, 3)
+    elif n_columns == 2:
+        _add_rows(words, values, cells, 2)
     else:
-        for row in range(words.shape[0]):
-            word = words[row]
-            value = values[row]
-            for position in range(n_columns):
-                _add_one(cells, word, value, position)
+        _add_rows(words, values, cells, n_columns)
+
+
+@inline_kernel
+def gather_words(records: Words, rows: RowIds, word: int, out: Words) -> None:
+    """out[k] = the word of row rows[k]."""
+    source = records.reshape(-1)[word:]
+    step = np.uint64(records.shape[1])
+    for k in range(rows.shape[0]):
+        out[k] = source[np.uint64(rows[k]) * step]
 
 
 @kernel
@@ -98,24 +72,40 @@ def clear_cells(cells: Ints, first_cell: Ints, n_codes: Ints) -> None:
             mine[code] = 0
 
 
-@kernel
-def add_cells(cells: Ints, other: Ints, first_cell: Ints, n_codes: Ints) -> None:
-    """cells += other."""
+@inline_kernel
+def _add_times(cells: Ints, other: Ints, first_cell: Ints, n_codes: Ints, sign: int) -> None:
     for column in range(first_cell.shape[0]):
         mine = cells[first_cell[column] : first_cell[column] + n_codes[column]]
         theirs = other[first_cell[column] : first_cell[column] + n_codes[column]]
         for code in range(mine.shape[0]):
-            mine[code] += theirs[code]
+            mine[code] += sign * theirs[code]
+
+
+@kernel
+def add_cells(cells: Ints, other: Ints, first_cell: Ints, n_codes: Ints) -> None:
+    """cells += other."""
+    _add_times(cells, other, first_cell, n_codes, 1)
 
 
 @kernel
 def subtract_cells(cells: Ints, other: Ints, first_cell: Ints, n_codes: Ints) -> None:
     """cells -= other: a parent's histogram becomes the larger child's."""
-    for column in range(first_cell.shape[0]):
-        mine = cells[first_cell[column] : first_cell[column] + n_codes[column]]
-        theirs = other[first_cell[column] : first_cell[column] + n_codes[column]]
-        for code in range(mine.shape[0]):
-            mine[code] -= theirs[code]
+    _add_times(cells, other, first_cell, n_codes, -1)
+
+
+@kernel
+def subtract_siblings(
+    built: Ints,  # in  [families] node whose histogram was built
+    derived: Ints,  # in  [families] its sibling, whose slot holds the parent's; -1 for none
+    slots: Ints,  # in  [nodes]
+    cells: Ints,  # in/out [slots, cells]
+    first_cell: Ints,
+    n_codes: Ints,
+) -> None:
+    """The histograms of all siblings that were not built."""
+    for family in range(built.shape[0]):
+        if derived[family] >= 0:
+            subtract_cells(cells[slots[derived[family]]], cells[slots[built[family]]], first_cell, n_codes)
 
 
 @kernel
@@ -154,9 +144,6 @@ def node_histograms(
     columns_in_word: Ints,
 ) -> None:
     """Histograms of several nodes, over all the parts given."""
-    n_words = columns_in_word.shape[0]
-    step = np.uint64(n_words)
-    flat = records.reshape(-1)
     word_buffer = np.empty(GATHER_ROWS, np.uint64)
     value_buffer = np.empty(GATHER_ROWS, np.int64)
     for which in range(nodes.shape[0]):
@@ -170,10 +157,8 @@ def node_histograms(
                 gathered_words = word_buffer[: rows.shape[0]]
                 for k in range(rows.shape[0]):
                     gathered_values[k] = values[np.uint64(rows[k])]
-                for word in range(n_words):
-                    source = flat[word:]
-                    for k in range(rows.shape[0]):
-                        gathered_words[k] = source[np.uint64(rows[k]) * step]
+                for word in range(columns_in_word.shape[0]):
+                    gather_words(records, rows, word, gathered_words)
                     tile = mine[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
                     add_word(gathered_words, gathered_values, tile, columns_in_word[word])
 

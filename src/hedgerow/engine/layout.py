@@ -169,17 +169,8 @@ def _bundle(codes: Bytes, plain: Layout, small: Ints) -> tuple[Layout, Bytes]:
             column_of_feature[feature] = column
             bin_of_code[feature, : len(bins)] = bins
     first_cell, columns_in_word = _spread_over_words(n_columns)
-    layout = Layout(
-        n_value_bins=plain.n_value_bins,
-        is_categorical=plain.is_categorical,
-        column_of_feature=column_of_feature,
-        owns_column=owns_column,
-        bin_of_code=bin_of_code,
-        n_codes=n_codes_of_column,
-        first_cell=first_cell,
-        columns_in_word=columns_in_word,
-    )
-    return layout, columns
+    meaning = (plain.n_value_bins, plain.is_categorical, column_of_feature, owns_column, bin_of_code)
+    return Layout(*meaning, n_codes_of_column, first_cell, columns_in_word), columns
 
 
 def _join(bundle: _Bundle, feature: int, feature_codes: Bytes, n_codes: int) -> bool:

@@ -34,9 +34,9 @@ def partition_nodes(
     feature: Ints,  # in  [nodes] feature that decides; -1: the node is a leaf and stays
     goes_left: Bytes,  # in  [nodes, 256] by the feature's bin
     source: RowIds,  # in
-    target: RowIds,  # out
     starts: Ints,  # in  [nodes] this thread's segments
     stops: Ints,
+    target: RowIds,  # out
     child_starts: Ints,  # out [2 x splitting nodes] left and right child of each in turn
     child_stops: Ints,
 ) -> None:

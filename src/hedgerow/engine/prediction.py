@@ -3,7 +3,7 @@
 Every prediction runs on codes (`binning.py`), so raw values and binned values cannot disagree: raw rows are coded with
 the model's own edges, some thousands at a time, and go through the trees in blocks of 256. The ways through a tree:
 
-choosing     most trees: from the leaves up, all rows of the block at once, without a jump (`choices.py`)
+choosing     most trees: from the leaves up, all rows of the block at once, without a jump (`tree_layout.py`)
 descending   what lies below the choices of a large tree: all rows of the block, one level at a time
 walking      a handful of rows, or trees with a great many sets of levels: row by row from the root
 
@@ -18,19 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.compiling import kernel
-from hedgerow.engine.choices import MOST_CHOICES, CodingTables
-from hedgerow.engine.dtypes import MAX_BINS, Bytes
+from hedgerow.engine.binning import CodingTables, code_values
+from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.table import Table
+from hedgerow.engine.tree_layout import MOST_CHOICES
 from hedgerow.engine.vectors import (
     BLOCK,
-    LANES,
     add_looked_up,
     choose_leaf_leaf,
     choose_leaf_row,
     choose_row_leaf,
     choose_row_row,
     copy_codes,
-    count_edges,
     descend,
 )
 from hedgerow.errors import InvalidInput, InvalidType
@@ -65,12 +64,12 @@ class RawRows:
         self.ranges = row_ranges(self.n_rows, n_threads, CODES_IN_CACHE // max(n_features, 1))
 
     def codes(self, coding: CodingTables, start: int, stop: int) -> Bytes:
-        """Codes uint8 [features, rows padded to whole blocks]; only the features that `coding` knows are filled."""
+        """Codes uint8 [features, rows]; only the features that `coding` knows are filled."""
         flat, first, row_stride, column_stride = self._flat(start, stop)
         flat = flat.view()
         flat.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
-        codes = np.empty((self._n_features, -(-(stop - start) // BLOCK) * BLOCK), np.uint8)
-        raw_codes(coding, flat, first, row_stride, column_stride, stop - start, codes)
+        codes = np.empty((self._n_features, stop - start), np.uint8)
+        code_values(coding, flat, first, row_stride, column_stride, codes, 0, stop - start)
         return codes
 
     def _flat(self, start: int, stop: int) -> tuple[npt.NDArray[Any], int, int, int]:
@@ -94,47 +93,6 @@ def _checked_matrix(data: Any) -> npt.NDArray[Any]:
     if matrix.dtype.kind not in "fiub":
         raise InvalidType(f"a matrix of numbers is needed, got dtype {matrix.dtype}")
     return matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
-
-
-# --- raw values to codes ---------------------------------------------------------------------------------------------
-
-
-@kernel
-def raw_codes(
-    tables: Any, values: Any, offset: int, row_stride: int, column_stride: int, n_rows: int, codes: Any
-) -> None:
-    """Codes of `values` (in, flat, strides in elements) into the used rows of `codes` uint8 [F, rows] (out).
-
-    `codes` has room for whole blocks of rows. A level is a whole number below the number of levels; any other value of
-    a categorical feature is unseen and gets the missing code.
-    """
-    x = np.zeros(BLOCK, tables.edges.dtype)
-    width = codes.shape[1]
-    flat_edges, flat_codes = tables.edges.reshape(-1), codes.reshape(-1)
-    for start in range(0, n_rows, BLOCK):
-        size = min(BLOCK, n_rows - start)
-        for u in range(tables.feature.shape[0]):
-            feature = np.int64(tables.feature[u])
-            n_edges, missing = tables.n_edges[u], tables.missing_code[u]
-            first = offset + start * row_stride + feature * column_stride
-            for i in range(size):
-                x[i] = values[first + i * row_stride]
-            into = feature * width + start
-            if n_edges < 0:
-                for i in range(size):
-                    inside = (x[i] >= 0) & (x[i] < missing)
-                    level = np.uint8(x[i]) if inside else missing
-                    codes[feature, start + i] = level if level == x[i] else missing
-            else:
-                step = np.int32(1)
-                while step <= n_edges:
-                    step *= np.int32(2)
-                step //= np.int32(2)
-                for i in range(0, size, LANES):
-                    count_edges(
-                        x, np.int64(i), flat_edges, np.int64(u * MAX_BINS), flat_codes, np.int64(into),
-                        np.int32(step), np.uint8(n_edges), missing,
-                    )  # fmt: skip
 
 
 # --- codes to scores and leaves --------------------------------------------------------------------------------------

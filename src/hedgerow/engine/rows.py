@@ -11,19 +11,22 @@ live elsewhere, so growth does not know where its rows are.
 
 Each thread owns an interleaved set of row chunks for good and partitions only those, so no two threads ever touch the
 same row, and their sums are merged by adding integers.
+
+Kernels of a protocol's own go over the rows of the active nodes like these: `segments` says where each thread's rows
+are, `decisions` what its kernels need to look a split up, and `run` calls a kernel for every thread's share.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hedgerow.engine import losses
-from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.dtypes import ROW_ID, SCORE, Bytes, Floats, Ints, RowIds, Scores
 from hedgerow.engine.histogram import merge_histograms, node_histograms, root_histogram
 from hedgerow.engine.layout import Layout, PackedColumns, pack
@@ -96,9 +99,7 @@ class Rows:
     @classmethod
     def from_codes(cls, mapper: BinMapper, codes: Bytes, labels: Floats, weight: Floats | None, **how: Any) -> Rows:
         """Rows that `mapper` has coded already: uint8 [features, rows]."""
-        n_value_bins = np.array([feature.n_value_bins for feature in mapper.features], np.int64)
-        is_categorical = np.array([feature.levels is not None for feature in mapper.features], np.bool_)
-        packed = pack(codes, n_value_bins, is_categorical, n_threads=how.get("n_threads", 1))
+        packed = pack(codes, *bin_counts(mapper.features), n_threads=how.get("n_threads", 1))
         return cls(packed, labels, weight, **how)
 
     # --- gradients ---------------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class Rows:
     def gradients(self) -> None:
         """Quantise the gradients of every output from the present scores."""
         cuts = [self.n_rows * part // self.n_parts for part in range(self.n_parts + 1)]
-        self._run(self._gradients_of, list(itertools.pairwise(cuts)), updates=self.n_rows)
+        self.run(self._gradients_of, list(itertools.pairwise(cuts)), updates=self.n_rows)
 
     def _gradients_of(self, start: int, stop: int) -> None:
         outputs, labels = self.gradients_packed, self._labels[start:stop]
@@ -137,7 +138,7 @@ class Rows:
         scores nobody but himself: like a sampled tree, such a tree is not added to the scores.
         """
         self._output = output
-        self._values = self.gradients_packed[output]
+        self.values: Ints = self.gradients_packed[output]  # what this tree's histograms sum, by row
         self._current: RowIds = self._identity
         self._starts = np.array([[part.offset] for part in self._parts], np.int64)
         self._stops = np.array([[part.offset + part.n_rows] for part in self._parts], np.int64)
@@ -152,18 +153,9 @@ class Rows:
     def _start_with_sample(self, seed: int, tree: int, share: float) -> None:
         threshold = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
         into = self._buffers[1]
-        tasks = [
-            (
-                np.uint64(seed),
-                np.uint64(tree),
-                threshold,
-                part.starts,
-                part.stops,
-                into[part.offset : part.offset + part.n_rows],
-            )
-            for part in self._parts
-        ]
-        chosen = self._team.run(sampled_rows, tasks)
+        which = (np.uint64(seed), np.uint64(tree), threshold)
+        parts = [(part.starts, part.stops, into[part.offset : part.offset + part.n_rows]) for part in self._parts]
+        chosen = self._team.run(sampled_rows, [(*which, *part) for part in parts])
         self._stops = self._starts + np.array(chosen, np.int64)[:, None]
         self.node_counts = _over_threads(self._stops - self._starts)
         self._current = into
@@ -180,7 +172,7 @@ class Rows:
         """Sum the gradients (or count the rows) of the active `nodes`: node nodes[i] into cells[slots[i]]."""
         layout = self.layout
         shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
-        values = self._ones() if counts else self._values
+        values = self._ones() if counts else self.values
         at_root = self._current is self._identity
         n_shares = len(self._starts)  # threads that hold rows of this tree
         if n_shares == 1:  # the short way: a federated level is too short for plans that one thread does not need
@@ -203,10 +195,10 @@ class Rows:
             else:
                 segments = (self._current, self._starts[t : t + 1], self._stops[t : t + 1])
                 tasks.append((self.packed.records, values, *segments, nodes, where, out, *shape))
-        self._run(root_histogram if at_root else node_histograms, tasks, updates=updates)
+        self.run(root_histogram if at_root else node_histograms, tasks, updates=updates)
         shares = [slice(len(nodes) * t // n_shares, len(nodes) * (t + 1) // n_shares) for t in range(n_shares)]
         merges = [(cells, slots[h], partial[:, h], layout.first_cell, layout.n_codes) for h in shares]
-        self._run(merge_histograms, merges, updates=len(nodes) * layout.n_cells)
+        self.run(merge_histograms, merges, updates=len(nodes) * layout.n_cells)
 
     def _partial(self, n_nodes: int) -> Ints:
         """Histograms for what the second and further threads sum, to be merged."""
@@ -224,17 +216,16 @@ class Rows:
         if last or n_splitting < len(feature):
             n_leaves = len(feature) - n_splitting + (2 * n_splitting if last else 0)
             self._settled.append(_Settled(self._current, self._starts, self._stops, feature, goes_left, last, n_leaves))
-        n_shares = len(self._starts)
-        child_starts = np.empty((n_shares, 0 if last else 2 * n_splitting), np.int64)
+        child_starts = np.empty((len(self._starts), 0 if last else 2 * n_splitting), np.int64)
         child_stops = np.empty_like(child_starts)
         if not last and n_splitting:
             target = self._buffers[0] if self._current is not self._buffers[0] else self._buffers[1]
-            decision = (self.packed.columns, self.layout.column_of_feature, self.layout.bin_of_code, feature, goes_left)
+            decisions = self.decisions(feature, goes_left)
             tasks = [
-                (*decision, self._current, target, self._starts[t], self._stops[t], child_starts[t], child_stops[t])
-                for t in range(n_shares)
+                (*decisions, *segment, target, child_starts[t], child_stops[t])
+                for t, segment in enumerate(self.segments())
             ]
-            self._run(partition_nodes, tasks, updates=int((self._stops - self._starts).sum()))
+            self.run(partition_nodes, tasks, updates=int((self._stops - self._starts).sum()))
             self._current = target
         self._starts, self._stops = child_starts, child_stops
         self.node_counts = _over_threads(child_stops - child_starts)
@@ -268,11 +259,10 @@ class Rows:
         ]
 
     def _add_to_scores(self, level: _Settled, values: Scores) -> None:
-        layout = self.layout
-        decision = (self.packed.columns, layout.column_of_feature, layout.bin_of_code, level.feature, level.goes_left)
+        decisions = self.decisions(level.feature, level.goes_left)
         rest = (level.last, values, self.scores[self._output])
-        tasks = [(*decision, level.row_ids, level.starts[t], level.stops[t], *rest) for t in range(len(level.starts))]
-        self._run(settle_leaves, tasks, updates=int((level.stops - level.starts).sum()))
+        tasks = [(*decisions, level.row_ids, level.starts[t], level.stops[t], *rest) for t in range(len(level.starts))]
+        self.run(settle_leaves, tasks, updates=int((level.stops - level.starts).sum()))
 
     def _ones(self) -> Ints:
         """What is summed to count rows."""
@@ -280,8 +270,23 @@ class Rows:
             self._count_values = np.ones(self.n_rows, np.int64)
         return self._count_values
 
-    def _run(self, kernel: Callable[..., object], tasks: list[tuple[Any, ...]], *, updates: int) -> None:
-        """Every part's task: side by side when there is enough to do, else one after the other."""
+    # --- for kernels of a protocol's own -----------------------------------------------------------------------------
+
+    def segments(self) -> list[tuple[RowIds, Ints, Ints]]:
+        """Per thread with rows of this tree: row numbers, and where those of each active node start and stop."""
+        return [(self._current, starts, stops) for starts, stops in zip(self._starts, self._stops, strict=True)]
+
+    def of_node(self, node: int) -> RowIds:
+        """The rows of an active node."""
+        pieces = [row_ids[starts[node] : stops[node]] for row_ids, starts, stops in self.segments()]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def decisions(self, feature: Ints, goes_left: Bytes) -> tuple[Any, ...]:
+        """What a kernel needs to find the side of a row: columns, what their codes mean, and the nodes' splits."""
+        return (self.packed.columns, self.layout.column_of_feature, self.layout.bin_of_code, feature, goes_left)
+
+    def run(self, kernel: Callable[..., object], tasks: Sequence[tuple[Any, ...]], *, updates: int) -> None:
+        """Every thread's task: side by side when there is enough to do, else one after the other."""
         if updates >= UPDATES_WORTH_A_THREAD and len(tasks) > 1:
             self._team.run(kernel, tasks)
             return

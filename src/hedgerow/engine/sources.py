@@ -254,6 +254,13 @@ def as_floats(values: np.ndarray, label: str) -> np.ndarray:
     )
 
 
+def narrowest(numbers: np.ndarray) -> np.ndarray:
+    """float32 where that is exact for all numbers, else as they are."""
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(np.float32)
+    return narrow if np.array_equal(narrow, numbers, equal_nan=True) else numbers
+
+
 def _exact_in_float32(whole: np.ndarray) -> bool:
     return whole.size == 0 or (int(whole.max()) <= _EXACT_IN_FLOAT32 and int(whole.min()) >= -_EXACT_IN_FLOAT32)
 
@@ -288,3 +295,14 @@ def coded_objects(values: Iterable[Any]) -> Coded:
             distinct.append(value)
         codes.append(code)
     return Coded(np.array(codes, np.int32), distinct, declared=False)
+
+
+def coded_values(values: np.ndarray, label: str) -> Coded:
+    """Values of any type as codes; a type that is neither numbers nor text is refused."""
+    kind = values.dtype.kind
+    if kind == "O":
+        return coded_objects(values)
+    if kind not in "biufUT":
+        as_floats(values, label)  # raises the error that names the type
+    distinct, codes = np.unique(values, return_inverse=True)
+    return Coded(codes.reshape(-1), distinct.tolist(), declared=False)

@@ -82,30 +82,36 @@ def hessian_of(packed: np.int64) -> np.int64:
     return packed & np.int64(0xFFFFFFFF)
 
 
+@inline_kernel
+def gain_of_cut(
+    gl: float, hl: float, gradient: float, hessian: float, parent: float, l2: float, min_child_weight: float
+) -> float:
+    """One division per cut: (GL^2 (HR+l2) + GR^2 (HL+l2)) / ((HL+l2)(HR+l2)) - parent."""
+    gr = gradient - gl
+    hr = hessian - hl
+    dl = hl + l2
+    dr = hr + l2
+    gain = (gl * gl * dr + gr * gr * dl) / (dl * dr) - parent
+    allowed = (hl >= min_child_weight) & (hr >= min_child_weight) & (dl > 0.0) & (dr > 0.0)
+    return gain if allowed else INVALID
+
+
 @kernel
 def score_cuts(  # the gain of every cut of one feature, vectorised
     left_gradients: Int32s,  # in  high halves of the packed prefix sums (stride 2)
     left_hessians: npt.NDArray[np.uint32],  # in  low halves
     gradient: float,
     hessian: float,
-    gradient_unit: float,
-    hessian_unit: float,
-    l2: float,
-    min_child_weight: float,
+    rules: SplitRules,
     gains: Floats,  # out
 ) -> None:
-    """One division per cut: (GL^2 (HR+l2) + GR^2 (HL+l2)) / ((HL+l2)(HR+l2)) - parent."""
+    """The gain of each cut, INVALID where a side is too light."""
+    gradient_unit, hessian_unit, l2, min_child_weight, _, _ = rules
     parent = gradient * gradient / (hessian + l2)
     for cut in range(gains.shape[0]):
         gl = np.float64(left_gradients[2 * cut + 1]) * gradient_unit
         hl = np.float64(left_hessians[2 * cut]) * hessian_unit
-        gr = gradient - gl
-        hr = hessian - hl
-        dl = hl + l2
-        dr = hr + l2
-        gain = (gl * gl * dr + gr * gr * dl) / (dl * dr) - parent
-        allowed = (hl >= min_child_weight) & (hr >= min_child_weight) & (dl > 0.0) & (dr > 0.0)
-        gains[cut] = gain if allowed else INVALID
+        gains[cut] = gain_of_cut(gl, hl, gradient, hessian, parent, l2, min_child_weight)
 
 
 @kernel
@@ -113,16 +119,14 @@ def score_cuts_bounded(
     lefts: Ints,  # in  packed prefix sums
     gradient: float,
     hessian: float,
-    gradient_unit: float,
-    hessian_unit: float,
-    l2: float,
-    min_child_weight: float,
+    rules: SplitRules,
     direction: int,  # -1, 0, 1: the feature's monotone constraint
     lower: float,  # bounds on the leaf values below this node
     upper: float,
     gains: Floats,  # out
 ) -> None:
     """The same with leaf values held between bounds and, for a constrained feature, ordered as asked."""
+    gradient_unit, hessian_unit, l2, min_child_weight, _, _ = rules
     parent_value = min(max(-gradient / (hessian + l2), lower), upper)
     parent = -(2.0 * gradient * parent_value + (hessian + l2) * parent_value * parent_value)
     for cut in range(gains.shape[0]):
@@ -178,6 +182,15 @@ def marginal(cells: Ints, bin_of_code: Bytes, n_codes: int, n_bins: int, out: In
 
 
 @kernel
+def sort_levels(keys: Floats, n_levels: int, order: Ints) -> None:
+    """Put the first levels of `order` into the order of their keys; equal keys keep the order of levels."""
+    ranks = np.argsort(keys[:n_levels], kind="mergesort")  # stable
+    levels = order[:n_levels].copy()
+    for position in range(n_levels):
+        order[position] = levels[ranks[position]]
+
+
+@kernel
 def rank_levels(sums: Ints, n_levels: int, gradient_unit: float, hessian_unit: float, order: Ints) -> int:
     """Levels that occur in the node, sorted by smoothed gradient over hessian; returns how many there are."""
     keys = np.empty(n_levels, np.float64)
@@ -189,10 +202,7 @@ def rank_levels(sums: Ints, n_levels: int, gradient_unit: float, hessian_unit: f
             keys[n_present] = g / (h + LEVEL_SMOOTHING)
             order[n_present] = level
             n_present += 1
-    ranks = np.argsort(keys[:n_present], kind="mergesort")  # stable: equal keys keep the order of levels
-    levels = order[:n_present].copy()
-    for position in range(n_present):
-        order[position] = levels[ranks[position]]
+    sort_levels(keys, n_present, order)
     return n_present
 
 
@@ -236,6 +246,16 @@ def read_feature(
 
 
 @inline_kernel
+def sums_of_feature(cells: Ints, feature: int, layout: Layout, out: Ints) -> Ints:
+    """The same, found in the layout."""
+    column = layout.column_of_feature[feature]
+    return read_feature(
+        cells, layout.first_cell[column], layout.n_value_bins[feature], layout.owns_column[feature],
+        layout.bin_of_code[feature], layout.n_codes[column], out,
+    )  # fmt: skip
+
+
+@inline_kernel
 def add_up_prefixes(sums: Ints, n_bins: int, order: Ints, ranked: bool, prefix: Ints) -> None:
     """Running totals over bins, or over levels in their ranked order."""
     running = np.int64(0)
@@ -269,7 +289,7 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
     # Arrays are taken out of their tuples once: each access costs a reference count, and the loop is short.
     n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = layout
     sum_buffer, count_buffer, prefix, prefix_signed, prefix_unsigned, count_prefix, order, gain_buffer = scratch
-    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, unseen_right = rules
+    gradient_unit, hessian_unit, _, _, min_samples_leaf, unseen_right = rules
     gradient = np.float64(gradient_of(total)) * gradient_unit
     hessian = np.float64(hessian_of(total)) * hessian_unit
     best_gain = np.zeros(1, np.float64)
@@ -307,15 +327,9 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
                     count_prefix[b] += missing_count
             gains = gain_buffer[:n_cuts]
             if monotone.shape[0] > 0:
-                score_cuts_bounded(
-                    prefix, gradient, hessian, gradient_unit, hessian_unit, l2, min_child_weight,
-                    monotone[feature], lower, upper, gains,
-                )  # fmt: skip
+                score_cuts_bounded(prefix, gradient, hessian, rules, monotone[feature], lower, upper, gains)
             else:
-                score_cuts(
-                    prefix_signed, prefix_unsigned, gradient, hessian, gradient_unit, hessian_unit, l2,
-                    min_child_weight, gains,
-                )  # fmt: skip
+                score_cuts(prefix_signed, prefix_unsigned, gradient, hessian, rules, gains)
             if min_samples_leaf > 0:
                 forbid_small_leaves(count_prefix, total_count, min_samples_leaf, gains)
             cut = first_largest(gains, best_gain_bits[0])
@@ -341,31 +355,30 @@ def write_decision(
 ) -> None:
     """Turn the best cut of a node into one decision per code of its feature."""
     feature = splits.feature[node]
-    cut = splits.bin[node]
-    n_bins = layout.n_value_bins[feature]
+    n_bins, by_levels = layout.n_value_bins[feature], layout.is_categorical[feature]
+    n_present = 0
+    if by_levels:
+        sums = sums_of_feature(cells, feature, layout, scratch.sums)
+        n_present = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
+    write_goes_left(node, n_bins, by_levels, scratch.order[:n_present], splits)
+
+
+@kernel
+def write_goes_left(node: int, n_bins: int, by_levels: bool, levels: Ints, splits: LevelSplits) -> None:
+    """Decisions by code from the node's cut and missing direction; `levels` of the node, in the order of the cuts."""
+    cut, missing_left = splits.bin[node], splits.missing_left[node]
     goes_left = splits.goes_left[node]
-    if not layout.is_categorical[feature]:
+    if not by_levels:
         for code in range(256):
             goes_left[code] = code <= cut
-        goes_left[n_bins] = splits.missing_left[node]
+        goes_left[n_bins] = missing_left
         return
     splits.bin[node] = -1
-    column = layout.column_of_feature[feature]
-    sums = read_feature(
-        cells,
-        layout.first_cell[column],
-        n_bins,
-        layout.owns_column[feature],
-        layout.bin_of_code[feature],
-        layout.n_codes[column],
-        scratch.sums,
-    )
-    n_present = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
     # Levels that do not occur in the node say nothing, like missing ones: they follow the missing direction.
     for code in range(256):
-        goes_left[code] = splits.missing_left[node]
-    for position in range(n_present):
-        goes_left[scratch.order[position]] = position <= cut
+        goes_left[code] = missing_left
+    for position in range(levels.shape[0]):
+        goes_left[levels[position]] = position <= cut
 
 
 @kernel
@@ -373,7 +386,7 @@ def evaluate_families(
     start: int,
     stop: int,
     built: Ints,  # in  [families] node whose histogram was built
-    derived: Ints,  # in  [families] its sibling, to be had by subtraction; -1 for none
+    derived: Ints,  # in  [families] its sibling, found by subtraction; -1 for none
     slots: Ints,  # in  [nodes] histogram of each node; a derived node's slot holds its parent's
     cells: Ints,  # in/out [slots, cells]
     count_cells: Ints,  # in/out like cells, or [slots, 0]
@@ -405,18 +418,8 @@ def evaluate_families(
             node = built[family] if member == 0 else derived[family]
             if node < 0:
                 continue
+            allowed = feature_allowed[node if feature_allowed.shape[0] > 1 else 0]
             evaluate_node(
-                node,
-                cells[slots[node]],
-                count_cells[slots[node]],
-                totals[node],
-                total_counts[node],
-                feature_allowed[node if feature_allowed.shape[0] > 1 else 0],
-                monotone,
-                lower[node],
-                upper[node],
-                rules,
-                layout,
-                scratch,
-                splits,
-            )
+                node, cells[slots[node]], count_cells[slots[node]], totals[node], total_counts[node], allowed,
+                monotone, lower[node], upper[node], rules, layout, scratch, splits,
+            )  # fmt: skip

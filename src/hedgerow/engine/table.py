@@ -22,7 +22,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hedgerow.engine.dtypes import MAX_BINS
-from hedgerow.engine.sources import Coded, Raw, Source, as_floats, default_names, family_of, is_missing, open_source
+from hedgerow.engine.sources import (
+    Coded,
+    Raw,
+    Source,
+    as_floats,
+    coded_values,
+    default_names,
+    family_of,
+    is_missing,
+    narrowest,
+    open_source,
+)
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 if TYPE_CHECKING:
@@ -230,11 +241,7 @@ def _numeric(name: str, raw: Raw, label: str, *, for_model: bool = False) -> Col
     if family_of(raw.values, label) == "text" and for_model:
         raise InvalidInput(f"{label} is numeric in the model, but holds text here")
     numbers = [_parsed(value, label) for value in raw.values]
-    lookup = np.array([*numbers, math.nan])  # the last place answers code -1
-    with np.errstate(over="ignore"):
-        narrow = lookup.astype(np.float32)
-    exact = np.array_equal(narrow, lookup, equal_nan=True)
-    return Column(name, (narrow if exact else lookup)[raw.codes])
+    return Column(name, narrowest(np.array([*numbers, math.nan]))[raw.codes])  # the last place answers code -1
 
 
 def _parsed(value: Any, label: str) -> float:
@@ -252,7 +259,7 @@ def _parsed(value: Any, label: str) -> float:
 
 
 def _categorical(name: str, raw: Raw, levels: tuple[Level, ...] | None, label: str) -> Column:
-    coded = raw if isinstance(raw, Coded) else _coded_numbers(raw, label)
+    coded = raw if isinstance(raw, Coded) else coded_values(raw, label)  # numbers that somebody declared to be levels
     family = family_of(coded.values, label)
     plain = [None if is_missing(value) else plain_level(value) for value in coded.values]
     if levels is None:
@@ -287,11 +294,3 @@ def plain_level(value: Any) -> Level:
     if isinstance(item, float) and item.is_integer():
         return int(item)
     return item if isinstance(item, bool | int | float) else str(item)
-
-
-def _coded_numbers(values: np.ndarray, label: str) -> Coded:
-    """Numbers that somebody declared to be categorical."""
-    if values.dtype.kind not in "biuf":
-        as_floats(values, label)  # raises the error that names the type
-    distinct, codes = np.unique(values, return_inverse=True)
-    return Coded(codes.astype(np.int32), distinct.tolist(), declared=False)

@@ -164,22 +164,19 @@ def _count_edges(
     edges: Any,
     _row: Any,
     codes: Any,
-    _into: Any,
     _top: Any,
     _most: Any,
     _missing: Any,
 ) -> tuple[Any, Callable[..., Any]]:
-    """`codes[into + k] = min(#{edges <= values[first + k]}, most)`, or `missing` for NaN, for LANES values.
+    """`codes[first + k] = min(#{edges <= values[first + k]}, most)`, or `missing` for NaN, for LANES values.
 
     A binary search without branches: `edges[row:]` is increasing and padded with +inf to a power of two minus one
     entries at least, and `top` is half that power of two (0: no edges).
     """
-    signature = types.void(
-        values, types.int64, edges, types.int64, codes, types.int64, types.int32, types.uint8, types.uint8
-    )
+    signature = types.void(values, types.int64, edges, types.int64, codes, types.int32, types.uint8, types.uint8)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values, first, edges, row, codes, into, top, most, missing = arguments
+        values, first, edges, row, codes, top, most, missing = arguments
         element = ir.FloatType() if signature.args[0].dtype == types.float32 else ir.DoubleType()
         values = _pointer(context, builder, signature.args[0], values)
         edges = builder.gep(_pointer(context, builder, signature.args[2], edges), [row])
@@ -208,7 +205,7 @@ def _count_edges(
         limit = _splat(builder, most, LANES)
         code = builder.select(builder.icmp_unsigned("<", code, limit), code, limit)
         code = builder.select(builder.fcmp_unordered("uno", value, value), _splat(builder, missing, LANES), code)
-        builder.store(code, _vector_at(builder, codes, builder.add(into, first), _I8, LANES), align=1)
+        builder.store(code, _vector_at(builder, codes, first, _I8, LANES), align=1)
         return context.get_dummy_value()
 
     return signature, generate

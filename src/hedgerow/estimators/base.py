@@ -14,11 +14,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, EvalSet, TrainingResult, train
+from hedgerow.engine.boosting import BoostingParams, EvalSet, MissingUnseen, TrainingResult, train
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.export_xgboost import export_xgboost
-from hedgerow.engine.growth import MissingUnseen
 from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, RegressorMixin
 
+from hedgerow.engine.boosting import MissingUnseen
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.growth import MissingUnseen
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators.base import BoostedTrees, Path

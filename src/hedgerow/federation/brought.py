@@ -22,10 +22,10 @@ from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Ints
 from hedgerow.engine.sources import open_source
 from hedgerow.engine.table import Table, read_table
-from hedgerow.engine.tolerant import read_tolerantly
 from hedgerow.errors import HedgerowError, InvalidInput
 from hedgerow.estimators.labels import encode_classes, read_classes, read_targets
 from hedgerow.protocols.bad_rows import feature_of, features_of, fit_rows, read_labels
+from hedgerow.protocols.tolerant import read_tolerantly
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Column, Schema
 

@@ -26,10 +26,11 @@ import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Floats
+from hedgerow.engine.sources import coded_values
 from hedgerow.engine.table import Column as TableColumn
 from hedgerow.engine.table import Table, read_table
-from hedgerow.engine.tolerant import coded_numbers, numbers_of, places, places_of, read_tolerantly, without_rows
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.protocols.tolerant import numbers_of, places, places_of, read_tolerantly, without_rows
 from hedgerow.runtime.options import option
 from hedgerow.schema import Column, NumericColumn, Schema
 
@@ -165,7 +166,7 @@ def fit_labels(y: Any, schema: Schema, *, where: str = "y", on_bad_rows: OnBadRo
     check_on_bad_rows(on_bad_rows)
     values = _one_per_row(y, where)
     if schema.classes is not None:
-        found, _ = places_of(coded_numbers(values, f"{where}: the label"), places(schema.classes))
+        found, _ = places_of(coded_values(values, f"{where}: the label"), places(schema.classes))
         counts = found >= 0
         if on_bad_rows == "raise" and not counts.all():  # which, is not for logs
             raise InvalidInput(f"{where}: a label is not one of the schema's classes {list(schema.classes)}")
@@ -202,7 +203,7 @@ def read_labels(y: Any, classes: Sequence[Any] | None, *, where: str = "y") -> F
     values = _one_per_row(y, where)
     if classes is None:
         return _numbers(values, where)[0]
-    found, _ = places_of(coded_numbers(values, f"{where}: the label"), places(classes))
+    found, _ = places_of(coded_values(values, f"{where}: the label"), places(classes))
     return np.where(found >= 0, found, len(classes)).astype(np.float64)
 
 
@@ -239,7 +240,7 @@ def _numbers(values: np.ndarray, where: str) -> tuple[Floats, Bools]:
     if values.dtype.kind in "biuf":
         with np.errstate(all="ignore"):
             return values.astype(np.float64), np.zeros(len(values), np.bool_)
-    found, unread = numbers_of(coded_numbers(values, f"{where}: the label"))
+    found, unread = numbers_of(coded_values(values, f"{where}: the label"))
     return found.astype(np.float64), unread
 
 

@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.growth import GrowthRules
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LEVEL_SMOOTHING, MIN_GAIN
 
@@ -190,7 +190,7 @@ def best_split(
     pairs: list[tuple[int, int]],
     rows: list[int],
     features: Sequence[FeatureBins],
-    rules: GrowthRules,
+    rules: BoostingParams,
     quantiser: Quantiser,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> NaiveSplit | None:
@@ -230,7 +230,14 @@ def best_split(
 
 
 def _gain(
-    gl: float, hl: float, g: float, h: float, l2: float, rules: GrowthRules, direction: int, bounds: tuple[float, float]
+    gl: float,
+    hl: float,
+    g: float,
+    h: float,
+    l2: float,
+    rules: BoostingParams,
+    direction: int,
+    bounds: tuple[float, float],
 ) -> float | None:
     """XGBoost's loss reduction, or None where the cut is not allowed."""
     gr, hr = g - gl, h - hl
@@ -267,7 +274,7 @@ def grow_tree(
     codes: np.ndarray,
     pairs: list[tuple[int, int]],
     features: Sequence[FeatureBins],
-    rules: GrowthRules,
+    rules: BoostingParams,
     quantiser: Quantiser,
 ) -> list[NaiveNode]:
     """Breadth-first growth straight from the definition."""

@@ -23,9 +23,9 @@ import numpy as np
 from hedgerow.attacks.intervals import share
 from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Words
-from hedgerow.engine.exchange import ExchangedCells
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
+from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, Plan, Start, Unmasking
 from hedgerow.transport.frames import decode, peek

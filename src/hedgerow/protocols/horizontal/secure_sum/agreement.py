@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from hedgerow.engine.dtypes import MAX_BINS
-from hedgerow.engine.number_line import common_kind
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, TableDescription
+from hedgerow.protocols.number_line import common_kind
 
 Levels = list[Any]
 

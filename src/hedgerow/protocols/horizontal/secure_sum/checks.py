@@ -17,8 +17,6 @@ from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.growth import DEEPEST, HISTOGRAM_BYTES
 from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, Loss
-from hedgerow.engine.number_line import KINDS
-from hedgerow.engine.quantile_search import PROBES_PER_COLUMN
 from hedgerow.engine.table import Level
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.central.gaussian.requests import Kind, SumRequest, Update
@@ -31,6 +29,8 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
     SumWanted,
     TableDescription,
 )
+from hedgerow.protocols.horizontal.secure_sum.quantile_search import PROBES_PER_COLUMN
+from hedgerow.protocols.number_line import KINDS
 from hedgerow.transport.frames import Message
 
 LEVELS = "levels"
@@ -144,16 +144,20 @@ def check_increasing(sender: str, message: Message, points: Floats, ends: Ints, 
         raise refuse(sender, message, "with numbers of a column that do not increase")
 
 
-def start_ranges(loss: Loss, base_score: float | None, n_numeric: int, n_own: int) -> dict[str, Any]:
-    """Symbols of `Start`."""
+def possible_base_scores(loss: Loss, base_score: float | None) -> tuple[float, float]:
+    """From the lowest to the highest."""
+    if base_score is not None:
+        return float(base_score), float(base_score)
     low, high = loss.label_range if loss.name == "squared" else (-LARGEST_LOG, LARGEST_LOG)
     rounding = 1e-9 * max(abs(low), abs(high))
-    low, high = low - rounding, high + rounding
-    if base_score is not None:
-        low = high = float(base_score)
+    return low - rounding, high + rounding
+
+
+def start_ranges(n_numeric: int, scores: tuple[float, float], n_outputs: int, rows: tuple[int, int]) -> dict[str, Any]:
+    """Symbols of `Start`: base scores and the number of rows may be anything between two limits."""
     return {
-        "n_numeric": n_numeric, "most_edges": n_numeric * (MAX_BINS - 2), "n_outputs": loss.n_outputs,
-        "lowest_score": low, "highest_score": high, "fewest_rows": max(n_own, 1), "most_rows": MOST_ROWS,
+        "n_numeric": n_numeric, "most_edges": n_numeric * (MAX_BINS - 2), "n_outputs": n_outputs,
+        "lowest_score": scores[0], "highest_score": scores[1], "fewest_rows": rows[0], "most_rows": rows[1],
     }  # fmt: skip
 
 

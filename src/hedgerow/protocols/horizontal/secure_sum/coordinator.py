@@ -5,37 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.exchange import ExchangedCells
 from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.quantile_search import QuantileSearch
 from hedgerow.errors import InvalidParameter
+from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.agreement import agree
 from hedgerow.protocols.horizontal.secure_sum.checks import LEVELS, check_description, check_label_range, check_totals
+from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering, SumLost
 from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.messages import (
-    Agreement,
-    CommonLabelRange,
-    MaskedCounts,
-    MaskedTotals,
-    NextStep,
-    NoisyCells,
-    OwnLabelRange,
-    Plan,
-    Probes,
-    Start,
-    TableDescription,
-)
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid, add_up
-from hedgerow.protocols.horizontal.secure_sum.owner import Owner, common_bins
+from hedgerow.protocols.horizontal.secure_sum.owner import Owner, common_bins, write_start
+from hedgerow.protocols.horizontal.secure_sum.quantile_search import QuantileSearch
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -50,7 +39,7 @@ def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     loss, params, n_rows, base_scores, n_present = _totals(gathering, job, agreement, label_range)
     edges, edges_privacy = _find_edges(gathering, job, columns, agreement, n_present)
     gathering.setup_rounds = gathering.rounds
-    start = Start(np.concatenate([*edges, np.empty(0)]), _ends(edges), base_scores, n_rows)
+    start = write_start(edges, base_scores, n_rows)
     gathering.tell(start, lambda owner: owner.start(me.name, start))
     levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
     mapper = common_bins(columns, levels, start.edges, start.ends)
@@ -67,9 +56,9 @@ def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     return ensemble
 
 
-def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], Agreement, tuple[float, float]]:
+def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], messages.Agreement, tuple[float, float]]:
     """Columns, what all go by, and the range of the labels."""
-    descriptions = gathering.each(TableDescription, lambda owner: owner.description())
+    descriptions = gathering.each(messages.TableDescription, lambda owner: owner.description())
     for name, description in descriptions.items():
         check_description(name, description, has_classes=job.task == "classification")
     by_owner = {name: descriptions[name] for name in job.owners}
@@ -83,16 +72,16 @@ def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], Agreement, 
 
 def _exact_label_range(gathering: Gathering) -> tuple[float, float]:
     """From the smallest to the largest label of anybody."""
-    ranges = gathering.each(OwnLabelRange, lambda owner: OwnLabelRange(*owner.label_range))
+    ranges = gathering.each(messages.OwnLabelRange, lambda owner: messages.OwnLabelRange(*owner.label_range))
     for name, message in ranges.items():
         check_label_range(name, message)
-    common = CommonLabelRange(min(m.low for m in ranges.values()), max(m.high for m in ranges.values()))
+    common = messages.CommonLabelRange(min(m.low for m in ranges.values()), max(m.high for m in ranges.values()))
     gathering.tell(common)
     return common.low, common.high
 
 
 def _totals(
-    gathering: Gathering, job: Job, agreement: Agreement, label_range: tuple[float, float]
+    gathering: Gathering, job: Job, agreement: messages.Agreement, label_range: tuple[float, float]
 ) -> tuple[Loss, BoostingParams, int, Floats, Ints]:
     """Number of rows, base score and values present per numeric column, over all owners."""
     n_classes = len(json.loads(agreement.classes)) if agreement.classes else 0
@@ -101,7 +90,7 @@ def _totals(
     n_label_totals = 1 + (loss.n_outputs if loss.name == "softmax" else 1)
     n_numeric = sum(kind != LEVELS for kind in agreement.kinds)
     n_values = 1 + n_label_totals + n_numeric
-    sums = gathering.sum(MaskedTotals, lambda owner: owner.totals(), n_values=n_values).view(np.int64)
+    sums = gathering.sum(messages.MaskedTotals, lambda owner: owner.totals(), n_values=n_values).view(np.int64)
     totals, n_present = sums[1 : 1 + n_label_totals], sums[1 + n_label_totals :].copy()
     check_totals(loss, int(sums[0]), totals, n_present)
     if params.base_score is None:
@@ -112,7 +101,7 @@ def _totals(
 
 
 def _find_edges(
-    gathering: Gathering, job: Job, columns: Sequence[str], agreement: Agreement, n_present: Ints
+    gathering: Gathering, job: Job, columns: Sequence[str], agreement: messages.Agreement, n_present: Ints
 ) -> tuple[list[Floats], dict[str, float] | None]:
     """The edges of every numeric column, and what they cost where they were paid for."""
     numeric = [name for name, kind in zip(columns, agreement.kinds, strict=True) if kind != LEVELS]
@@ -121,22 +110,18 @@ def _find_edges(
     if job.quantiles == "private":
         grid = NoisyGrid(job, numeric)
         expected = {"n_values": grid.n_cells, "sensitivity": grid.sensitivity, "sigma": grid.sigma_per_owner}
-        parts = gathering.each(NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0], **expected)
+        parts = gathering.each(messages.NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0], **expected)
         totals, event = add_up(parts, job.assumed_honest)
         return grid.edges(totals), grid.spent(event)
     search = QuantileSearch([kind for kind in agreement.kinds if kind != LEVELS], n_present, job.max_bins - 1)
     while numeric and (probes := search.next_probes()) is not None:
         points, offsets = probes
-        message = Probes(points, offsets[1:])
+        message = messages.Probes(points, offsets[1:])
         gathering.tell(message)
-        search.update(_counts(gathering, message))
-    gathering.tell(Probes(np.empty(0), np.zeros(len(numeric), np.int64)))
+        count = partial(Owner.counts, sender=gathering.me.name, probes=message)
+        search.update(gathering.sum(messages.MaskedCounts, count, n_values=len(points)).view(np.int64))
+    gathering.tell(messages.Probes(np.empty(0), np.zeros(len(numeric), np.int64)))
     return (search.edges() if numeric else []), None
-
-
-def _counts(gathering: Gathering, probes: Probes) -> Ints:
-    name, n_values = gathering.me.name, len(probes.points)
-    return gathering.sum(MaskedCounts, lambda owner: owner.counts(name, probes), n_values=n_values).view(np.int64)
 
 
 def _given_edges(job: Job, numeric: Sequence[str]) -> list[Floats]:
@@ -150,15 +135,11 @@ def _given_edges(job: Job, numeric: Sequence[str]) -> list[Floats]:
     return [np.asarray(given[name], np.float64) for name in numeric]
 
 
-def _ends(edges: Sequence[Floats]) -> Ints:
-    return np.cumsum([len(these) for these in edges]).astype(np.int64)
-
-
 def _grow(gathering: Gathering, ensemble: Ensemble, params: BoostingParams, loss: Loss, quantiser: Quantiser) -> None:
     """All trees. A tree whose first sum was lost begins again with the owners that are left."""
     rows = OwnersRows(gathering, ensemble)
     edges = [feature.edges for feature in ensemble.mapper.features]
-    grower = TreeGrower(rows, params.growth_rules(), loss, quantiser, edges, weighted=False, seed=params.seed)
+    grower = TreeGrower(rows, params, loss, quantiser, edges, weighted=False)
     rows.with_counts = grower.with_counts
     for iteration in range(params.n_iterations):
         for output in range(loss.n_outputs):
@@ -273,7 +254,7 @@ class OwnersRows:
         """Tell the owners the last tree's end."""
         self._tell(NOTHING)
 
-    def _tell(self, build: Ints) -> tuple[NextStep, Plan]:
+    def _tell(self, build: Ints) -> tuple[messages.NextStep, messages.Plan]:
         pending, self._pending = self._pending, _Pending()
-        plan = Plan(0, int(pending.last), pending.start, self.tree, self._level, self._part)
+        plan = messages.Plan(0, int(pending.last), pending.start, self.tree, self._level, self._part)
         return self._gathering.step(plan, pending.feature, pending.goes_left, pending.leaf_values, build)

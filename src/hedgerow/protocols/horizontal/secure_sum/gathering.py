@@ -10,26 +10,17 @@ it: the difference of the two would be its own part (see `engine.growth.LevelLos
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hedgerow.engine.dtypes import Bytes, Ints, Scores, Words
 from hedgerow.errors import DeadlineExceeded, PeerLost
+from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.double import nth, opened, relayed_to, sealed_bytes, unmasking_bytes
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import begin_again, pack_blobs, pass_on_keys
-from hedgerow.protocols.horizontal.secure_sum.messages import (
-    MaskedHistogram,
-    MaskKey,
-    NextStep,
-    Plan,
-    RelayedSeeds,
-    SealedSeeds,
-    Unmasking,
-    WhoSent,
-)
 from hedgerow.protocols.horizontal.secure_sum.owner import Owner
 from hedgerow.runtime.party import Party
 from hedgerow.transport.frames import Message
@@ -82,13 +73,7 @@ class Gathering:
         """The sum of all owners' answers modulo 2**64, in which the masks cancel. SumLost if an owner is gone."""
         self.rounds += 1
         total = None if self._own is None else own(self._own)
-        wait = self.me.common_deadline()
-        for owner in list(self.owners):
-            try:
-                part = self.me.recv(owner, kind, timeout=wait(), **symbols)
-            except (PeerLost, DeadlineExceeded) as problem:
-                self._lose(owner, problem)
-                continue
+        for _, part in self._arriving(kind, **symbols):
             values: Words = part.values  # type: ignore[attr-defined]  # all parts have them
             if total is None:
                 total = values.copy()
@@ -105,13 +90,15 @@ class Gathering:
         """Whether somebody was lost since the last keys: no sum may be asked for before there are new ones."""
         return bool(self._newly_lost)
 
-    def level_sum(self, step: NextStep, plan: Plan, n_sums: int, n_cells: int) -> Words:
+    def level_sum(self, step: messages.NextStep, plan: messages.Plan, n_sums: int, n_cells: int) -> Words:
         """The sums of the nodes that a step asked for."""
         is_double = len(self.owners) > 1 and self._job.has_own_masks(is_first=plan.start >= 0)
         try:
             if is_double:
                 self._relay_seeds()
-            total = self.sum(MaskedHistogram, lambda owner: owner.take(step, plan), n_sums=n_sums, n_cells=n_cells)
+            total = self.sum(
+                messages.MaskedHistogram, lambda owner: owner.take(step, plan), n_sums=n_sums, n_cells=n_cells
+            )
         except SumLost:
             if is_double:
                 self._give_up_sum()
@@ -144,10 +131,10 @@ class Gathering:
         if nth(self._n_opened).level:
             return
         n_peers = len(self.owners) - 1
-        sealed = self._from_each(SealedSeeds, n_peers=n_peers, n_bytes=sealed_bytes(n_peers))
+        sealed = dict(self._arriving(messages.SealedSeeds, n_peers=n_peers, n_bytes=sealed_bytes(n_peers)))
         self.rounds += 1
         if self._newly_lost:
-            self.tell(RelayedSeeds((), *pack_blobs([])))
+            self.tell(messages.RelayedSeeds((), *pack_blobs([])))
             self._gave_up_seeds = True
             raise SumLost
         for owner in self.owners:
@@ -156,39 +143,39 @@ class Gathering:
     def _give_up_sum(self) -> None:
         """Let nobody answer for a sum that is not complete."""
         if not self._gave_up_seeds:
-            self.tell(WhoSent((), tuple(self._newly_lost)))
+            self.tell(messages.WhoSent((), tuple(self._newly_lost)))
         self._gave_up_seeds = False
 
     def _open(self, total: Words) -> Words:
         """Take the owners' own masks off; those who do not answer any more are lost, but not their sums."""
         owners = frozenset(self.owners)
-        self.tell(WhoSent(tuple(self.owners), ()))
-        answers = self._from_each(Unmasking, n_owners=len(owners), n_bytes=unmasking_bytes(len(owners)))
+        self.tell(messages.WhoSent(tuple(self.owners), ()))
+        answers = dict(self._arriving(messages.Unmasking, n_owners=len(owners), n_bytes=unmasking_bytes(len(owners))))
         self.rounds += 1
         self._n_opened += 1
         return opened(total, nth(self._n_opened - 1), owners, answers)
 
-    def _from_each(self, kind: type[M], **symbols: Any) -> dict[str, M]:
-        """The answers of those who are there; the others are lost."""
-        answers: dict[str, M] = {}
+    def _arriving(self, kind: type[M], **symbols: Any) -> Iterator[tuple[str, M]]:
+        """The answers of those who are there, as they come; the others are lost."""
         wait = self.me.common_deadline()
         for owner in list(self.owners):
             try:
-                answers[owner] = self.me.recv(owner, kind, timeout=wait(), **symbols)
+                answer = self.me.recv(owner, kind, timeout=wait(), **symbols)
             except (PeerLost, DeadlineExceeded) as problem:
                 self._lose(owner, problem)
-        return answers
+            else:
+                yield owner, answer
 
     def step(
-        self, plan: Plan, feature: Ints, goes_left: Bytes, leaf_values: Scores, build: Ints
-    ) -> tuple[NextStep, Plan]:
+        self, plan: messages.Plan, feature: Ints, goes_left: Bytes, leaf_values: Scores, build: Ints
+    ) -> tuple[messages.NextStep, messages.Plan]:
         """Tell all owners how to go on, after new keys if somebody was lost."""
         self._tree = plan.tree
         if self._newly_lost:
             self.round_id += 1
             plan = plan._replace(new_round=self.round_id)
             self._newly_lost = []
-        message = NextStep(np.array(plan, np.int64), feature, goes_left, leaf_values, build)
+        message = messages.NextStep(np.array(plan, np.int64), feature, goes_left, leaf_values, build)
         self.tell(message)
         if plan.new_round:
             self.exchange_keys()
@@ -201,7 +188,7 @@ class Gathering:
     def exchange_keys(self) -> None:
         """Pass every owner's signed key on to all others; begin again with those that are left if one is lost."""
         while True:
-            offers = self._from_each(MaskKey, round_id=self.round_id)
+            offers = dict(self._arriving(messages.MaskKey, round_id=self.round_id))
             self.rounds += 1
             if not self._newly_lost:
                 break

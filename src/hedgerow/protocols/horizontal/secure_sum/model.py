@@ -13,7 +13,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.binning import BinMapper, bin_counts
+from hedgerow.engine.building import FlatEdges
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.central.dpboost.trees import spread_evenly
@@ -107,19 +108,17 @@ def read_model(sender: str, message: FinishedModel, statistics: NodeStatistics |
     position = np.arange(n_nodes) - np.repeat(starts, ends - starts)
     _require(bool((position < 2 * rank + 1)[inner].all()), "a child that comes before its parent")
 
-    is_categorical = np.array([f.is_categorical for f in mapper.features], np.bool_)
-    n_edges = np.array([0 if f.edges is None else len(f.edges) for f in mapper.features], np.int64)
-    edges = np.concatenate([np.empty(0) if f.edges is None else np.append(f.edges, np.inf) for f in mapper.features])
-    first_edge = np.cumsum([0, *np.where(is_categorical, 0, n_edges + 1)])[:-1]
+    n_value_bins, is_categorical = bin_counts(mapper.features)
+    edges = FlatEdges([f.edges for f in mapper.features])
     by_levels = inner & is_categorical[feature]
     numeric = inner & ~by_levels
     _require(bool((last_bin[~numeric] == -1).all()), "a bin where there is no split by value")
-    in_range = (last_bin[numeric] >= 0) & (last_bin[numeric] <= n_edges[feature[numeric]])
+    in_range = (last_bin[numeric] >= 0) & (last_bin[numeric] < n_value_bins[feature[numeric]])
     _require(bool(in_range.all()), "a bin that the feature has not")
     _require(message.left_levels.shape == (int(by_levels.sum()), 32), "too many or too few sets of levels")
 
     threshold = np.full(n_nodes, np.nan)
-    threshold[numeric] = edges[first_edge[feature[numeric]] + last_bin[numeric]]
+    threshold[numeric] = edges.flat[edges.first[feature[numeric]] + last_bin[numeric]]
     left = np.where(inner, 2 * rank + 1, -1).astype(np.int32)
     right = np.where(inner, 2 * rank + 2, -1).astype(np.int32)
     level_set = np.where(by_levels, _rank_within(by_levels, starts, ends), -1).astype(np.int32)

@@ -12,43 +12,31 @@ from hedgerow.crypto.masking import Position
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Floats, Ints, Words
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.exchange import ExchangedCells
 from hedgerow.engine.growth import DEEPEST, split_rules
-from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.number_line import kind_of
-from hedgerow.engine.quantile_search import MAX_ROUNDS, PROBES_PER_COLUMN
+from hedgerow.engine.losses import MOST_ROWS, Loss, Quantiser
 from hedgerow.engine.rows import Rows
-from hedgerow.engine.sorted_columns import SortedColumns
 from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.events import Event
+from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.checks import (
     LEVELS,
     Nodes,
     check_agreement,
     check_increasing,
+    possible_base_scores,
     probe_ranges,
     start_ranges,
 )
 from hedgerow.protocols.horizontal.secure_sum.double import OwnMasks
+from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.keys import COUNTS, TOTALS, TREES, Masks, agree_on_secrets, make_masks
-from hedgerow.protocols.horizontal.secure_sum.messages import (
-    Agreement,
-    CommonLabelRange,
-    MaskedCounts,
-    MaskedHistogram,
-    MaskedTotals,
-    NextStep,
-    NoisyCells,
-    OwnLabelRange,
-    Plan,
-    Probes,
-    Start,
-    TableDescription,
-)
 from hedgerow.protocols.horizontal.secure_sum.model import receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
+from hedgerow.protocols.horizontal.secure_sum.quantile_search import MAX_ROUNDS, PROBES_PER_COLUMN
+from hedgerow.protocols.horizontal.secure_sum.sorted_columns import SortedColumns
+from hedgerow.protocols.number_line import kind_of
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory
@@ -63,17 +51,17 @@ def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     to = job.coordinator
     me.wait_longer(PATIENCE)
     me.send(to, owner.description())
-    owner.agree(to, me.recv(to, Agreement, n_columns=owner.n_columns), agree_on_label_range(me, owner, job))
+    owner.agree(to, me.recv(to, messages.Agreement, n_columns=owner.n_columns), agree_on_label_range(me, owner, job))
     round_id, secrets = agree_on_secrets(me, job, round_id=1)
     masks = make_masks(me, secrets)
-    me.send(to, MaskedTotals(masks.hide(owner.totals(), Position(TOTALS))))
+    me.send(to, messages.MaskedTotals(masks.hide(owner.totals(), Position(TOTALS))))
     if job.quantiles == "private":
         cells, event = owner.noisy_cells(me)
         hidden = masks.hide(cells.values, Position(COUNTS))
-        me.send(to, NoisyCells(hidden, cells.sensitivity, cells.sigma), event=event.to_dict())
+        me.send(to, messages.NoisyCells(hidden, cells.sensitivity, cells.sigma), event=event.to_dict())
     elif job.quantiles == "search":
         _count_at_probes(me, owner, masks, to)
-    owner.start(to, me.recv(to, Start, **owner.start_ranges))
+    owner.start(to, me.recv(to, messages.Start, **owner.start_ranges))
     _train(me, owner, job, round_id, secrets, masks)
     return receive_model(me, job, owner.without_trees(), owner.n_trees, most_nodes=owner.most_nodes)
 
@@ -83,8 +71,8 @@ def agree_on_label_range(me: Party, owner: Owner, job: Job) -> tuple[float, floa
     if job.label_range is not None:
         return job.label_range
     low, high = owner.label_range
-    me.send(job.coordinator, OwnLabelRange(low, high))
-    common = me.recv(job.coordinator, CommonLabelRange, own_low=low, own_high=high)
+    me.send(job.coordinator, messages.OwnLabelRange(low, high))
+    common = me.recv(job.coordinator, messages.CommonLabelRange, own_low=low, own_high=high)
     return common.low, common.high
 
 
@@ -93,8 +81,8 @@ def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, 
     to, last = job.coordinator, Position(TOTALS)
     own_masks = OwnMasks.for_round(me, job, secrets)
     while True:
-        step = me.recv(to, NextStep)
-        plan = Plan(*step.plan.tolist())
+        step = me.recv(to, messages.NextStep)
+        plan = messages.Plan(*step.plan.tolist())
         position = Position(TREES, plan.tree, plan.level, plan.part)
         if position <= last and not (plan.new_round and plan.level == 0 and position == last):
             # With new keys a sum could be asked for that was already given with the old ones; only a first sum of a
@@ -112,19 +100,19 @@ def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, 
         if sums is None:
             return
         if own_masks is None or not job.has_own_masks(is_first=plan.start >= 0):
-            me.send(to, MaskedHistogram(masks.hide(sums, position, out=sums)))
+            me.send(to, messages.MaskedHistogram(masks.hide(sums, position, out=sums)))
         elif own_masks.share_seeds():
-            me.send(to, MaskedHistogram(own_masks.hide(sums)))
+            me.send(to, messages.MaskedHistogram(own_masks.hide(sums)))
             own_masks.help_to_open()
 
 
 def _count_at_probes(me: Party, owner: Owner, masks: Masks, to: str) -> None:
     ranges = probe_ranges(len(owner.numeric_columns))
     round_number = 0
-    while len((probes := me.recv(to, Probes, **ranges)).points):
+    while len((probes := me.recv(to, messages.Probes, **ranges)).points):
         if round_number == MAX_ROUNDS:
             raise ProtocolError(f"{me.name} was asked to count at probes more than {MAX_ROUNDS} times")
-        me.send(to, MaskedCounts(masks.hide(owner.counts(to, probes), Position(COUNTS, round_number))))
+        me.send(to, messages.MaskedCounts(masks.hide(owner.counts(to, probes), Position(COUNTS, round_number))))
         round_number += 1
 
 
@@ -140,10 +128,10 @@ class Owner:
             name, data.table.n_rows, len(data.table.columns), job.max_bins, params.max_depth, params.max_leaves
         )
 
-    def description(self) -> TableDescription:
+    def description(self) -> messages.TableDescription:
         """What must fit together with the other owners'."""
         columns, classes = self._data.table.columns, self._data.classes
-        return TableDescription(
+        return messages.TableDescription(
             columns=tuple(column.name for column in columns),
             kinds=tuple(_kind(column) for column in columns),
             levels=tuple("" if column.levels is None else json.dumps(list(column.levels)) for column in columns),
@@ -160,7 +148,7 @@ class Owner:
         """The smallest and the largest label. Exact, so told only where the job asks for it."""
         return float(self._labels.min()), float(self._labels.max())
 
-    def agree(self, sender: str, agreement: Agreement, label_range: tuple[float, float]) -> None:
+    def agree(self, sender: str, agreement: messages.Agreement, label_range: tuple[float, float]) -> None:
         """Go by the common levels, classes and label range."""
         check_agreement(sender, agreement, self.description())
         self._kinds = agreement.kinds
@@ -195,12 +183,12 @@ class Owner:
         columns = zip(self._data.table.columns, self._kinds, strict=True)
         return tuple(column for column, kind in columns if kind != LEVELS)
 
-    def noisy_cells(self, me: Party) -> tuple[NoisyCells, Event]:
+    def noisy_cells(self, me: Party) -> tuple[messages.NoisyCells, Event]:
         """Rows per cell of the public grid with this owner's noise, and the event of that noise."""
         numeric = self.numeric_columns
         return NoisyGrid(self._job, [column.name for column in numeric]).cells(me, numeric)
 
-    def counts(self, sender: str, probes: Probes) -> Words:
+    def counts(self, sender: str, probes: messages.Probes) -> Words:
         """Rows below each probe."""
         check_increasing(sender, probes, probes.points, probes.ends, PROBES_PER_COLUMN)
         offsets = np.concatenate([[0], probes.ends]).astype(np.int64)
@@ -209,10 +197,11 @@ class Owner:
     @property
     def start_ranges(self) -> dict[str, Any]:
         """What `Start` may say."""
-        n_numeric, n_rows = len(self.numeric_columns), self._data.table.n_rows
-        return start_ranges(self.loss, self.params.base_score, n_numeric, n_rows)
+        scores = possible_base_scores(self.loss, self.params.base_score)
+        rows = (max(self._data.table.n_rows, 1), MOST_ROWS)
+        return start_ranges(len(self.numeric_columns), scores, self.loss.n_outputs, rows)
 
-    def start(self, sender: str, start: Start) -> None:
+    def start(self, sender: str, start: messages.Start) -> None:
         """Bin the rows with the common edges."""
         check_increasing(sender, start, start.edges, start.ends, self._job.max_bins - 2)
         del self._sorted
@@ -233,7 +222,7 @@ class Owner:
             n_threads=self._data.n_threads,
         )
         self._exchanged = ExchangedCells(self.mapper)
-        rules = split_rules(job.boosting.growth_rules(), self.loss, quantiser, weighted=False)
+        rules = split_rules(job.boosting, self.loss, quantiser, weighted=False)
         self._with_counts = rules.min_samples_leaf > 0
         self._cells = np.empty((0, self._rows.layout.n_cells), np.int64)
         self._slots = np.empty(0, np.int64)
@@ -243,7 +232,7 @@ class Owner:
         depth = min(job.boosting.max_depth or DEEPEST, DEEPEST)
         self.most_nodes = self.n_trees * (2 * min(1 << depth, start.n_rows) - 1)
 
-    def take(self, step: NextStep, plan: Plan) -> Words | None:
+    def take(self, step: messages.NextStep, plan: messages.Plan) -> Words | None:
         """Do what the coordinator asks for; the sums of the nodes it wants, or None when training is over."""
         rows = self._rows
         # Received arrays are read-only, for which kernels would be compiled once more; copies of a few numbers are not.
@@ -285,6 +274,12 @@ def common_bins(
         for name, these in zip(names, levels, strict=True)
     ]
     return BinMapper(tuple(features))
+
+
+def write_start(edges: Sequence[Floats], base_scores: Floats, n_rows: int) -> messages.Start:
+    """The message that training begins with: the edges of all numeric columns, one after the other."""
+    ends = np.cumsum([len(these) for these in edges]).astype(np.int64)
+    return messages.Start(np.concatenate([*edges, np.empty(0)]), ends, base_scores, n_rows)
 
 
 def _kind(column: Column) -> str:

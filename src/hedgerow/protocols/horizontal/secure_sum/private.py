@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from hedgerow.crypto.masking import Position
-from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
+from hedgerow.engine.dtypes import MAX_BINS, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
 from hedgerow.privacy.calibrate import Budget
@@ -34,6 +33,7 @@ from hedgerow.protocols.horizontal.secure_sum.checks import (
     check_increasing,
     read_request,
     request_ranges,
+    start_ranges,
     write_request,
 )
 from hedgerow.protocols.horizontal.secure_sum.double import OwnMasks
@@ -43,7 +43,7 @@ from hedgerow.protocols.horizontal.secure_sum.keys import NOISY, agree_on_secret
 from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, NoisySum, Start, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
-from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE
+from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE, common_bins, write_start
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
@@ -76,9 +76,9 @@ def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     schema = _schema(job)
     start = me.recv(to, Start, **_start_ranges(schema))
     check_increasing(to, start, start.edges, start.ends, MAX_BINS - 2)
-    model = Ensemble(
-        _mapper(schema, start.edges, start.ends), loss_of(schema), start.base_scores.copy(), classes=schema.classes
-    )
+    columns = grid_of(schema).features
+    mapper = common_bins([c.name for c in columns], [c.levels for c in columns], start.edges, start.ends)
+    model = Ensemble(mapper, loss_of(schema), start.base_scores.copy(), classes=schema.classes)
     return receive_model(me, job, model, MOST_TREES, most_nodes=MOST_NODES)
 
 
@@ -87,10 +87,7 @@ def _start_ranges(schema: Schema) -> dict[str, Any]:
     n_numeric = sum(feature.edges is not None for feature in grid_of(schema).features)
     low, high = schema.label_bounds or (-LARGEST_SCORE, LARGEST_SCORE)
     reach = LARGEST_SCORE * (high - low)  # base scores move by what was learned, which noise may push out of bounds
-    return {
-        "n_numeric": n_numeric, "most_edges": n_numeric * (MAX_BINS - 2), "n_outputs": 1,
-        "lowest_score": low - reach, "highest_score": high + reach, "fewest_rows": 0, "most_rows": 0,
-    }  # fmt: skip
+    return start_ranges(n_numeric, (low - reach, high + reach), n_outputs=1, rows=(0, 0))
 
 
 class PrivateOwner:
@@ -173,23 +170,12 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     model.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
     gathering.tell(_no_more())
     edges = [feature.edges for feature in model.mapper.features if feature.edges is not None]
-    ends = np.cumsum([len(these) for these in edges]).astype(np.int64)
-    gathering.tell(Start(np.concatenate([*edges, np.empty(0)]), ends, np.asarray(model.base_scores), 0))
+    gathering.tell(write_start(edges, model.base_scores, n_rows=0))
     return hand_out(gathering.tell, job, model)
 
 
 def _no_more() -> SumWanted:
     return write_request(SumRequest(number=DONE, kind="squares", n_sums=0, sensitivity_squared=1, sigma=0.0))
-
-
-def _mapper(schema: Schema, edges: Floats, ends: Ints) -> BinMapper:
-    pieces = iter(np.split(edges, ends[:-1]) if len(ends) else [])
-    return BinMapper(
-        tuple(
-            feature if feature.edges is None else type(feature)(feature.name, next(pieces))
-            for feature in grid_of(schema).features
-        )
-    )
 
 
 def budget_of(job: Job) -> tuple[float, float]:

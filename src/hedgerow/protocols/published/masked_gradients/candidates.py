@@ -21,9 +21,16 @@ from typing import NamedTuple
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.binning import FeatureBins, bin_counts
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Ints
-from hedgerow.engine.splitting import INVALID, LEVEL_SMOOTHING, LevelSplits, SplitRules
+from hedgerow.engine.splitting import (
+    LEVEL_SMOOTHING,
+    LevelSplits,
+    SplitRules,
+    gain_of_cut,
+    sort_levels,
+    write_goes_left,
+)
 
 
 class Candidates(NamedTuple):
@@ -59,42 +66,13 @@ class Candidates(NamedTuple):
             np.stack(sets) if sets else np.zeros((0, MAX_BINS), np.uint8),
             first,
             missing,
-            np.array([feature.n_value_bins for feature in features], np.int64),
-            np.array([feature.is_categorical for feature in features], np.bool_),
+            *bin_counts(features),
         )
 
     @property
     def n(self) -> int:
         """How many there are."""
         return len(self.column)
-
-
-@kernel
-def score_cuts(
-    left_gradients: Floats,  # in  [cuts] in units
-    left_hessians: Floats,
-    left_counts: Ints,
-    n_cuts: int,
-    gradient: float,
-    hessian: float,
-    count: int,
-    rules: SplitRules,
-    gains: Floats,  # out
-) -> None:
-    """As `engine.splitting.score_cuts`, to the last bit where sums are whole numbers; and both sides must have rows."""
-    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, _ = rules
-    parent = gradient * gradient / (hessian + l2)
-    for cut in range(n_cuts):
-        gl = left_gradients[cut] * gradient_unit
-        hl = left_hessians[cut] * hessian_unit
-        gr = gradient - gl
-        hr = hessian - hl
-        dl = hl + l2
-        dr = hr + l2
-        gain = (gl * gl * dr + gr * gr * dl) / (dl * dr) - parent
-        allowed = (hl >= min_child_weight) & (hr >= min_child_weight) & (dl > 0.0) & (dr > 0.0)
-        allowed &= (left_counts[cut] >= min_samples_leaf) & (count - left_counts[cut] >= min_samples_leaf)
-        gains[cut] = gain if allowed else INVALID
 
 
 @kernel
@@ -110,10 +88,7 @@ def rank_present_levels(gradients: Floats, hessians: Floats, counts: Ints, rules
             keys[n_present] = g / weight if weight > 0.0 else 0.0  # a noisy hessian may be far below 0
             order[n_present] = level
             n_present += 1
-    ranks = np.argsort(keys[:n_present], kind="mergesort")  # stable: equal keys keep the order of levels
-    levels = order[:n_present].copy()
-    for position in range(n_present):
-        order[position] = levels[ranks[position]]
+    sort_levels(keys, n_present, order)
     return n_present
 
 
@@ -171,19 +146,8 @@ def write_split(
     splits.bin[node] = cut
     splits.missing_left[node] = missing_left
     splits.left_sum[node] = 0
-    if column < 0:
-        return
-    goes_left = splits.goes_left[node]
-    if candidates.is_categorical[column]:
-        splits.bin[node] = -1
-        for code in range(MAX_BINS):  # levels that do not occur in the node follow the missing values
-            goes_left[code] = missing_left
-        for position in range(levels.shape[0]):
-            goes_left[levels[position]] = position <= cut
-        return
-    for code in range(MAX_BINS):
-        goes_left[code] = code <= cut
-    goes_left[candidates.n_value_bins[column]] = missing_left
+    if column >= 0:
+        write_goes_left(node, candidates.n_value_bins[column], candidates.is_categorical[column], levels, splits)
 
 
 @kernel
@@ -202,10 +166,11 @@ def best_of_level(
     left_g, left_h = np.zeros(MAX_BINS, np.float64), np.zeros(MAX_BINS, np.float64)
     left_n, order = np.zeros(MAX_BINS, np.int64), np.zeros(MAX_BINS, np.int64)
     lefts = Lefts(left_g, left_h, left_n, order)
-    gains = np.zeros(MAX_BINS, np.float64)
+    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, _ = rules
     for node in range(total_counts.shape[0]):
         total_g, total_h, total_n = total_gradients[node], total_hessians[node], total_counts[node]
-        gradient, hessian = total_g * rules.gradient_unit, total_h * rules.hessian_unit
+        gradient, hessian = total_g * gradient_unit, total_h * hessian_unit
+        parent = gradient * gradient / (hessian + l2)
         best_gain, best_column, best_cut, best_missing_left = 0.0, -1, -1, False
         best_levels = order[:0].copy()
         for column in range(candidates.n_value_bins.shape[0]):
@@ -223,10 +188,13 @@ def best_of_level(
                     left_g += missing_g
                     left_h += missing_h
                     left_n += n_missing
-                score_cuts(left_g, left_h, left_n, n_cuts, gradient, hessian, total_n, rules, gains)
                 for cut in range(n_cuts):
-                    if gains[cut] > best_gain:
-                        best_gain, best_column, best_cut = gains[cut], column, cut
+                    if min(left_n[cut], total_n - left_n[cut]) < min_samples_leaf:
+                        continue
+                    gl, hl = left_g[cut] * gradient_unit, left_h[cut] * hessian_unit
+                    gain = gain_of_cut(gl, hl, gradient, hessian, parent, l2, min_child_weight)
+                    if gain > best_gain:
+                        best_gain, best_column, best_cut = gain, column, cut
                         # Where nobody is missing, later missing values go where most of the weight went, or right.
                         unseen_left = not rules.unseen_right and 2.0 * left_h[cut] >= total_h
                         best_missing_left = missing_left == 1 if has_missing else unseen_left

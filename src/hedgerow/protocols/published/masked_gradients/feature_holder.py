@@ -14,18 +14,9 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.growth import DEEPEST
 from hedgerow.engine.splitting import LevelSplits, SplitRules
+from hedgerow.protocols.published.masked_gradients import messages
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates, best_of_level
 from hedgerow.protocols.published.masked_gradients.job import STAMP, UNDER_WAY, MaskedGradientsJob
-from hedgerow.protocols.published.masked_gradients.messages import (
-    BestScores,
-    MaskedGradients,
-    NextVectors,
-    NoiseVectors,
-    Partition,
-    Scales,
-    WhichWay,
-    Winners,
-)
 from hedgerow.protocols.published.masked_gradients.vectors import (
     LevelRows,
     count_codes,
@@ -84,9 +75,9 @@ class _Grower:
         self._alpha, self._beta = np.float32((root + noise.sigma2) / 2.0), np.float32((root - noise.sigma2) / 2.0)
         self._off = np.float32(math.sqrt(2.0 * noise.sigma1**2 + noise.sigma2**2))
         self._sends_hessians = job.sends_hessians
-        scales = me.recv(job.label_holder, Scales)
+        scales = me.recv(job.label_holder, messages.Scales)
         self._one = scales.hessian_scale
-        rules = job.boosting.growth_rules()
+        rules = job.boosting
         self._rules = SplitRules(
             1.0 / scales.gradient_scale,
             1.0 / scales.hessian_scale,
@@ -117,22 +108,22 @@ class _Grower:
         self._codes_here = np.empty((len(self._codes), level.n_rows), np.uint8)
         take_codes(self._codes, level.order, self._codes_here)
         splits = self._best()
-        me.send(to, BestScores(told_gains(splits)))
+        me.send(to, messages.BestScores(told_gains(splits)))
         limit = self._job.boosting.max_leaves
         room = level.n_nodes if limit is None else limit - n_leaves
-        roles = receive_roles(me, to, Winners, splits, room=room, counts=level.counts)
+        roles = receive_roles(me, to, messages.Winners, splits, room=room, counts=level.counts)
         mine, splitting = roles == YOURS, roles != LEAF
         sides = np.zeros(self._codes.shape[1], np.uint8)
         if mine.any():
             own = np.where(mine, splits.feature, -1)
             write_sides(level.order, level.starts, self._codes_here, own, splits.goes_left, sides)
-            me.send(to, WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(sides)))
+            me.send(to, messages.WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(sides)))
         n_splitting = int(splitting.sum())
         if last or n_leaves + n_splitting == self._job.boosting.max_leaves:
             return n_splitting
         others = roles == OTHERS
         if others.any():
-            partition = me.recv(to, Partition, n_bytes=bytes_for(len(sides)))
+            partition = me.recv(to, messages.Partition, n_bytes=bytes_for(len(sides)))
             in_others = partial(level.count_sides, nodes=others)
             sides |= new_sides(to, partition, len(sides), in_others, known=sides)
         level.descend(splitting, sides)
@@ -198,7 +189,7 @@ class _Grower:
             noise,
         )
         last = piece.stop == self._candidates.n and piece.stop_vector == self._job.n_vectors
-        self._me.send(self._job.label_holder, NoiseVectors(piece.first_vector, last, noise))
+        self._me.send(self._job.label_holder, messages.NoiseVectors(piece.first_vector, last, noise))
 
     def _take_answer(
         self, piece: _Piece, gradients: np.ndarray, hessians: np.ndarray
@@ -206,12 +197,12 @@ class _Grower:
         """Add up what came back for a piece; the sums of nodes, unless more vectors are to follow."""
         to, level, chosen = self._job.label_holder, self._level, slice(piece.first, piece.stop)
         if piece.stop_vector < self._job.n_vectors:
-            self._me.recv(to, NextVectors)
+            self._me.recv(to, messages.NextVectors)
             return None
         n_candidates = piece.stop - piece.first
         answer = self._me.recv(
             to,
-            MaskedGradients,
+            messages.MaskedGradients,
             n_candidates=n_candidates,
             n_rows=level.n_rows,
             n_hessians=n_candidates if self._sends_hessians else 0,

@@ -14,17 +14,8 @@ from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.protocols.published.masked_gradients import messages
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
-from hedgerow.protocols.published.masked_gradients.messages import (
-    BestScores,
-    MaskedGradients,
-    NextVectors,
-    NoiseVectors,
-    Partition,
-    Scales,
-    WhichWay,
-    Winners,
-)
 from hedgerow.protocols.published.masked_gradients.recovery import label_recovery
 from hedgerow.protocols.published.masked_gradients.theorems import MaskedNoise, added_up
 from hedgerow.protocols.published.masked_gradients.vectors import (
@@ -73,7 +64,7 @@ def _labels(party: str, job: MaskedGradientsJob, data: PartyData) -> tuple[Float
 class _Forest(JointForest):
     """Trees by gradients that feature holders get behind noise of their own."""
 
-    WINNERS, WHICH_WAY, PARTITION = Winners, WhichWay, Partition
+    WINNERS, WHICH_WAY, PARTITION = messages.Winners, messages.WhichWay, messages.Partition
 
     def __init__(
         self,
@@ -101,7 +92,7 @@ class _Forest(JointForest):
         codes = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
         base = np.array([self.base_score])
         rows = JointRows(codes, labels, None, loss, base, self._quantiser, n_threads=data.n_threads)
-        rules = job.boosting.growth_rules()
+        rules = job.boosting
         grower = JointGrower(rows, rules, counted_as, self._quantiser, mapper.features)
         super().__init__(me, job, rows, grower, tells_leaves=False)
         self._level = LevelRows(n_rows)
@@ -110,34 +101,34 @@ class _Forest(JointForest):
             party: _Guest(me, job, party, noise, self._quantiser, data.n_threads, n_columns[party] * MAX_BINS)
             for party in job.feature_holders
         }
-        me.send_all(job.feature_holders, Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
+        me.send_all(job.feature_holders, messages.Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
         self._recovery: dict[str, Any] | None = None
 
-    def _begin_tree(self) -> None:
-        rows = self._rows
+    def begin_tree(self) -> None:
+        rows = self.rows
         rows.gradients()
         packed = rows.gradients_packed[0]
         if self._one is not None:
             packed[:] = ((packed >> 32) << 32) + self._one
         rows.start_tree()
-        self._grower.begin()
+        self.grower.begin()
         self._level.restart()
 
-    def _own_best(self) -> LevelSplits:
-        splits = self._grower.best()  # while the feature holders make their noise
+    def own_best(self) -> LevelSplits:
+        splits = self.grower.best()  # while the feature holders make their noise
         self._mask_for_all()
         return splits
 
-    def _gains_of(self, party: str, n_nodes: int) -> Floats:
-        return self._me.recv(party, BestScores, n_nodes=n_nodes).scores
+    def gains_of(self, party: str, n_nodes: int) -> Floats:
+        return self.me.recv(party, messages.BestScores, n_nodes=n_nodes).scores
 
-    def _tell_sides(self, winner: Ints) -> None:
-        super()._tell_sides(winner)
-        self._level.descend(winner >= 0, self._rows.sides)
+    def tell_sides(self, winner: Ints) -> None:
+        super().tell_sides(winner)
+        self._level.descend(winner >= 0, self.rows.sides)
 
     def _mask_for_all(self) -> None:
         """Every feature holder's candidates, a message of each in turn."""
-        packed, level = self._rows.gradients_packed[0], self._level
+        packed, level = self.rows.gradients_packed[0], self._level
         sums = level.sums(packed)
         ordered = packed[level.order]
         exact = _Exact(
@@ -248,10 +239,10 @@ class _Guest:
         if self._is_first and n_candidates:
             self._remember(vectors)
         if self._n_seen < self._noise.n_vectors:
-            self._me.send(self.party, NextVectors())
+            self._me.send(self.party, messages.NextVectors())
             return True
         sums = (exact.gradient_sums, exact.hessian_sums)
-        self._me.send(self.party, MaskedGradients(self._gradients, self._hessians, *sums))
+        self._me.send(self.party, messages.MaskedGradients(self._gradients, self._hessians, *sums))
         self.n_masked += n_candidates
         self._n_before += n_candidates
         self._n_seen = 0
@@ -268,7 +259,7 @@ class _Guest:
         self._gradients = np.empty((n_candidates, n_rows), np.float32)
         self._hessians = np.empty((n_candidates, n_rows) if self._sends_hessians else (0, 0), np.float32)
 
-    def _receive(self) -> NoiseVectors:
+    def _receive(self) -> messages.NoiseVectors:
         """The next noise: of new candidates, or further vectors of the same ones."""
         if self._n_seen:
             least = most = len(self._gradients)
@@ -277,7 +268,7 @@ class _Guest:
             least, most = min(self._n_before, 1), min(at_once, self._most_candidates - self._n_before)
         message = self._me.recv(
             self.party,
-            NoiseVectors,
+            messages.NoiseVectors,
             n_seen=self._n_seen,
             n_left=self._noise.n_vectors - self._n_seen,
             least_candidates=least,

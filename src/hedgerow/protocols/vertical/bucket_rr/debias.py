@@ -45,7 +45,7 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.building import FlatEdges, TreeBuilder, ValueRules
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.growth import split_rules
+from hedgerow.engine.growth import FeatureDraw, split_rules
 from hedgerow.engine.losses import Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import LevelSplits, SplitRules
@@ -124,7 +124,7 @@ def train_debiased(
     rows = Rows.from_codes(
         mapper, codes, y, None, loss=loss, base_scores=bases, quantiser=quantiser, n_threads=n_threads
     )
-    rules = split_rules(params.growth_rules(), loss, quantiser, weighted=False)
+    rules = split_rules(params, loss, quantiser, weighted=False)
     features = randomised_features(codes, np.asarray(keep, np.float64), np.asarray(n_codes, np.int64))
     grower = _SoftGrower(params, mapper, codes, rows, rules, features, n_threads)
     for iteration in range(params.n_iterations):
@@ -200,13 +200,14 @@ class _SoftGrower:
         n_threads: int,
     ) -> None:
         self._params, self._rows, self._rules, self._features = params, rows, rules, features
-        self._codes = Codes(np.ascontiguousarray(codes), rows.packed.words, rows.packed.records)
+        self._codes = Codes(np.ascontiguousarray(codes), rows.packed.records)
         self._team = Team(n_threads)
         self._edges = FlatEdges([feature.edges for feature in mapper.features])
         self._value_rules = ValueRules(
             rules.gradient_unit, rules.hessian_unit, rules.l2, params.learning_rate, params.min_gain
         )
         self._is_exact = features.place < 0
+        self._all_features = np.ones((1, len(self._is_exact)), np.bool_)
         self._depth = params.max_depth or DEEPEST
         widest, n_rows = 2 ** (self._depth - 1), rows.n_rows
         self._rooms = [_LevelRoom.for_nodes(widest, len(features.other), rows.layout.n_cells) for _ in range(2)]
@@ -222,7 +223,7 @@ class _SoftGrower:
         """One tree from the present gradients; scores are updated."""
         rows, features = self._rows, self._features
         packed = rows.gradients_packed[output]
-        draw = _FeatureDraw(self._params, self._is_exact, tree_number)
+        draw = FeatureDraw(self._params, self._all_features, tree_number)
         here, there = self._rooms
         root_total = self._start(here, output)
         building = TreeBuilder(self._value_rules, NO_CONSTRAINTS, self._edges, self._params.max_leaves, root_total)
@@ -260,10 +261,11 @@ class _SoftGrower:
         first = int(layout.first_cell[0])
         return int(root.cells[0, first : first + int(layout.n_codes[0])].sum())
 
-    def _best(self, level: Level, cells: Ints, asked: tuple[Bools, Bools]) -> LevelSplits:
-        """The best split of every node."""
+    def _best(self, level: Level, cells: Ints, asked: Bools) -> LevelSplits:
+        """The best split of every node among the features that it may ask about."""
         splits = LevelSplits.room_for(len(cells))
-        rest = (self._features, level, *asked, cells, self._rules, self._rows.layout, splits)
+        exact, soft = asked & self._is_exact, asked & ~self._is_exact
+        rest = (self._features, level, exact, soft, cells, self._rules, self._rows.layout, splits)
         self._run(find_splits, len(cells), rest, 4 * cells.size)
         return splits
 
@@ -280,40 +282,11 @@ class _SoftGrower:
         leaf = np.empty(tree.n_nodes, np.int64)
         n_leaves, n_pieces = number_leaves(tree.left, leaf), len(self._pieces)
         ask = Question(tree.feature, tree.left, self._to_left, leaf)
-        way = (walks, ask, self._features.place, self._codes.columns, self._ids.array)
+        way = (ask, self._features.place, self._codes.columns, self._ids.array)
         overlap, (g, h) = np.empty((n_pieces, n_leaves, n_leaves)), np.empty((2, n_pieces, n_leaves))
-        pieces = [(*piece, *way) for piece in self._pieces]
+        pieces = [(walks.piece(*piece), *way) for piece in self._pieces]
         self._team.run(sum_leaves, [(*piece, packed, overlap[k], g[k], h[k]) for k, piece in enumerate(pieces)])
         rate, place = self._params.learning_rate, self._features.place
         finish_nodes(walks, ask, place, overlap, g, h, self._rules, rate, tree.value, tree.cover)
         self._team.run(add_scores, [(*piece, n_leaves, tree.value, scores) for piece in pieces])
         return tree
-
-
-class _FeatureDraw:
-    """Which features a tree's nodes may ask about, exact and randomised ones apart; drawn as the engine does."""
-
-    def __init__(self, params: BoostingParams, is_exact: Bools, tree_number: int) -> None:
-        self._share, self._is_exact = params.colsample_bynode, is_exact
-        allowed = np.ones(len(is_exact), np.bool_)
-        if params.colsample_bytree < 1.0:
-            rng = np.random.default_rng((params.seed, tree_number, 0))
-            allowed = self._drawn(np.arange(len(is_exact)), params.colsample_bytree, rng)
-        self._of_tree = np.flatnonzero(allowed)
-        self._rng = np.random.default_rng((params.seed, tree_number, 1)) if self._share < 1.0 else None
-        self._of_all = self._apart(allowed[None])
-
-    def for_nodes(self, n_nodes: int) -> tuple[Bools, Bools]:
-        """[nodes, features], or [1, features] for all nodes alike."""
-        if self._rng is None:
-            return self._of_all
-        drawn = [self._drawn(self._of_tree, self._share, self._rng) for _ in range(n_nodes)]
-        return self._apart(np.stack(drawn * 2 if n_nodes == 1 else drawn))
-
-    def _drawn(self, candidates: Ints, share: float, rng: np.random.Generator) -> Bools:
-        allowed = np.zeros(len(self._is_exact), np.bool_)
-        allowed[rng.permutation(candidates)[: max(1, round(share * len(candidates)))]] = True
-        return allowed
-
-    def _apart(self, allowed: Bools) -> tuple[Bools, Bools]:
-        return allowed & self._is_exact, allowed & ~self._is_exact

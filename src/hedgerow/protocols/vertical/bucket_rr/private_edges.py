@@ -40,7 +40,7 @@ so a record has the sum over its columns. The number of buckets, which is sent, 
 Every column has a bucket for missing values, so whether there are any does not show.
 
 Candidates. By the schema's bounds: whole numbers all, or as many as fit; others float32 numbers, or float64 ones where
-there are few of those, at equal steps in their order (engine/number_line.py). Without bounds every 64th float32 number,
+there are few of those, at equal steps in their order (protocols/number_line.py). Without bounds every 64th float32 number,
 of either sign and any size: some 2^26 with steps of at most 2^-17 of their size. Which type a column has, or whether
 its values are whole, is never read off the values. Values beyond the bounds count as the nearest bound.
 """
@@ -55,11 +55,11 @@ import numpy as np
 
 from hedgerow.engine.cuts import spread_cuts
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.number_line import NumberLine
 from hedgerow.privacy.choices import MOST_CANDIDATES, exponential
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Adjacency, Composed, DiscreteLaplace, Exponential, Released
 from hedgerow.privacy.mechanisms import discrete_laplace
+from hedgerow.protocols.number_line import NumberLine
 from hedgerow.schema import NumericColumn
 
 CELLS_PER_BUCKET = 2

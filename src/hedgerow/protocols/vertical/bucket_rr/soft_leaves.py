@@ -35,6 +35,14 @@ class Walks(NamedTuple):
     start: Ints  # rows are ids[start:stop]
     stop: Ints
 
+    def piece(self, first: int, last: int) -> Walks:
+        """The same for rows first..last only, counted along the walks."""
+        sizes = self.stop - self.start
+        passed = np.cumsum(sizes) - sizes
+        start, stop = (self.start + np.clip(limit - passed, 0, sizes) for limit in (first, last))
+        some = start < stop
+        return Walks(self.node[some], start[some], stop[some])
+
 
 @kernel
 def number_leaves(left: Int32s, leaf: Ints) -> int:
@@ -135,9 +143,7 @@ def _is_soft(node: int, ask: Question, place: Ints) -> bool:
 
 @kernel
 def sum_leaves(
-    first: int,  # in  rows first..last, counted along the walks
-    last: int,
-    walks: Walks,
+    walks: Walks,  # in  those of a piece of the rows
     ask: Question,
     place: Ints,
     columns: Bytes,
@@ -153,17 +159,14 @@ def sum_leaves(
         for other in range(one + 1):
             overlap[one, other] = 0.0
     block = _make_block(ask.leaf.shape[0], g.shape[0])
-    passed = 0
     for walk in range(walks.node.shape[0]):
-        start, n_rows = walks.start[walk], walks.stop[walk] - walks.start[walk]
-        begin, end = max(first - passed, 0), min(last - passed, n_rows)
-        passed += n_rows
-        if begin >= end or not _is_soft(walks.node[walk], ask, place):
+        if not _is_soft(walks.node[walk], ask, place):
             continue
+        start, stop = walks.start[walk], walks.stop[walk]
         n_nodes, n_leaves = nodes_below(walks.node[walk], ask, block.nodes)
         first_leaf = ask.leaf[walks.node[walk]]
-        for at in range(start + begin, start + end, ROWS_PER_BLOCK):
-            rows = ids[at : min(at + ROWS_PER_BLOCK, start + end)]
+        for at in range(start, stop, ROWS_PER_BLOCK):
+            rows = ids[at : min(at + ROWS_PER_BLOCK, stop)]
             n = rows.shape[0]
             find_shares(rows, n_nodes, ask, columns, block)
             for k in range(n):
@@ -251,9 +254,7 @@ def finish_nodes(
 
 @kernel
 def add_scores(
-    first: int,  # in  rows first..last, counted along the walks
-    last: int,
-    walks: Walks,
+    walks: Walks,  # in  those of a piece of the rows
     ask: Question,
     place: Ints,
     columns: Bytes,
@@ -264,14 +265,9 @@ def add_scores(
 ) -> None:
     """scores[row] += sum over leaves of share * value."""
     block = _make_block(ask.leaf.shape[0], n_leaves)
-    passed = 0
     for walk in range(walks.node.shape[0]):
-        root, start, n_rows = walks.node[walk], walks.start[walk], walks.stop[walk] - walks.start[walk]
-        begin, end = max(first - passed, 0), min(last - passed, n_rows)
-        passed += n_rows
-        if begin >= end:
-            continue
-        rows = ids[start + begin : start + end]
+        root = walks.node[walk]
+        rows = ids[walks.start[walk] : walks.stop[walk]]
         if _is_soft(root, ask, place):
             n_nodes, _ = nodes_below(root, ask, block.nodes)
             for at in range(0, rows.shape[0], ROWS_PER_BLOCK):

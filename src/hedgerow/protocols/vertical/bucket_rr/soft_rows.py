@@ -13,7 +13,7 @@ import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, RowIds, Scores, Words
-from hedgerow.engine.histogram import GATHER_ROWS, add_word, clear_cells
+from hedgerow.engine.histogram import GATHER_ROWS, add_word, clear_cells, gather_words
 from hedgerow.engine.layout import CELLS_PER_WORD, Layout
 from hedgerow.engine.splitting import gradient_of, hessian_of
 from hedgerow.protocols.vertical.bucket_rr.soft_leaves import Walks
@@ -61,7 +61,6 @@ class Codes(NamedTuple):
     """The changed codes in the shapes that the kernels want."""
 
     columns: Bytes  # [features, rows] not bundled
-    words: Words  # [words, rows]
     records: Words  # [rows, words]
 
 
@@ -247,14 +246,6 @@ def shared_value(share: float, packed: np.int64) -> np.int64:
     return (g << np.int64(32)) + h
 
 
-@inline_kernel
-def _gather(records: Words, rows: RowIds, word: int, out: Words) -> None:
-    flat = records.reshape(-1)[word:]
-    step = np.uint64(records.shape[1])
-    for k in range(rows.shape[0]):
-        out[k] = flat[np.uint64(rows[k]) * step]
-
-
 @kernel
 def sum_rows(rows: RowIds, share: Scores, codes: Codes, packed: Ints, cells: Ints, layout: Layout) -> None:
     """A node's histogram; no shares mean whole rows."""
@@ -270,7 +261,7 @@ def sum_rows(rows: RowIds, share: Scores, codes: Codes, packed: Ints, cells: Int
             for k in range(n_rows):
                 values[k] = packed[np.uint64(some[k])]
         for word in range(layout.columns_in_word.shape[0]):
-            _gather(codes.records, some, word, words)
+            gather_words(codes.records, some, word, words)
             tile = cells[word * CELLS_PER_WORD : (word + 1) * CELLS_PER_WORD]
             add_word(words[:n_rows], values[:n_rows], tile, layout.columns_in_word[word])
 
@@ -308,6 +299,6 @@ def share_out(
             rights[k] = shared_value(np.float64(right), packed[row])
         for word in range(layout.columns_in_word.shape[0]):
             tile = slice(word * CELLS_PER_WORD, (word + 1) * CELLS_PER_WORD)
-            _gather(codes.records, some, word, words)
+            gather_words(codes.records, some, word, words)
             add_word(words[:n_rows], lefts[:n_rows], left_cells[tile], layout.columns_in_word[word])
             add_word(words[:n_rows], rights[:n_rows], right_cells[tile], layout.columns_in_word[word])

@@ -21,7 +21,8 @@ from hedgerow.engine.splitting import (
     evaluate_families,
     gradient_of,
     hessian_of,
-    read_feature,
+    sums_of_feature,
+    write_goes_left,
 )
 from hedgerow.protocols.vertical.bucket_rr.soft_rows import Level, Randomised, find_sure
 
@@ -55,16 +56,9 @@ class Sums(NamedTuple):
 
 @inline_kernel
 def _make_bench() -> Bench:
-    return Bench(
-        np.empty(256, np.int64),
-        np.empty(256, np.int64),
-        np.empty(256),
-        np.empty(256),
-        np.empty(256),
-        np.empty(256),
-        np.empty(256),
-        np.empty(256),
-    )
+    sums, order = np.empty(256, np.int64), np.empty(256, np.int64)
+    keys, sure = np.empty(256), np.empty(256)
+    return Bench(sums, order, keys, sure, np.empty(256), np.empty(256), np.empty(256), np.empty(256))
 
 
 @kernel
@@ -90,24 +84,11 @@ def find_splits(
         totals[node] = 0  # any column's cells add up to it
         for cell in range(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0]):
             totals[node] += cells[node, cell]
+    no_counts = np.empty((n_nodes, 0), np.int64)
     evaluate_families(
-        first,
-        last,
-        nodes,
-        nobody,
-        nodes,
-        cells,
-        np.empty((n_nodes, 0), np.int64),
-        totals,
-        totals,
-        exact_features,
-        nodes[:0],
-        no_bounds,
-        no_bounds,
-        rules,
-        layout,
-        splits,
-    )
+        first, last, nodes, nobody, nodes, cells, no_counts, totals, totals, exact_features, nodes[:0], no_bounds,
+        no_bounds, rules, layout, splits,
+    )  # fmt: skip
     for node in range(first, last):
         asked = soft_features[node if soft_features.shape[0] > 1 else 0]
         for feature in range(asked.shape[0]):
@@ -138,16 +119,7 @@ def scan_randomised(
     may_miss = n_codes > n_bins and allowed[n_bins]
     if n_present + may_miss < 2:
         return
-    column = layout.column_of_feature[feature]
-    sums = read_feature(
-        cells,
-        layout.first_cell[column],
-        n_bins,
-        layout.owns_column[feature],
-        layout.bin_of_code[feature],
-        layout.n_codes[column],
-        bench.sums,
-    )
+    sums = sums_of_feature(cells, feature, layout, bench.sums)
     total = find_sure(features.surplus[place], features.other[place], prior, allowed, n_codes, bench.sure)
     all_codes = add_up(sums, n_codes, total, rules, bench)
     if all_codes.h + rules.l2 <= 0.0:
@@ -164,7 +136,11 @@ def scan_randomised(
             splits.feature[node] = feature
             # Where nobody is missing, later missing values go where most of the weight went, or right.
             to_left = missing_left == 1 if may_miss else heavier_left and not rules.unseen_right
-            write_split(node, n_present, cut, n_bins, to_left, layout.is_categorical[feature], bench, splits)
+            by_levels = layout.is_categorical[feature]
+            splits.bin[node] = cut if by_levels else bench.order[cut]
+            splits.missing_left[node] = to_left
+            splits.left_sum[node] = 0  # nobody asks: values are found when the tree is complete
+            write_goes_left(node, n_bins, by_levels, bench.order[:n_present], splits)
 
 
 @inline_kernel
@@ -244,28 +220,3 @@ def best_cut(
             best, at = both - parent, cut
             heavier_left = 2.0 * weight >= sums.h * (1.0 - ALIKE)
     return best, at, heavier_left
-
-
-@kernel
-def write_split(
-    node: int,
-    n_present: int,
-    cut: int,
-    n_bins: int,
-    missing_left: bool,
-    by_levels: bool,
-    bench: Bench,
-    splits: LevelSplits,
-) -> None:
-    """One decision per code; levels that cannot be there follow the missing values."""
-    last = bench.order[cut]
-    goes_left = splits.goes_left[node]
-    splits.bin[node] = -1 if by_levels else last
-    splits.missing_left[node] = missing_left
-    splits.left_sum[node] = 0  # nobody asks: values are found when the tree is complete
-    for code in range(256):
-        goes_left[code] = missing_left if by_levels else code <= last
-    if by_levels:
-        for p in range(n_present):
-            goes_left[bench.order[p]] = p <= cut
-    goes_left[n_bins] = missing_left

@@ -5,7 +5,6 @@ fitting.py, labels.py             a party's rows and labels, made to fit what is
 agreement.py                      the first messages of every run: do the tables fit together?
 message_fields.py                 fields that messages of several protocols share
 joint_growth.py, joint_forest.py  trees where every party sums its own columns, and the conversation about splits
-foreign_splits.py                 whose each foreign split is, while the label holder's trees grow
 parts.py                          what training leaves behind: each party's own part of the model
 shared_parts.py, part_files.py    the same where leaf values are shared, and what the files of both have in common
 serving.py                        what scoring and explaining have in common

@@ -29,11 +29,10 @@ from hedgerow.engine.losses import Loss
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.made_up import made_up_rows
-from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
 from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, theirs
+from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, mark_foreign_splits
 from hedgerow.protocols.vertical.common.message_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features, with_handles
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, Rehearsal
 
@@ -62,6 +61,48 @@ def new_sides(
 # --- the label holder ------------------------------------------------------------------------------------------------
 
 
+class ForeignSplits:
+    """Whose each foreign split of the label holder's trees is, and what its owner calls it.
+
+    Kept tree by tree and level by level while trees grow; parties go by their places.
+    """
+
+    def __init__(self, parties: Sequence[str], label_holder: str) -> None:
+        self._parties, self._label_holder = tuple(parties), label_holder
+        self._n_handles = np.zeros(len(parties), np.int64)
+        self._levels: list[list[Ints]] = []  # per tree and level: [foreign nodes, (place, handle)]
+
+    def begin_tree(self) -> None:
+        """What comes now belongs to a new tree."""
+        self._levels.append([])
+
+    def n_handles_of(self, place: int) -> int:
+        """Questions of a party so far."""
+        return int(self._n_handles[place])
+
+    def add_level(self, place: Ints, handle: Ints) -> None:
+        """The foreign splits of a level, in the order of nodes."""
+        np.maximum.at(self._n_handles, place, handle + 1)
+        self._levels[-1].append(np.column_stack([place, handle]))
+
+    @property
+    def n_handles(self) -> dict[str, int]:
+        """Questions of each feature holder."""
+        named = zip(self._parties, self._n_handles.tolist(), strict=True)
+        return {party: n for party, n in named if party != self._label_holder}
+
+    def in_trees(self, trees: Sequence[Tree], n_own: int) -> list[Tree]:
+        """Trees over its own columns and handles, from trees with column `n_own` for all foreign splits."""
+        first = n_own + np.cumsum([0, *self._n_handles[:-1]])
+        finished = []
+        for tree, levels in zip(trees, self._levels, strict=True):
+            place, handle = np.concatenate([*levels, np.empty((0, 2), np.int64)]).T
+            columns = tree.feature.copy()
+            columns[tree.feature == n_own] = first[place] + handle
+            finished.append(with_handles(tree, columns, n_own))
+        return finished
+
+
 class JointForest(ABC):
     """Grows trees together with the feature holders, and remembers whose each split is."""
 
@@ -73,40 +114,40 @@ class JointForest(ABC):
         self, me: Party, job: VerticalJob, rows: JointRows, grower: JointGrower, *, tells_leaves: bool
     ) -> None:
         """`tells_leaves`: whether feature holders must know the rows of leaves, as who keeps scores must."""
-        self._me, self._parties = me, job.parties
+        self.me, self._parties = me, job.parties
         self._n_trees, self._min_gain = job.boosting.n_iterations, job.boosting.min_gain
-        self._rows, self._grower, self._tells_leaves = rows, grower, tells_leaves
+        self.rows, self.grower, self._tells_leaves = rows, grower, tells_leaves
         self._place = job.parties.index(me.name)
         self._trees: list[Tree] = []
         self._foreign = ForeignSplits(job.parties, job.label_holder)
         self.rounds = 0
 
     @abstractmethod
-    def _begin_tree(self) -> None:
+    def begin_tree(self) -> None:
         """Gradients, and all rows at the root."""
 
     @abstractmethod
-    def _own_best(self) -> LevelSplits:
-        """The best splits of the own columns; the feature holders have what they need to find theirs."""
+    def own_best(self) -> LevelSplits:
+        """The best splits of its own columns; the feature holders have what they need to find theirs."""
 
     @abstractmethod
-    def _gains_of(self, party: str, n_nodes: int) -> Floats:
+    def gains_of(self, party: str, n_nodes: int) -> Floats:
         """What a feature holder sends: the gain of its best split of each node."""
 
     def grow(self) -> None:
         """All trees."""
         for done in range(self._n_trees):
-            self._me.report(done, self._n_trees)
-            self._begin_tree()
+            self.me.report(done, self._n_trees)
+            self.begin_tree()
             self._foreign.begin_tree()
             while self._grow_level():
                 pass
-            self._trees.append(self._grower.finish())
-        self._me.report(self._n_trees, self._n_trees)
+            self._trees.append(self.grower.finish())
+        self.me.report(self._n_trees, self._n_trees)
 
     def _grow_level(self) -> bool:
-        me, grower, rows = self._me, self._grower, self._rows
-        splits = self._own_best()
+        me, grower, rows = self.me, self.grower, self.rows
+        splits = self.own_best()
         own = np.where(splits.feature >= 0, splits.gain, -1.0)
         gains = np.array([own if party == me.name else self._checked_gains(party, len(own)) for party in self._parties])
         winner = choose_winners(gains, grower.room, self._min_gain)
@@ -119,28 +160,28 @@ class JointForest(ABC):
         rows.sides[:] = 0
         rows.write_sides(splits.feature, splits.goes_left)
         self._ask_winners(winner)
-        theirs(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
+        mark_foreign_splits(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
         if self._tells_leaves or not grower.is_last(int((winner >= 0).sum())):
-            self._tell_sides(winner)
+            self.tell_sides(winner)
         self.rounds += 2
         return grower.divide(splits)
 
     def _checked_gains(self, party: str, n_nodes: int) -> Floats:
-        gains = self._gains_of(party, n_nodes)
-        if (gains[self._rows.node_counts == 0] > 0.0).any():  # it would go on splitting it, level after level
+        gains = self.gains_of(party, n_nodes)
+        if (gains[self.rows.node_counts == 0] > 0.0).any():  # it would go on splitting it, level after level
             raise ProtocolError(f"{party} says that splitting a node without rows gains something")
         return gains
 
     def _ask_winners(self, winner: Ints) -> None:
         """Which way the rows go in nodes that others won, and what they call those splits."""
-        rows = self._rows
+        rows = self.rows
         handles = np.zeros(len(winner), np.int64)
         for place, party in enumerate(self._parties):
             nodes = np.flatnonzero(winner == place)
-            if party == self._me.name or not len(nodes):
+            if party == self.me.name or not len(nodes):
                 continue
             most = self._foreign.n_handles_of(place) + len(nodes)  # if every question is new
-            answer = self._me.recv(
+            answer = self.me.recv(
                 party, self.WHICH_WAY, n_won=len(nodes), most_handles=most, n_bytes=bytes_for(rows.n_rows)
             )
             handles[nodes] = answer.handles
@@ -148,13 +189,13 @@ class JointForest(ABC):
         foreign = (winner >= 0) & (winner != self._place)
         self._foreign.add_level(winner[foreign], handles[foreign])
 
-    def _tell_sides(self, winner: Ints) -> None:
+    def tell_sides(self, winner: Ints) -> None:
         """Everybody's bits to those who need them: not to the winner of all nodes."""
         message: Any = None
         for place, party in enumerate(self._parties):
-            if party != self._me.name and ((winner >= 0) & (winner != place)).any():
-                message = message or self.PARTITION(np.packbits(self._rows.sides))
-                self._me.send(party, message)
+            if party != self.me.name and ((winner >= 0) & (winner != place)).any():
+                message = message or self.PARTITION(np.packbits(self.rows.sides))
+                self.me.send(party, message)
 
     def part(
         self,
@@ -165,7 +206,7 @@ class JointForest(ABC):
         base_score: float,
         meta: dict[str, Any],
     ) -> LabelHolderPart:
-        """The label holder's part of the model: all trees over own columns and handles."""
+        """The label holder's part of the model: all trees over its own columns and handles."""
         handles = self._foreign.n_handles
         ensemble = Ensemble(
             composite_features(features, handles),
@@ -175,7 +216,7 @@ class JointForest(ABC):
             classes=data.classes,
             meta=meta,
         )
-        return LabelHolderPart(self._me.name, job.NAME, job.run_id, ensemble, handles)
+        return LabelHolderPart(self.me.name, job.NAME, job.run_id, ensemble, handles)
 
 
 # --- a feature holder ------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 All parties hold the same gradients, so each finds the best split of its own columns by itself. Somebody compares their
 gains; the winner of a node says which of its rows go right, one bit each, and all parties move their rows alike:
 
-    best()                    the best split of each node among the own columns      (gains are compared elsewhere)
+    best()                    the best split of each node among its own columns      (gains are compared elsewhere)
     rows.write_sides(...)     bits of the nodes that were won here                   (bits of the others are received)
     divide(...)               rows descend by the bits; sums of both sides follow from them
 
@@ -13,16 +13,14 @@ The bits of a level lie in one spare column: nodes of a level have no row in com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.building import TreeBuilder
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
-from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.growth import DEEPEST, GrowthRules, TreeGrower
+from hedgerow.engine.binning import FeatureBins, bin_counts
+from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, RowIds
+from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.layout import PackedColumns, pack, with_spare_column
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.partition import translate
@@ -35,9 +33,7 @@ BETWEEN_SIDES = np.array([0.5])
 
 def packed_columns(codes: Bytes, features: Sequence[FeatureBins], n_threads: int = 1) -> PackedColumns:
     """A party's own codes as rows want them, with a column to spare."""
-    n_value_bins = np.array([feature.n_value_bins for feature in features], np.int64)
-    is_categorical = np.array([feature.levels is not None for feature in features], np.bool_)
-    return with_spare_column(pack(codes, n_value_bins, is_categorical, n_threads=n_threads))
+    return with_spare_column(pack(codes, *bin_counts(features), n_threads=n_threads))
 
 
 class JointRows(Rows):
@@ -55,106 +51,87 @@ class JointRows(Rows):
         return spare
 
     def write_sides(self, feature: Ints, goes_left: Bytes) -> None:
-        """The sides of the rows of nodes that split on an own feature (-1: somebody else's node, or a leaf)."""
-        layout = self.layout
-        decision = (self.packed.columns, layout.column_of_feature, layout.bin_of_code, feature, goes_left)
-        tasks: list[tuple[Any, ...]] = [
-            (*decision, self._current, self._starts[t], self._stops[t], self.sides) for t in range(len(self._starts))
-        ]
-        self._run(write_sides, tasks, updates=self.n_rows)
+        """The sides of the rows of nodes that split on a feature of this party (-1: another's node, or a leaf)."""
+        decisions = self.decisions(feature, goes_left)
+        tasks = [(*decisions, *segment, self.sides) for segment in self.segments()]
+        self.run(write_sides, tasks, updates=self.n_rows)
 
     def count_sides(self, sides: Bytes, nodes: Bools) -> int:
         """How many rows of these nodes go right by `sides`, which need not be the present ones."""
-        shares = zip(self._starts, self._stops, strict=True)
-        return sum(count_sides(sides, self._current, starts, stops, nodes) for starts, stops in shares)
+        return sum(count_sides(sides, *segment, nodes) for segment in self.segments())
 
     def sums_of_sides(self, wanted: Bools) -> tuple[Ints, Ints]:
         """Packed sums and numbers of rows of the left and of the right side of wanted nodes: [nodes, 2] each."""
-        n_shares = len(self._starts)
-        sums = np.zeros((n_shares, len(wanted), 2), np.int64)
-        counts = np.zeros_like(sums)
-        tasks: list[tuple[Any, ...]] = [
-            (self._values, self.sides, self._current, self._starts[t], self._stops[t], wanted, sums[t], counts[t])
-            for t in range(n_shares)
-        ]
-        self._run(sum_sides, tasks, updates=self.n_rows)
+        segments = self.segments()
+        sums, counts = np.zeros((2, len(segments), len(wanted), 2), np.int64)
+        tasks = [(self.values, self.sides, *segment, wanted, sums[t], counts[t]) for t, segment in enumerate(segments)]
+        self.run(sum_sides, tasks, updates=self.n_rows)
         return sums.sum(axis=0), counts.sum(axis=0)
 
 
 class JointGrower(TreeGrower):
     """Grows one tree after the other on a party's own columns and on what it is told about the others'.
 
-    The tree that `finish` returns has the spare feature (the one after all own ones) where another party's split won,
-    with 0 for left; `theirs` marks such nodes in a `LevelSplits`.
+    The tree that `finish` returns has the spare feature (the one after all its own) where another party's split won,
+    with 0 for left; `mark_foreign_splits` marks such nodes in a `LevelSplits`.
     """
 
     def __init__(
-        self, rows: JointRows, rules: GrowthRules, loss: Loss, quantiser: Quantiser, features: Sequence[FeatureBins]
+        self, rows: JointRows, rules: BoostingParams, loss: Loss, quantiser: Quantiser, features: Sequence[FeatureBins]
     ) -> None:
         edges = [*(feature.edges for feature in features), BETWEEN_SIDES]
         super().__init__(rows, rules, loss, quantiser, edges, weighted=False)
-        self._joint = rows
+        self.joint = rows
 
     def begin(self) -> None:
         """A new tree from the rows' present gradients; `rows.start_tree` has been called."""
-        total, self._where = self._root()
-        self._tree = TreeBuilder(self._value_rules, self._monotone, self._edges, self._rules.max_leaves, total)
-        self._depth = 0
-        self._rows_of_nodes = [np.array([self._joint.n_rows], np.int64)]
+        super().begin()
+        self.rows_of_nodes = [np.array([self.joint.n_rows], np.int64)]  # by level
+        self._row_counts = np.empty((0, 2), np.int64)
+
+    @property
+    def totals(self) -> Ints:
+        """Packed sums of the nodes of the newest level."""
+        return self.tree.newest.total
 
     @property
     def n_active(self) -> int:
         """Nodes of the newest level."""
-        return len(self._tree.newest.total)
-
-    @property
-    def room(self) -> int:
-        """How many nodes may still split."""
-        limit = self._rules.max_leaves
-        return self.n_active if limit is None else limit - self.n_leaves
+        return len(self.totals)
 
     @property
     def n_leaves(self) -> int:
         """Leaves of the tree so far."""
-        return self._tree.n_leaves
+        return self.tree.n_leaves
+
+    @property
+    def room(self) -> int:
+        """How many nodes may still split."""
+        limit = self.rules.max_leaves
+        return self.n_active if limit is None else limit - self.n_leaves
 
     def is_last(self, n_splitting: int) -> bool:
-        """Whether the children of this level are leaves, if so many of its nodes split."""
-        deepest = self._depth + 1 == (self._rules.max_depth or DEEPEST)
-        return deepest or self.n_leaves + n_splitting == self._rules.max_leaves
+        """Whether the children of this level are leaves, if this many of its nodes split."""
+        return self.depth + 1 == self.max_depth or self.n_leaves + n_splitting == self.rules.max_leaves
 
     def best(self) -> LevelSplits:
-        """The best split of every node of the newest level among the own columns."""
-        return self._evaluate(self._tree.newest, self._where, self._all_features)
+        """The best split of every node of the newest level among this party's columns."""
+        return self.evaluate(self.tree.newest)
 
-    def divide(self, splits: LevelSplits) -> bool:
+    def divide(self, splits: LevelSplits, *, last: bool = False) -> bool:
         """Split the nodes of the level that have a feature by the rows' `sides`; whether the tree goes on."""
-        rows, tree = self._joint, self._tree
-        last = self.is_last(int(np.count_nonzero(splits.feature >= 0)))
-        sums, counts = rows.sums_of_sides(splits.feature >= 0)
+        splitting = splits.feature >= 0
+        sums, self._row_counts = self.joint.sums_of_sides(splitting)
         splits.left_sum[:] = sums[:, 0]
-        feature = tree.divide(splits)
-        self._rows_of_nodes.append(counts[feature >= 0].reshape(-1))
-        self._depth += 1
-        descend_by_sides(rows, feature >= 0, last=last)
-        if last or not self.n_active:
-            return False
-        self._where = self._plan_histograms(self._where, feature, tree.newest)
-        return True
+        return super().divide(splits, last=last or self.is_last(int(np.count_nonzero(splitting))))
 
-    def finish(self) -> Tree:
-        """The finished tree, which has been added to the scores."""
-        finished, leaf_values = self._tree.finish()
-        finished, leaf_values = self._valued(finished, leaf_values)
-        self._joint.finish_tree(leaf_values)
-        return finished
-
-    def _valued(self, tree: Tree, leaf_values: Scores) -> tuple[Tree, Scores]:
-        """The tree with its final values, and those of its leaves in the order of `Rows.finish_tree`."""
-        return tree, leaf_values
+    def descend(self, feature: Ints, splits: LevelSplits, *, last: bool) -> None:  # noqa: ARG002 - sides say it all
+        """Rows go where their sides say."""
+        self.rows_of_nodes.append(self._row_counts[feature >= 0].reshape(-1))
+        descend_by_sides(self.joint, feature >= 0, last=last)
 
 
-def theirs(splits: LevelSplits, nodes: Bools | Ints, spare_feature: int) -> None:
+def mark_foreign_splits(splits: LevelSplits, nodes: Bools | Ints, spare_feature: int) -> None:
     """Write down that other parties' splits won these nodes."""
     splits.feature[nodes] = spare_feature
     splits.bin[nodes] = 0
@@ -180,22 +157,6 @@ def choose_winners(gains: Floats, room: int, min_gain: float) -> Ints:
     splitting = best_first[winner[best_first] >= 0]
     winner[splitting[max(room, 0) :]] = -1
     return winner
-
-
-def leaf_order(tree: Tree, level_sizes: Sequence[int]) -> Int32s:
-    """Leaves in the order in which `Rows.finish_tree` wants their values: children of the last level at their parents.
-
-    `level_sizes`: nodes per level, the last entry being the children of the last level that was evaluated.
-    """
-    n_settled = tree.n_nodes - level_sizes[-1]
-    last_level = n_settled - level_sizes[-2]
-    order: list[int] = []
-    for node in range(n_settled):
-        if tree.feature[node] < 0:
-            order.append(node)
-        elif node >= last_level:
-            order += (int(tree.left[node]), int(tree.right[node]))
-    return np.array(order, np.int32)
 
 
 @kernel

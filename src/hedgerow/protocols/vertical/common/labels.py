@@ -10,9 +10,9 @@ import numpy as np
 from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.engine.sources import Coded
 from hedgerow.engine.table import Level
-from hedgerow.engine.tolerant import places, places_of
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.bad_rows import FittedLabels, OnBadRows
+from hedgerow.protocols.tolerant import places, places_of
 from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.runtime.protocol import PartyData
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bools, Bytes, Int32s
-from hedgerow.engine.ensemble import LOSSES
+from hedgerow.engine.losses import LOSSES
 from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, ModelFileError
 from hedgerow.protocols.vertical.common.arrays_as_text import Words, words_as_text, words_from_text

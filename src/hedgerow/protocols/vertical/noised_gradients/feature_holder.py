@@ -14,7 +14,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
-from hedgerow.protocols.vertical.common.joint_growth import theirs
+from hedgerow.protocols.vertical.common.joint_growth import mark_foreign_splits
 from hedgerow.protocols.vertical.common.message_fields import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
@@ -81,7 +81,7 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -
         in_others = partial(rows.count_sides, nodes=others)
         rows.sides[:] |= new_sides(to, partition, rows.n_rows, in_others, known=rows.sides)
     splits.feature[:] = -1
-    theirs(splits, splitting, rows.spare_feature)
+    mark_foreign_splits(splits, splitting, rows.spare_feature)
     splits.gain[:] = np.inf  # the label holder has compared gains already, with the others' too
     return grower.divide(splits)
 

@@ -183,12 +183,12 @@ class _Forest(JointForest):
         super().__init__(me, job, trainer.rows, trainer.grower, tells_leaves=job.per != MESSAGE)
         self._source = source
 
-    def _begin_tree(self) -> None:
+    def begin_tree(self) -> None:
         self._source.begin_tree()
 
-    def _own_best(self) -> LevelSplits:
+    def own_best(self) -> LevelSplits:
         self._source.begin_level()
-        return self._grower.best()
+        return self.grower.best()
 
-    def _gains_of(self, party: str, n_nodes: int) -> Floats:
-        return self._me.recv(party, BestGains, n_nodes=n_nodes).gains
+    def gains_of(self, party: str, n_nodes: int) -> Floats:
+        return self.me.recv(party, BestGains, n_nodes=n_nodes).gains

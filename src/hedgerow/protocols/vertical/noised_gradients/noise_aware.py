@@ -7,7 +7,7 @@ child of few rows and hardly any weight then gains most, from noise alone. Here,
     leaf = -G / (H + l2 + d),
 
 children with H < d / 2 are not allowed, and levels of a column are ranked by G / (H + 10 + d). All of it is computed
-from what was released and from the own columns, so it costs no privacy.
+from what was released and from its own columns, so it costs no privacy.
 
 Why 2 standard deviations: taking off n v makes the score of one split right on average, but the best of hundreds is
 looked for. On three tables 2 was better than 1 at epsilon 1 to 4, and worse at 0.5, when all trees share one release;
@@ -16,20 +16,17 @@ how it was chosen, and on what, is in docs/protocols/vertical_noised_gradients.m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
-from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.building import Children
-from hedgerow.engine.dtypes import Bools, Ints, Scores
+from hedgerow.engine.dtypes import Bools, Ints
 from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.growth import GrowthRules
-from hedgerow.engine.histogram import subtract_cells
+from hedgerow.engine.growth import Histograms
+from hedgerow.engine.histogram import subtract_siblings
 from hedgerow.engine.layout import Layout
-from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import (
     INVALID,
     LEVEL_SMOOTHING,
@@ -37,9 +34,11 @@ from hedgerow.engine.splitting import (
     SplitRules,
     gradient_of,
     hessian_of,
-    read_feature,
+    sort_levels,
+    sums_of_feature,
+    write_goes_left,
 )
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, leaf_order
+from hedgerow.protocols.vertical.common.joint_growth import JointGrower
 
 DOUBT = 2.0
 """Standard deviations of its noise that a sum is not trusted with."""
@@ -48,38 +47,34 @@ DOUBT = 2.0
 class NoiseAwareGrower(JointGrower):
     """A grower that knows how much noise there is in the gradient of each row."""
 
-    def __init__(
-        self,
-        rows: JointRows,
-        rules: GrowthRules,
-        loss: Loss,
-        quantiser: Quantiser,
-        features: Sequence[FeatureBins],
-        *,
-        sigma: float,
-    ) -> None:
-        """`sigma`: standard deviation of the noise of one row, in units of the gradient."""
+    def __init__(self, *what: Any, sigma: float) -> None:
+        """`sigma`: standard deviation of the noise of one row, in units of the gradient; the rest as `JointGrower`."""
         self._variance = sigma * sigma
-        super().__init__(rows, rules, loss, quantiser, features)
+        super().__init__(*what)
 
     @property
     def with_counts(self) -> bool:
         """Rows per cell are always needed: they say how much noise is in its sum."""
         return True
 
-    def _evaluate_families(self, nodes: Children, where: Any, allowed: Bools, splits: LevelSplits) -> None:  # noqa: ARG002 - every column may split
-        store, rows = self._store, self._joint
-        evaluate_noisy_families(
-            where.built, where.derived, where.slot, store.cells, store.count_cells, nodes.total, rows.node_counts,
-            self._split_rules, self._variance, rows.layout, splits,
+    def evaluate_families(self, nodes: Children, where: Histograms, allowed: Bools, splits: LevelSplits) -> None:  # noqa: ARG002 - every column may split
+        """The best split of each node beyond what noise alone could give it."""
+        store, layout, counts = self.store, self.rows.layout, self.rows.node_counts
+        for cells in (store.cells, store.count_cells):
+            subtract_siblings(where.built, where.derived, where.slot, cells, layout.first_cell, layout.n_codes)
+        members = np.concatenate([where.built, where.derived[where.derived >= 0]])
+        evaluate_noisy_nodes(
+            members, where.slot, store.cells, store.count_cells, nodes.total, counts, self.split_rules, self._variance,
+            layout, splits,
         )  # fmt: skip
 
-    def _valued(self, tree: Tree, leaf_values: Scores) -> tuple[Tree, Scores]:
-        noise = DOUBT * np.sqrt(np.concatenate(self._rows_of_nodes) * self._variance)
-        weight = tree.cover + self._rules.l2
-        tree.value[:] = tree.value * (weight / (weight + noise))
-        leaf_values[:] = tree.value[leaf_order(tree, [len(counts) for counts in self._rows_of_nodes])]
-        return tree, leaf_values
+    def finish(self) -> Tree:
+        """The finished tree with values that allow for the noise; it has been added to the scores."""
+        nodes = self.tree.nodes
+        noise = DOUBT * np.sqrt(np.concatenate(self.rows_of_nodes) * self._variance)
+        weight = nodes.cover + self.rules.l2
+        nodes.value[:] = nodes.value * (weight / (weight + noise))
+        return super().finish()
 
 
 @inline_kernel
@@ -103,10 +98,7 @@ def rank_noisy_levels(
             keys[n_present] = g / (h + LEVEL_SMOOTHING + DOUBT * np.sqrt(counts[level] * variance))
             order[n_present] = level
             n_present += 1
-    ranks = np.argsort(keys[:n_present], kind="mergesort")
-    levels = order[:n_present].copy()
-    for position in range(n_present):
-        order[position] = levels[ranks[position]]
+    sort_levels(keys, n_present, order)
     return n_present
 
 
@@ -124,7 +116,7 @@ def evaluate_noisy_node(
 ) -> None:
     """Scan every feature of one node and write down the best admissible split; ties as in the engine."""
     gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, unseen_right = rules
-    n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = layout
+    n_value_bins, is_categorical = layout.n_value_bins, layout.is_categorical
     gradient = np.float64(gradient_of(total)) * gradient_unit
     hessian = np.float64(hessian_of(total)) * hessian_unit
     parent = _score(gradient, hessian, l2, np.sqrt(total_count * variance))
@@ -132,14 +124,13 @@ def evaluate_noisy_node(
     count_buffer = np.zeros(256, np.int64)
     order = np.arange(256)
     best_gain, best_feature, best_cut, best_missing_left = 0.0, -1, -1, False
+    best_levels = order[:0].copy()
     for feature in range(n_value_bins.shape[0]):
         n_bins = n_value_bins[feature]
         if n_bins == 0:
             continue
-        column = column_of_feature[feature]
-        first, codes, own = first_cell[column], n_codes[column], owns_column[feature]
-        sums = read_feature(cells, first, n_bins, own, bin_of_code[feature], codes, sum_buffer)
-        counts = read_feature(count_cells, first, n_bins, own, bin_of_code[feature], codes, count_buffer)
+        sums = sums_of_feature(cells, feature, layout, sum_buffer)
+        counts = sums_of_feature(count_cells, feature, layout, count_buffer)
         n_prefix = n_bins
         ranked = is_categorical[feature]
         if ranked:
@@ -166,50 +157,22 @@ def evaluate_noisy_node(
                     best_gain, best_feature, best_cut = gain, feature, cut
                     unseen_left = not unseen_right and 2 * hessian_of(left) >= hessian_of(total)
                     best_missing_left = missing_left == 1 if has_missing else bool(unseen_left)
+                    best_levels = order[:n_prefix].copy()
     splits.gain[node] = best_gain
     splits.feature[node] = best_feature
     splits.bin[node] = best_cut
     splits.left_sum[node] = 0  # follows from the rows' sides
     splits.missing_left[node] = best_missing_left
     if best_feature >= 0:
-        write_noisy_decision(node, cells, count_cells, rules, variance, layout, splits)
+        write_goes_left(node, n_value_bins[best_feature], is_categorical[best_feature], best_levels, splits)
 
 
 @kernel
-def write_noisy_decision(
-    node: int, cells: Ints, count_cells: Ints, rules: SplitRules, variance: float, layout: Layout, splits: LevelSplits
-) -> None:
-    """Turn the best cut of a node into one decision per code of its feature."""
-    feature, cut, missing_left = splits.feature[node], splits.bin[node], splits.missing_left[node]
-    n_bins = layout.n_value_bins[feature]
-    goes_left = splits.goes_left[node]
-    if not layout.is_categorical[feature]:
-        for code in range(256):
-            goes_left[code] = code <= cut
-        goes_left[n_bins] = missing_left
-        return
-    splits.bin[node] = -1
-    column = layout.column_of_feature[feature]
-    first, codes, own = layout.first_cell[column], layout.n_codes[column], layout.owns_column[feature]
-    bins = layout.bin_of_code[feature]
-    order = np.arange(256)
-    sums = read_feature(cells, first, n_bins, own, bins, codes, np.zeros(256, np.int64))
-    counts = read_feature(count_cells, first, n_bins, own, bins, codes, np.zeros(256, np.int64))
-    n_present = rank_noisy_levels(sums, counts, n_bins, rules.gradient_unit, rules.hessian_unit, variance, order)
-    # Levels that do not occur in the node say nothing, like missing ones: they follow the missing direction.
-    for code in range(256):
-        goes_left[code] = missing_left
-    for position in range(n_present):
-        goes_left[order[position]] = position <= cut
-
-
-@kernel
-def evaluate_noisy_families(
-    built: Ints,  # in  [families] node whose histogram was built
-    derived: Ints,  # in  [families] its sibling, to be had by subtraction; -1 for none
+def evaluate_noisy_nodes(
+    members: Ints,  # in  the nodes to evaluate
     slots: Ints,  # in  [nodes]
-    cells: Ints,  # in/out [slots, cells]
-    count_cells: Ints,  # in/out [slots, cells]
+    cells: Ints,  # in  [slots, cells]
+    count_cells: Ints,
     totals: Ints,  # in  [nodes] packed
     total_counts: Ints,  # in  [nodes]
     rules: SplitRules,
@@ -217,17 +180,7 @@ def evaluate_noisy_families(
     layout: Layout,
     splits: LevelSplits,  # out
 ) -> None:
-    """All families of a level: the sibling's histogram by subtraction, then the best split of both."""
-    for family in range(built.shape[0]):
-        mine = slots[built[family]]
-        if derived[family] >= 0:
-            parents = slots[derived[family]]
-            subtract_cells(cells[parents], cells[mine], layout.first_cell, layout.n_codes)
-            subtract_cells(count_cells[parents], count_cells[mine], layout.first_cell, layout.n_codes)
-        for member in range(2):
-            node = built[family] if member == 0 else derived[family]
-            if node >= 0:
-                evaluate_noisy_node(
-                    node, cells[slots[node]], count_cells[slots[node]], totals[node], total_counts[node], rules,
-                    variance, layout, splits,
-                )  # fmt: skip
+    """The best split of each of some nodes."""
+    for node in members:
+        mine, mine_counts = cells[slots[node]], count_cells[slots[node]]
+        evaluate_noisy_node(node, mine, mine_counts, totals[node], total_counts[node], rules, variance, layout, splits)

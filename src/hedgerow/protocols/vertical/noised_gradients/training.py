@@ -1,8 +1,6 @@
-"""What label holder and feature holders do alike: rows with the common gradients, a grower over the own columns."""
+"""What label holder and feature holders do alike: rows with the common gradients, a grower over its own columns."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +60,7 @@ class Trainer:
             n_threads=columns.n_threads,
         )
         counted_as = loss if self._ones is None else first_order_loss(loss)
-        common = (self.rows, job.boosting.growth_rules(), counted_as, quantiser, columns.features)
+        common = (self.rows, job.boosting, counted_as, quantiser, columns.features)
         self.grower: JointGrower
         if job.allows_for_noise:
             self.grower = NoiseAwareGrower(*common, sigma=sigma)
@@ -99,35 +97,32 @@ class AfreshGrower(JointGrower):
 
     def begin(self) -> None:
         """A new tree; its first gradients need not be there yet."""
-        self._store.restart()
-        self._store.batched = True  # no histogram can be had by subtraction from its parent's
-        self._n_nodes, self._depth, self._n_leaves = 1, 0, 1
+        self.store.restart(batched=True)
+        self._n_nodes, self.depth, self._n_leaves = 1, 0, 1
 
     @property
     def n_active(self) -> int:
         """Nodes of the newest level."""
         return self._n_nodes
 
-    def best(self) -> LevelSplits:
-        """The best split of every node of the newest level, from the present gradients."""
-        sums, _ = self._joint.sums_of_sides(np.ones(self._n_nodes, np.bool_))
-        unbounded = np.full(self._n_nodes, np.inf)
-        nodes = Children(sums.sum(axis=1), -unbounded, unbounded)
-        nowhere: Any = None  # histograms are made batch by batch, and forgotten
-        return self._evaluate(nodes, nowhere, self._all_features)
-
     @property
     def n_leaves(self) -> int:
         """Leaves of the tree so far."""
         return self._n_leaves
 
-    def divide(self, splits: LevelSplits) -> bool:
+    def best(self) -> LevelSplits:
+        """The best split of every node of the newest level, from the present gradients."""
+        sums, _ = self.joint.sums_of_sides(np.ones(self._n_nodes, np.bool_))
+        unbounded = np.full(self._n_nodes, np.inf)
+        return self.evaluate(Children(sums.sum(axis=1), -unbounded, unbounded))
+
+    def divide(self, splits: LevelSplits, *, last: bool = False) -> bool:
         """Move the rows; whether the tree goes on."""
         splitting = splits.feature >= 0
         n_splitting = int(splitting.sum())
-        last = self.is_last(n_splitting)
-        descend_by_sides(self._joint, splitting, last=last)
-        self._depth += 1
+        last = last or self.is_last(n_splitting)
+        descend_by_sides(self.joint, splitting, last=last)
+        self.depth += 1
         self._n_leaves += n_splitting
         self._n_nodes = 2 * n_splitting
         return not last and n_splitting > 0

@@ -11,9 +11,8 @@ from hedgerow.crypto import limbs
 from hedgerow.crypto.beaver import PrivateMasks, hidden_input, private_product, rows_times, take_as_reader
 from hedgerow.crypto.shares import XOR8, Array
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import Bytes, Floats, Ints, RowIds
+from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.growth import split_rules
 from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
@@ -22,8 +21,13 @@ from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.sharing import checked_labels
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.foreign_splits import ForeignSplits
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, packed_columns, theirs
+from hedgerow.protocols.vertical.common.joint_forest import ForeignSplits
+from hedgerow.protocols.vertical.common.joint_growth import (
+    JointGrower,
+    JointRows,
+    mark_foreign_splits,
+    packed_columns,
+)
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, composite_features
 from hedgerow.protocols.vertical.secret_shared.hands import play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
@@ -123,25 +127,6 @@ def _masked_columns(me: Party, job: SecretSharedJob, shape: Shape) -> Array:
 # --- what it knows in the clear --------------------------------------------------------------------------------------
 
 
-class _Rows(JointRows):
-    """Rows whose gradients and nodes can be written out."""
-
-    def of_node(self, node: int) -> RowIds:
-        """The rows of an active node."""
-        segments = zip(self._starts[:, node].tolist(), self._stops[:, node].tolist(), strict=True)
-        pieces = [self._current[start:stop] for start, stop in segments]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-class _Grower(JointGrower):
-    """Grows by sums that it knows."""
-
-    @property
-    def totals(self) -> Ints:
-        """Packed sums of the nodes of the newest level."""
-        return self._tree.newest.total
-
-
 class _OwnRows:
     """The label holder's rows, scores and trees, as the pooled engine has them."""
 
@@ -152,10 +137,10 @@ class _OwnRows:
         self.params = params
         self.base_score = float(loss.base_scores(labels)[0] if params.base_score is None else params.base_score)
         packed = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
-        self.rows = _Rows(packed, labels, None, loss, np.array([self.base_score]), quantiser, n_threads=data.n_threads)
-        rules = params.growth_rules()
-        self.grower = _Grower(self.rows, rules, loss, quantiser, mapper.features)
-        self._rules = split_rules(rules, loss, quantiser, weighted=False)
+        base = np.array([self.base_score])
+        self.rows = JointRows(packed, labels, None, loss, base, quantiser, n_threads=data.n_threads)
+        self.grower = JointGrower(self.rows, params, loss, quantiser, mapper.features)
+        self._rules = self.grower.split_rules
         self._scales = scales
         self._stopping = Stopping(scales, data.table.n_rows)
 
@@ -212,7 +197,7 @@ class _OwnRows:
         foreign = owner > 0
         sums, _ = self.rows.sums_of_sides(foreign)
         splits.gain[foreign] = _gains(self.grower.totals[foreign], sums[foreign, 0], self._rules)
-        theirs(splits, foreign, self.rows.spare_feature)
+        mark_foreign_splits(splits, foreign, self.rows.spare_feature)
         # The tournament has decided, without rounding; the engine must not decide otherwise in the last bit.
         enough = max(np.nextafter(MIN_GAIN, np.inf), self.params.min_gain)
         np.maximum(splits.gain, enough, out=splits.gain)

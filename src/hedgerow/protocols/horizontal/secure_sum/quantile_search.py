@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
+from hedgerow.engine.binning import rounded_up
 from hedgerow.engine.cuts import edges_between
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.engine.number_line import NumberLine, checked_kind
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.protocols.number_line import NumberLine, checked_kind
 
 TOLERANCE = 1 / 8
 MAX_ROUNDS = 12
@@ -222,10 +223,7 @@ class _Column:
 
 
 def _rounded_up_to_float32(numbers: Floats) -> Floats:
-    with np.errstate(over="ignore"):
-        rounded = numbers.astype(np.float32)
-        rounded = np.where(rounded < numbers, np.nextafter(rounded, np.float32(np.inf)), rounded)
-    return rounded.astype(np.float64) + 0.0  # no negative zeros
+    return rounded_up(numbers, np.dtype(np.float32)).astype(np.float64) + 0.0  # no negative zeros
 
 
 def _guesses(line: NumberLine, low: Ints, high: Ints) -> Ints:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hedgerow.compiling import kernel
+from hedgerow.engine.binning import CodingTables, FeatureBins, coding_tables
 from hedgerow.engine.dtypes import MAX_BINS, Ints
 
 if TYPE_CHECKING:
-    from hedgerow.engine.binning import FeatureBins
     from hedgerow.engine.ensemble import Tree
 
 MOST_CHOICES = 127
@@ -60,8 +60,8 @@ class TreeLayout(NamedTuple):
 def lay_out(trees: Sequence[Tree], features: Sequence[FeatureBins]) -> TreeLayout:
     """Concatenate the trees and write down the choices of each."""
     node_start, table_start = _starts([t.n_nodes for t in trees]), _starts([len(t.left_levels) for t in trees])
-    feature, missing_left = _joined(trees, "feature", np.int32), _joined(trees, "missing_left", np.bool_)
-    level_set, left = _joined(trees, "level_set", np.int32), _joined(trees, "left", np.int32)
+    feature, missing_left = joined(trees, "feature", np.int32), joined(trees, "missing_left", np.bool_)
+    level_set, left = joined(trees, "level_set", np.int32), joined(trees, "left", np.int32)
     inner, by_levels = feature >= 0, level_set >= 0
     tree_of_node = np.repeat(np.arange(len(trees)), np.diff(node_start))
 
@@ -73,16 +73,16 @@ def lay_out(trees: Sequence[Tree], features: Sequence[FeatureBins]) -> TreeLayou
 
     node_table = np.where(by_levels, level_set + table_start[tree_of_node], -1).astype(np.int32)
     missing_code = np.array([f.missing_code for f in features], np.uint8)
-    goes_right = (~_joined(trees, "left_levels", np.bool_)).view(np.uint8).reshape(-1, MAX_BINS)
+    goes_right = (~joined(trees, "left_levels", np.bool_)).view(np.uint8).reshape(-1, MAX_BINS)
     table_column = np.zeros(len(goes_right), np.int32)
     table_column[node_table[by_levels]] = node_column[by_levels]
     for node in np.flatnonzero(by_levels).tolist():  # codes from the missing one on follow the node's missing direction
         goes_right[node_table[node], missing_code[feature[node]] :] = not missing_left[node]
 
     node_left = np.where(inner, left + node_start[tree_of_node], np.arange(len(feature))).astype(np.int32)
-    cut = np.where(inner, np.where(by_levels, 0, _joined(trees, "bin", np.int32)), 255)
+    cut = np.where(inner, np.where(by_levels, 0, joined(trees, "bin", np.int32)), 255)
     node_key = (256 * node_column + cut).astype(np.int32)
-    node_value = _joined(trees, "value", np.float32)
+    node_value = joined(trees, "value", np.float32)
 
     last_chosen, levels_left = np.empty(len(trees), np.int64), np.empty(len(trees), np.int32)
     find_tops(node_start, node_left, table_start, last_chosen, levels_left)
@@ -120,7 +120,8 @@ def _starts(lengths: Sequence[int]) -> Ints:
     return np.append(0, np.cumsum(lengths)).astype(np.int64)
 
 
-def _joined(trees: Sequence[Tree], name: str, dtype: Any) -> Any:
+def joined(trees: Sequence[Tree], name: str, dtype: Any) -> Any:
+    """One array of all trees' nodes."""
     if not trees:
         return np.zeros(0, dtype)
     return np.concatenate([getattr(tree, name) for tree in trees])
@@ -204,33 +205,6 @@ def write_choices(
         choice_start[tree + 1], exit_start[tree + 1] = n_choices, n_exits
 
 
-# --- the edges, for raw values ---------------------------------------------------------------------------------------
-
-
-class CodingTables(NamedTuple):
-    """The edges of the features that the trees ask about, for values of one dtype."""
-
-    feature: Any  # int32[U]
-    edges: Any  # float32 or float64 [U, 256], padded with +inf
-    n_edges: Any  # int32[U]; -1 for a categorical feature
-    missing_code: Any  # uint8[U]
-
-
-def coding_tables(layout: TreeLayout, features: Sequence[FeatureBins], dtype: Any) -> CodingTables:
-    """For float32 values an edge is rounded up to float32: x >= edge is then true for exactly the same x."""
-    used = np.unique(layout.column_feature)
-    edges = np.full((len(used), MAX_BINS), np.inf, dtype)
-    n_edges = np.full(len(used), -1, np.int32)
-    for row, feature in enumerate(used.tolist()):
-        exact = features[feature].edges
-        if exact is not None:
-            with np.errstate(over="ignore"):
-                near = exact.astype(dtype)
-            edges[row, : len(exact)] = np.where(near < exact, np.nextafter(near, edges.dtype.type(np.inf)), near)
-            n_edges[row] = len(exact)
-    return CodingTables(used, edges, n_edges, layout.missing_code[used])
-
-
 class Prepared:
     """What prediction needs of the trees, made once for as long as no tree is added."""
 
@@ -242,5 +216,5 @@ class Prepared:
     def for_values(self, dtype: np.dtype[Any]) -> tuple[TreeLayout, CodingTables]:
         """The trees, and the edges for values of one dtype."""
         if dtype not in self._coding:
-            self._coding[dtype] = coding_tables(self.layout, self._features, dtype)
+            self._coding[dtype] = coding_tables(self._features, np.unique(self.layout.column_feature), dtype)
         return self.layout, self._coding[dtype]

@@ -11,19 +11,17 @@ from __future__ import annotations
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.dtypes import Ints, Words
 from hedgerow.engine.layout import Layout
-from hedgerow.engine.splitting import read_feature
+from hedgerow.engine.splitting import sums_of_feature
 
 
 class ExchangedCells:
     """Where each feature's bins are in an exchanged vector; the same at every party, from the bins alone."""
 
     def __init__(self, mapper: BinMapper) -> None:
-        n_value_bins = np.array([feature.n_value_bins for feature in mapper.features], np.int64)
-        is_categorical = np.array([feature.is_categorical for feature in mapper.features], np.bool_)
-        self.layout = Layout.plain(n_value_bins, is_categorical)
+        self.layout = Layout.plain(*bin_counts(mapper.features))
         self.first = np.concatenate([[0], np.cumsum(self.layout.n_codes)]).astype(np.int64)
 
     @property
@@ -43,16 +41,11 @@ class ExchangedCells:
 @kernel
 def gather_features(cells: Ints, n_nodes: int, own: Layout, first: Ints, out: Ints) -> None:
     """A bundled feature's bins are marginals of its bundle's cells; others are copied."""
-    n_value_bins, _, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = own
     buffer = np.empty(256, np.int64)
     for node in range(n_nodes):
         mine, theirs = cells[node], out[node]
-        for feature in range(n_value_bins.shape[0]):
-            column = column_of_feature[feature]
-            sums = read_feature(
-                mine, first_cell[column], n_value_bins[feature], owns_column[feature], bin_of_code[feature],
-                n_codes[column], buffer,
-            )  # fmt: skip
+        for feature in range(first.shape[0] - 1):
+            sums = sums_of_feature(mine, feature, own, buffer)
             start = first[feature]
             for b in range(first[feature + 1] - start):
                 theirs[start + b] = sums[b]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.engine.sources import Coded, as_floats, coded_objects, is_missing, open_source
+from hedgerow.engine.sources import Coded, as_floats, coded_values, is_missing, narrowest, open_source
 from hedgerow.engine.table import Column, Table, columns_like, has_own_names, plain_level, source_of_table
 from hedgerow.errors import InvalidInput
 
@@ -49,7 +49,7 @@ def read_tolerantly(X: Any, *, like: Sequence[FeatureBins], where: str = "X") ->
             if feature.levels is None and isinstance(raw, np.ndarray):
                 columns.append(Column(feature.name, as_floats(raw, label)))
                 continue
-            coded = raw if isinstance(raw, Coded) else coded_numbers(raw, label)
+            coded = raw if isinstance(raw, Coded) else coded_values(raw, label)
             read: tuple[np.ndarray, Bools] = (
                 numbers_of(coded) if feature.levels is None else places_of(coded, places(feature.levels))
             )
@@ -75,25 +75,11 @@ def without_rows(X: Any) -> Any | None:
 # --- cells ---------------------------------------------------------------------------------------------------------
 
 
-def coded_numbers(values: np.ndarray, label: str) -> Coded:
-    """Values of any type as codes; a type that is neither numbers nor text is refused."""
-    kind = values.dtype.kind
-    if kind == "O":
-        return coded_objects(values)
-    if kind not in "biufUT":
-        as_floats(values, label)  # raises the error that names the type
-    distinct, codes = np.unique(values, return_inverse=True)
-    return Coded(codes.reshape(-1), distinct.tolist(), declared=False)
-
-
 def numbers_of(coded: Coded) -> tuple[Floats, Bools]:
     """Each row's number, NaN where there is none, and which rows have something that is not a number."""
     found = np.array([*map(number_of, coded.values), math.nan])  # the last place answers code -1
     there = np.array([*(not is_missing(value) for value in coded.values), False])
-    with np.errstate(over="ignore"):
-        narrow = found.astype(np.float32)
-    exact = np.array_equal(narrow, found, equal_nan=True)
-    return (narrow if exact else found)[coded.codes], (there & np.isnan(found))[coded.codes]
+    return narrowest(found)[coded.codes], (there & np.isnan(found))[coded.codes]
 
 
 def number_of(value: Any) -> float:

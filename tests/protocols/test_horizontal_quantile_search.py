@@ -12,10 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.quantile_search import MAX_ROUNDS, TOLERANCE, QuantileSearch
-from hedgerow.engine.sorted_columns import SortedColumns
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.protocols.horizontal.secure_sum.quantile_search import MAX_ROUNDS, TOLERANCE, QuantileSearch
+from hedgerow.protocols.horizontal.secure_sum.sorted_columns import SortedColumns
+from hedgerow.protocols.number_line import kind_of
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 FLOAT64_MAX = float(np.finfo(np.float64).max)
@@ -283,8 +284,8 @@ class TestBesideTheEngine:
         X = np.column_stack([
             rng.integers(0, 2, 5000), rng.integers(17, 91, 5000), rng.poisson(0.3, 5000), 10 * rng.integers(-9, 9, 5000)
         ]).astype(np.float64)  # fmt: skip
-        owners = [SortedColumns(read_table(part)) for part in np.array_split(X, 3)]
-        search = searched([list(part.T) for part in np.array_split(X, 3)], owners[0].kinds, 255)
+        parts = [list(part.T) for part in np.array_split(X, 3)]
+        search = searched(parts, [kind_of(column) for column in parts[0]], 255)
         pooled = BinMapper.fit(read_table(X))
         assert search.rounds == 1
         for edges, feature in zip(search.edges(), pooled.features, strict=True):

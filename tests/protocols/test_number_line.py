@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.engine.number_line import KINDS, NumberLine, checked_kind, common_kind
 from hedgerow.errors import InvalidParameter
+from hedgerow.protocols.number_line import KINDS, NumberLine, checked_kind, common_kind
 
 finite = {
     "float64": st.floats(allow_nan=False, allow_infinity=False),

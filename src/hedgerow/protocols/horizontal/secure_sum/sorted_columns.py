@@ -12,7 +12,6 @@ import numpy as np
 
 from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.number_line import Kind, kind_of
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput
 
@@ -22,21 +21,12 @@ class SortedColumns:
 
     def __init__(self, table: Table) -> None:
         numeric = [column for column in table.columns if column.levels is None]
-        self.names = tuple(column.name for column in numeric)
         self._ordered = [_present(np.sort(column.values)) for column in numeric]
 
     @property
     def n_present(self) -> Ints:
         """Rows with a value, per column."""
         return np.array([len(ordered) for ordered in self._ordered], np.int64)
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """Per column: "integer" if all its values are whole (or there are none), else its type.
-
-        This is read from the values, not declared: whoever is told learns whether they are whole.
-        """
-        return tuple(kind_of(ordered) for ordered in self._ordered)
 
     def counts_below(self, probes: Floats, offsets: Ints) -> Ints:
         """For each probe the number of rows with value < probe; column j's are `probes[offsets[j]:offsets[j + 1]]`.
