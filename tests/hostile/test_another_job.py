@@ -25,9 +25,9 @@ from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.vertical import make_data
 from hedgerow.transport.agreed import NOTHING, Agreed, canonical
-from hedgerow.transport.doorkeeper import Doorkeeper
-from hedgerow.transport.envelope import MAX_HELLO_BYTES, WIRE_VERSION, Hello, decode_hello
 from hedgerow.transport.grpc import GrpcEndpoint
+from hedgerow.transport.grpc_door import Doorkeeper
+from hedgerow.transport.grpc_envelope import MAX_HELLO_BYTES, WIRE_VERSION, Hello, decode_hello
 from hedgerow.transport.memory import MemoryNetwork
 
 BOUNDS = {f"x{k}": (-5.0, 5.0) for k in range(8)}

@@ -8,8 +8,8 @@ from typing import Any
 
 from hedgerow.runtime.protocol import Protocol
 from hedgerow.transport.agreed import Agreed
-from hedgerow.transport.envelope import WIRE_VERSION
 from hedgerow.transport.frames import FORMAT_VERSION, Message, registered
+from hedgerow.transport.grpc_envelope import WIRE_VERSION
 
 OWN = frozenset({"cache"})
 """Fields of a job that say where a party keeps files of its own: folders need not have the same name everywhere."""
