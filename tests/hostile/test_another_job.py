@@ -24,7 +24,7 @@ from hedgerow.runtime.warmup import in_memory, role
 from hedgerow.testing.horizontal import job_for, make_pooled, share_out
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.vertical import make_data
-from hedgerow.transport.agreed import NOTHING, Agreed, canonical
+from hedgerow.transport.endpoint import NOTHING, Agreed, canonical
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.grpc_door import Doorkeeper
 from hedgerow.transport.grpc_envelope import MAX_HELLO_BYTES, WIRE_VERSION, Hello, decode_hello

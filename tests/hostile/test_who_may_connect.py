@@ -22,7 +22,7 @@ from hedgerow.testing.parties import connect_star
 from hedgerow.transport import grpc as endpoints
 from hedgerow.transport import grpc_channel, grpc_door
 from hedgerow.transport import grpc_envelope as envelope
-from hedgerow.transport.agreed import NOTHING
+from hedgerow.transport.endpoint import NOTHING
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.grpc_envelope import HELLO_KEY, Hello
 from hedgerow.transport.grpc_streams import METHOD, MOST_NOT_LET_IN, TOO_MANY, Places, host_of

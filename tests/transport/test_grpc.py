@@ -27,8 +27,7 @@ from hedgerow.errors import (
 from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.parties import Authority, connect_star, make_identities, trust_in
 from hedgerow.transport import grpc_envelope as envelope
-from hedgerow.transport.agreed import NOTHING
-from hedgerow.transport.endpoint import LastWord
+from hedgerow.transport.endpoint import NOTHING, LastWord
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.grpc_envelope import Hello
 from hedgerow.transport.grpc_streams import METHOD

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from hedgerow.runtime.protocol import Protocol
-from hedgerow.transport.agreed import Agreed
+from hedgerow.transport.endpoint import Agreed
 from hedgerow.transport.frames import FORMAT_VERSION, Message, registered
 from hedgerow.transport.grpc_envelope import WIRE_VERSION
 

@@ -31,7 +31,7 @@ from cryptography import x509
 
 from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, JobDiffers, PeerRefused
 from hedgerow.transport import grpc_envelope
-from hedgerow.transport.agreed import NOTHING, Agreed
+from hedgerow.transport.endpoint import NOTHING, Agreed
 from hedgerow.transport.grpc_channel import PeerChannel, Terms
 from hedgerow.transport.grpc_door import Doorkeeper
 from hedgerow.transport.grpc_envelope import MAX_FRAME_BYTES, MAX_HELLO_BYTES, WIRE_VERSION

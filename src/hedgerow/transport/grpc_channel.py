@@ -25,8 +25,7 @@ from hedgerow.errors import (
     plain,
 )
 from hedgerow.transport import grpc_envelope
-from hedgerow.transport.agreed import Agreed
-from hedgerow.transport.endpoint import LastWord
+from hedgerow.transport.endpoint import Agreed, LastWord
 from hedgerow.transport.grpc_envelope import Hello
 from hedgerow.transport.grpc_streams import Dialler, ServerStream, Stream
 

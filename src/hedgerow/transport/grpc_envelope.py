@@ -20,7 +20,7 @@ import struct
 from dataclasses import dataclass
 
 from hedgerow.errors import FrameError
-from hedgerow.transport.agreed import Agreed
+from hedgerow.transport.endpoint import Agreed
 
 WIRE_VERSION = 2
 MAX_FRAME_BYTES = 256 << 20
