@@ -553,7 +553,7 @@ class HeldUp:
 
 
 def test_who_closes_last_still_says_that_it_heard(star):
-    """A goodbye that comes during a write is acknowledged before hanging up, else the peer waits in vain."""
+    """A goodbye that comes during a write is acknowledged before hanging up, else the peer times out."""
     endpoints = star()
     channel = endpoints["bank"]._channels["hub"]
     held = threading.Event()

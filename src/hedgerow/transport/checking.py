@@ -22,8 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from hedgerow.errors import InvalidType, ProtocolError
-from hedgerow.transport.fields import ArrayOf
-from hedgerow.transport.frames import Message
+from hedgerow.transport.frames import Message, plain_type, scalar_of
 from hedgerow.transport.ranges import (
     FINITE,
     MOST,
@@ -38,7 +37,6 @@ from hedgerow.transport.ranges import (
     Within,
     cached,
     marks_of,
-    plain_type,
     symbols_of,
 )
 
@@ -70,7 +68,7 @@ def quick_check(kind: type[Message]) -> Callable[[Message, Symbols], bool]:
     for symbol in sorted(symbols_of(kind)):
         writer.write(f"{writer.local(symbol)} = _given[{symbol!r}]")
     for name, (shape, limits) in marks_of(kind).items():
-        is_array = any(isinstance(mark, ArrayOf) for mark in getattr(hints[name], "__metadata__", ()))
+        is_array = scalar_of(hints[name]) is not None
         writer.write(f"_value = _message.{name}")
         if shape is not None:
             writer.sizes(shape, "_value.shape" if is_array else "(len(_value),)")
