@@ -30,7 +30,7 @@ from hedgerow.runtime.party import Abort, Party
 from hedgerow.runtime.protocol import agreed, find
 from hedgerow.runtime.running import in_memory, role
 from hedgerow.testing.parties import asked, make_identities, trust_in
-from hedgerow.transport import grpc_calls, grpc_public, grpc_versions
+from hedgerow.transport import grpc_streams
 from hedgerow.transport.frames import encode
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.memory import MemoryNetwork
@@ -145,29 +145,25 @@ def opened(protocol, job, identities, stack):
     return ends
 
 
-@pytest.fixture(params=["fast", "public"])
-def written(request, monkeypatch):
-    """All that endpoints give to grpcio, with either way of using it: messages, headers, and how they end calls."""
-    grpc, _ = grpc_calls.load_grpc()
-    installed = ".".join(grpc.__version__.split(".")[:2])
-    monkeypatch.setattr(grpc_versions, "TESTED_VERSIONS", (installed,) if request.param == "fast" else ())
+@pytest.fixture
+def written(monkeypatch):
+    """All that endpoints give to grpcio: messages, headers, and how they end calls."""
     seen = []
 
     def watch(kind, verb):
         real = getattr(kind, verb)
         monkeypatch.setattr(kind, verb, lambda self, *given: (seen.extend(given), real(self, *given))[1])
 
-    for module, kind in ((grpc_calls, "_Core"), (grpc_public, "_Queue")):
-        watch(getattr(module, f"{kind}Stream"), "write")
-        watch(getattr(module, f"{kind}ServerStream"), "end")
-        watch(getattr(module, f"{kind}ClientStream"), "end")
-        watch(getattr(module, f"{kind}Dialler"), "open_stream")
+    watch(grpc_streams.Stream, "write")
+    watch(grpc_streams.ServerStream, "end")
+    watch(grpc_streams._ClientStream, "end")
+    watch(grpc_streams.Dialler, "open_stream")
     return seen
 
 
 @pytest.mark.parametrize("name", ["horizontal.secure_sum", "vertical.bucket_rr", "vertical.secret_shared"])
 def test_over_grpc_peers_learn_a_code_alone(name, written, caplog):
-    """The same on the wire, with both ways of using grpcio: nothing that leaves a party has a word of it."""
+    """The same on the wire: nothing that leaves a party has a word of it."""
     protocol = find(name)
     job, data = run_of(name)
     failing = list(data)[1]

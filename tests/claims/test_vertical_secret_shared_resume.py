@@ -33,11 +33,12 @@ from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.transcripts import Vanished, Vanishing, identity_of
+from hedgerow.transport import grpc_envelope
 from hedgerow.transport.frames import peek
 from hedgerow.transport.grpc import GrpcEndpoint
+from hedgerow.transport.grpc_channel import PeerChannel
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
-from hedgerow.transport.peer_channel import PeerChannel
 from hedgerow.transport.transcripts import Recording
 from twins.simulated_shares import Leaked, ideal, rounds_of
 
@@ -114,17 +115,16 @@ def calm():
 def written(monkeypatch):
     """(sender, receiver, number) -> all that was written to the wire under this number, from any thread."""
     seen = {}
-    flush = PeerChannel._flush
+    write = PeerChannel._write
 
-    def watching(channel):
-        is_free = channel.talking and channel._stream is not None and not channel._writing
-        first = channel._unsent[0] if is_free and channel._unsent else None
-        flush(channel)
-        if first is not None:
-            kind, number, frame = first
+    def watching(channel, envelope):
+        kind, number, _ = grpc_envelope.unpack_numbered(envelope)
+        if kind != grpc_envelope.ACK:
+            frame = envelope[grpc_envelope.HEADER_BYTES :]
             seen.setdefault((channel.terms.me, channel.peer, number), []).append((kind, frame))
+        write(channel, envelope)
 
-    monkeypatch.setattr(PeerChannel, "_flush", watching)
+    monkeypatch.setattr(PeerChannel, "_write", watching)
     return seen
 
 

@@ -21,10 +21,10 @@ from hedgerow.runtime import processes as local_processes
 from hedgerow.runtime.protocol import agreed, find, names, services
 from hedgerow.runtime.running import in_memory, role
 from hedgerow.testing.parties import asked, make_identities, trust_in
-from hedgerow.transport.agreed import NOTHING, Agreed, canonical
-from hedgerow.transport.doorkeeper import Doorkeeper
-from hedgerow.transport.envelope import MAX_HELLO_BYTES, WIRE_VERSION, Hello, decode_hello
+from hedgerow.transport.endpoint import NOTHING, Agreed, canonical
 from hedgerow.transport.grpc import GrpcEndpoint
+from hedgerow.transport.grpc_door import Doorkeeper
+from hedgerow.transport.grpc_envelope import MAX_HELLO_BYTES, WIRE_VERSION, Hello, decode_hello
 from hedgerow.transport.memory import MemoryNetwork
 from twins.horizontal import job_for, make_pooled, share_out
 from twins.vertical import make_data

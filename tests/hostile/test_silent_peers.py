@@ -20,7 +20,7 @@ from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, agreed
 from hedgerow.testing.parties import connect_star, make_identities, trust_in
-from hedgerow.transport import peer_channel
+from hedgerow.transport import grpc_channel
 from twins.vertical import make_columns, table_of
 
 BLOCK, N_IDS, DEADLINE = 256, 30, 0.5
@@ -110,7 +110,7 @@ def _due_at_the_bank(job):
 @pytest.mark.timeout(60)
 def test_a_peer_that_takes_nothing_is_given_up(monkeypatch):
     """It is connected and answers pings, but reads nothing; whoever sends to it does not wait for ever (here: 1 s)."""
-    monkeypatch.setattr(peer_channel, "_STALL_SECONDS", 1.0)
+    monkeypatch.setattr(grpc_channel, "_STALL_SECONDS", 1.0)
     endpoints = connect_star("bank", ["shop"], max_unacked_bytes=10_000)
     with contextlib.ExitStack() as stack:
         for endpoint in endpoints.values():
@@ -126,7 +126,7 @@ def test_a_peer_that_takes_nothing_is_given_up(monkeypatch):
 
 def test_a_slow_peer_is_not_given_up(monkeypatch):
     """As long as it takes something now and then, all may last longer than that."""
-    monkeypatch.setattr(peer_channel, "_STALL_SECONDS", 2.0)
+    monkeypatch.setattr(grpc_channel, "_STALL_SECONDS", 2.0)
     endpoints = connect_star("bank", ["shop"], max_unacked_bytes=3000)
     with contextlib.ExitStack() as stack, futures.ThreadPoolExecutor(1) as reading:
         for endpoint in endpoints.values():

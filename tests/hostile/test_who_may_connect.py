@@ -1,7 +1,4 @@
-"""Strangers at both ends of a connection: certificates that TLS alone would take, and calls that cost too much.
-
-Every test runs with both ways of using grpcio.
-"""
+"""Strangers at both ends of a connection: certificates that TLS alone would take, and calls that cost too much."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import time
 from concurrent import futures
 from types import SimpleNamespace
 
+import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -21,26 +19,16 @@ from cryptography.x509.oid import NameOID
 
 from hedgerow.errors import MOST_CHARACTERS, DeadlineExceeded, PeerLost, PeerRefused, plain
 from hedgerow.testing.parties import connect_star
-from hedgerow.transport import doorkeeper, envelope, grpc_versions, streams
 from hedgerow.transport import grpc as endpoints
-from hedgerow.transport.agreed import NOTHING
-from hedgerow.transport.envelope import HELLO_KEY, Hello
+from hedgerow.transport import grpc_channel, grpc_door
+from hedgerow.transport import grpc_envelope as envelope
+from hedgerow.transport.endpoint import NOTHING
 from hedgerow.transport.grpc import GrpcEndpoint
-from hedgerow.transport.grpc_calls import load_grpc
+from hedgerow.transport.grpc_envelope import HELLO_KEY, Hello
+from hedgerow.transport.grpc_streams import METHOD, MOST_NOT_LET_IN, TOO_MANY, Places, host_of
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, now
-from hedgerow.transport.places import MOST_NOT_LET_IN, Places, host_of
-from hedgerow.transport.streams import METHOD
 
-grpc, _ = load_grpc()
-INSTALLED = ".".join(grpc.__version__.split(".")[:2])
 HUB, BANK = "hub.clinics", "bank.clinics"  # with a dot, or no wildcard could stand for them
-
-
-@pytest.fixture(params=["fast", "public"], autouse=True)
-def calls(request, monkeypatch):
-    """Which way of using grpcio the endpoints of this test take."""
-    monkeypatch.setattr(grpc_versions, "TESTED_VERSIONS", (INSTALLED,) if request.param == "fast" else ())
-    return request.param
 
 
 # --- certificates ----------------------------------------------------------------------------------------------------
@@ -297,9 +285,11 @@ def test_the_certificate_that_was_looked_at_is_the_one_that_is_talked_to(hub, ba
 def test_a_call_without_a_right_hello_is_ended_at_once_and_unread(hub, monkeypatch, hello, code, why):
     """Nobody waits for a HELLO, and of what a stranger sends after its header nothing is read."""
     read = []
-    arrived = streams.Stream._arrived
+    arrived = grpc_channel.PeerChannel.on_message
     monkeypatch.setattr(
-        streams.Stream, "_arrived", lambda self, message: (read.append(message), arrived(self, message))
+        grpc_channel.PeerChannel,
+        "on_message",
+        lambda self, stream, message: (read.append(message), arrived(self, stream, message))[1],
     )
     client = Stranger(hub.port)
     found, details = client.talk(bytes(8 << 20), hello=hello)
@@ -343,7 +333,7 @@ class Elsewhere(Switch):
 @pytest.fixture
 def lingering(monkeypatch):
     """Calls that are turned away stay, as those do whose maker does not take the answer."""
-    monkeypatch.setattr(doorkeeper.Doorkeeper, "_turn_away", lambda *_: None)
+    monkeypatch.setattr(grpc_door.Doorkeeper, "_turn_away", lambda *_: None)
 
 
 def _start_calls(port, n_clients, n_calls):
@@ -362,7 +352,7 @@ def test_one_address_does_not_take_all_places(hub):
             time.sleep(0.02)
         ended = [call for call in calls if call.done()]
         assert len(ended) == 26
-        assert {(call.code().name, call.details()) for call in ended} == {("RESOURCE_EXHAUSTED", streams.TOO_MANY)}
+        assert {(call.code().name, call.details()) for call in ended} == {("RESOURCE_EXHAUSTED", TOO_MANY)}
         assert hub._server.places.taken == 4
         _greet(hub)
         for client in clients:
@@ -377,7 +367,7 @@ def test_an_address_is_heard_again_when_its_calls_are_over(hub):
     while hub._server.places.taken < 4 and time.monotonic() < until:
         time.sleep(0.02)
     with contextlib.closing(_open(BANK, HUB, dial={HUB: f"127.0.0.1:{hub.port}"})) as bank:
-        with pytest.raises(DeadlineExceeded, match=streams.TOO_MANY):
+        with pytest.raises(DeadlineExceeded, match=TOO_MANY):
             bank.wait_connected(1.5)  # long enough for many attempts
         assert not any(call.done() for call in calls)
         for client in clients:

@@ -1,24 +1,18 @@
-"""Endpoints over gRPC with mutual TLS: order, cuts, deaths, slowness, strangers, and how each of them ends.
-
-Everything that a test opens goes through the fixture `calls`, so that it runs with both ways of using grpcio, the fast
-one and the public one.
-"""
+"""Endpoints over gRPC with mutual TLS: order, cuts, deaths, slowness, strangers, and how each of them ends."""
 
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 import itertools
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-import types
 
+import grpc
 import pytest
 
 from hedgerow.errors import (
@@ -32,29 +26,23 @@ from hedgerow.errors import (
 )
 from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.parties import Authority, connect_star, make_identities, trust_in
-from hedgerow.transport import envelope, grpc_calls, grpc_versions
-from hedgerow.transport.agreed import NOTHING
-from hedgerow.transport.endpoint import LastWord
-from hedgerow.transport.envelope import Hello
+from hedgerow.transport import grpc_envelope as envelope
+from hedgerow.transport.endpoint import NOTHING, LastWord
 from hedgerow.transport.grpc import GrpcEndpoint
-from hedgerow.transport.grpc_calls import load_grpc
+from hedgerow.transport.grpc_envelope import Hello
+from hedgerow.transport.grpc_streams import METHOD
 from hedgerow.transport.mtls import Identity, TrustStore, now
-from hedgerow.transport.streams import METHOD
 
-grpc, _ = load_grpc()  # as the endpoints do it; imported by itself first, it would run with other settings
-INSTALLED = ".".join(grpc.__version__.split(".")[:2])
 DAY = dt.timedelta(days=1)
 PARTIES = make_identities(["hub", "bank", "shop", "farm"])
 TRUST = trust_in(PARTIES.values())
 
-# A party of its own process: python -c PROGRAM folder address what-to-do tested-version
+# A party of its own process: python -c PROGRAM folder address what-to-do
 PROGRAM = """
 import sys, time
-from hedgerow.transport import grpc_versions
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.mtls import Identity, TrustStore
-folder, address, task, way = sys.argv[1:]
-grpc_versions.TESTED_VERSIONS = (way,)
+folder, address, task = sys.argv[1:]
 trust = TrustStore()
 trust.pin("hub", open(folder + "/hub.pem", "rb").read())
 bank = GrpcEndpoint.open("bank", Identity.load(folder), trust, run_id="test", peers=["hub"], dial={"hub": address})
@@ -76,21 +64,6 @@ else:
 """
 
 
-@pytest.fixture(params=["fast", "public"])
-def calls(request, monkeypatch):
-    """Which way of using grpcio the endpoints of this test take."""
-    return _take(request.param, monkeypatch)
-
-
-def _take(way, monkeypatch):
-    monkeypatch.setattr(grpc_versions, "TESTED_VERSIONS", (INSTALLED,) if way == "fast" else ())
-    return way
-
-
-# For what neither way has a part in, and what only one has.
-only_fast = pytest.mark.parametrize("calls", ["fast"], indirect=True)
-
-
 @pytest.fixture
 def link():
     """A function that puts a link that can be cut before a hub."""
@@ -106,7 +79,7 @@ def link():
 
 
 @pytest.fixture
-def opened(calls, link):  # noqa: ARG001 - links are to outlive the endpoints
+def opened(link):  # noqa: ARG001 - links are to outlive the endpoints
     """A list whose endpoints are closed after the test; no thread of theirs may remain."""
     endpoints = []
     yield endpoints
@@ -160,15 +133,14 @@ def _bank(opened, address, **settings):
 
 
 @pytest.fixture
-def process(tmp_path, calls):
+def process(tmp_path):
     """A function that starts the bank in a process of its own."""
     started = []
     PARTIES["bank"].save(tmp_path)
     (tmp_path / "hub.pem").write_bytes(PARTIES["hub"].certificate.pem)
 
     def start(port, task):
-        way = INSTALLED if calls == "fast" else "none"
-        started.append(subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path, f"127.0.0.1:{port}", task, way]))
+        started.append(subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path, f"127.0.0.1:{port}", task]))
         return started[-1]
 
     yield start
@@ -267,7 +239,6 @@ def test_an_answer_that_does_not_come_is_a_deadline(star):
         assert endpoints[me].recv(peer, 5) == b"late"
 
 
-@only_fast
 def test_looking_up_a_host_does_not_delay_a_deadline(opened, monkeypatch):
     """Finding out why a peer cannot be reached may take long (a name server that is away): nobody waits for that."""
     asked = threading.Event()
@@ -285,7 +256,6 @@ def test_looking_up_a_host_does_not_delay_a_deadline(opened, monkeypatch):
     assert asked.is_set()
 
 
-@only_fast
 def test_a_deadline_is_kept_after_a_mishap_of_the_clock(star, monkeypatch):
     """The thread that ends waits in time goes on after an error; otherwise they would last for ever."""
     endpoints = star()
@@ -355,7 +325,6 @@ def test_a_link_that_stays_cut_is_a_lost_peer(opened, link):
         hub.recv("bank", 0.1)
 
 
-@only_fast
 def test_a_silent_link_is_noticed(opened, link):
     """Where packets vanish and nothing is reset, keep-alive pings find out: PeerLost, not a hang."""
     hub = _hub(opened, grace=0.6)
@@ -439,7 +408,6 @@ def test_a_slow_peer_makes_the_sender_wait(star):
         assert sum(sent) == n * size
 
 
-@only_fast
 def test_empty_frames_count_too(star):
     """A peer that does not read cannot be sent any number of empty frames, nor can it be made to keep them."""
     endpoints = star(max_unacked_bytes=10_000)
@@ -571,60 +539,40 @@ def test_a_dropped_peer_is_never_read_again(star):
     assert endpoints["hub"].recv("shop", 5) == b"still here"
 
 
+class HeldUp:
+    """A queue whose entries are given out only after something has happened."""
+
+    def __init__(self, queue, happened):
+        self.put, self.get_nowait = queue.put, queue.get_nowait
+        self._queue, self._happened = queue, happened
+
+    def get(self):
+        """The next entry, some time."""
+        self._happened.wait()
+        return self._queue.get()
+
+
 def test_who_closes_last_still_says_that_it_heard(star):
-    """A goodbye that comes during a write is acknowledged before hanging up, else the peer waits in vain."""
+    """A goodbye that comes during a write is acknowledged before hanging up, else the peer times out."""
     endpoints = star()
     channel = endpoints["bank"]._channels["hub"]
-    on_written, held = channel.on_written, []
-    channel.on_written = held.append
+    held = threading.Event()
+    stream = channel._stream
+    stream._outgoing = HeldUp(stream._outgoing, held)
+    endpoints["bank"].send("hub", b"first")  # what is taken before the queue is exchanged
     endpoints["bank"].send("hub", b"last")
     closing = _in_background(endpoints["hub"].close)
-    _wait_until(lambda: channel.gone and held)
-    channel.on_written = on_written
-    threading.Timer(0.1, lambda: (on_written(held[0]), channel.pump.tell())).start()
+    _wait_until(lambda: channel.gone)
+    threading.Timer(0.1, held.set).start()
     endpoints["bank"].close()
     closing.join(2)
     assert not closing.is_alive()
 
 
-@only_fast
-def test_a_channel_that_is_being_closed_is_left_alone(star, monkeypatch):
-    """Nobody looks at the queue of a closed channel, however long closing takes: grpcio has given its memory back."""
-    endpoints = star()
-    (pump,) = endpoints["bank"]._pumps
-    looks_too_late = []
-
-    class SlowToClose:
-        closed = False
-
-        def __init__(self, channel):
-            self._channel = channel
-
-        def close(self, *arguments):
-            self._channel.close(*arguments)
-            self.closed = True
-            time.sleep(0.1)
-
-        def next_call_event(self):
-            looks_too_late.extend([1] * self.closed)
-            return self._channel.next_call_event()
-
-        def __getattr__(self, name):
-            return getattr(self._channel, name)
-
-    monkeypatch.setattr(pump, "_channel", SlowToClose(pump._channel))
-    endpoints["bank"].close()
-    assert looks_too_late == []
-
-
-def test_a_program_that_forgets_to_close_ends(calls):
+def test_a_program_that_forgets_to_close_ends():
     """Threads of endpoints that were never closed, listening or not, do not keep a process from ending."""
-    code = (
-        "import sys; from hedgerow.transport import grpc_versions; grpc_versions.TESTED_VERSIONS = (sys.argv[1],);"
-        "from hedgerow.testing.parties import connect_star; connect_star('hub', ['bank'])"
-    )
-    way = INSTALLED if calls == "fast" else "none"
-    subprocess.run([sys.executable, "-c", code, way], check=True, timeout=10)
+    code = "from hedgerow.testing.parties import connect_star; connect_star('hub', ['bank'])"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=10)
 
 
 # Strangers
@@ -681,7 +629,6 @@ def test_a_bad_client_certificate_is_refused(opened, make):
         assert hub.recv("bank", 10) == b"the real one"
 
 
-@only_fast
 @pytest.mark.parametrize(
     ("make", "why"),
     [(_unknown, "but the one pinned"), (_expired, "hub expired on"), (_early, "hub is valid only from")],
@@ -701,7 +648,6 @@ def test_a_bad_server_certificate_is_refused(opened, make, why):
         hub.recv("bank", 0.05)
 
 
-@only_fast
 def test_another_party_at_the_address_is_refused(opened):
     """A known party with a good certificate is still not the one that was dialled."""
     shop = GrpcEndpoint.open("shop", PARTIES["shop"], TRUST, run_id="test", peers=["bank"], listen="127.0.0.1:0")
@@ -713,7 +659,6 @@ def test_another_party_at_the_address_is_refused(opened):
         shop.recv("bank", 0.05)
 
 
-@only_fast
 def test_own_authority(opened):
     """Certificates of one's own authority are accepted on both sides; those of another one are not."""
     authority, other = Authority("ours"), Authority("ours")
@@ -810,7 +755,6 @@ def test_envelopes_that_break_the_rules_are_refused(hub, raw, envelopes, deliver
     assert details
 
 
-@only_fast
 @pytest.mark.parametrize(
     ("first", "why"),
     [
@@ -862,7 +806,6 @@ def test_a_second_connection_of_a_connected_party_is_refused(star):
     assert endpoints["hub"].recv("bank", 5) == b"me"
 
 
-@only_fast
 def test_a_party_that_was_started_anew_cannot_go_on(opened, hub):
     """It has forgotten what it sent, so going on would lose or repeat frames: PeerRefused for it."""
     client = RawClient(hub.port, PARTIES["bank"])
@@ -906,7 +849,6 @@ def test_a_peer_without_a_certificate_is_refused_when_opening():
         GrpcEndpoint.open("hub", PARTIES["hub"], TrustStore(), run_id="test", peers=["bank"], listen="127.0.0.1:0")
 
 
-@only_fast
 def test_names_that_are_no_peers(star):
     """Sending to a stranger is a mistake in the program, named as such; only who listens has a port."""
     endpoints = star()
@@ -935,7 +877,6 @@ def test_a_failed_opening_gives_the_port_back(opened):
     assert _hub(opened, listen=listen).recv("bank", 5) == b"hello"
 
 
-@only_fast
 def test_a_frame_beyond_the_limit_is_refused_by_the_sender(star, monkeypatch):
     """Before it is kept or sent."""
     monkeypatch.setattr("hedgerow.transport.grpc.MAX_FRAME_BYTES", 1000)
@@ -946,90 +887,10 @@ def test_a_frame_beyond_the_limit_is_refused_by_the_sender(star, monkeypatch):
     assert endpoints["hub"].recv("bank", 5) == bytes(1000)
 
 
-# Two ways of using grpcio
-
-
-@pytest.mark.parametrize("ways", [("fast", "public"), ("public", "fast")], ids="-".join)
-@only_fast
-def test_the_two_ways_understand_each_other(opened, monkeypatch, ways):
-    """One party may have another grpcio than the other."""
-    _take(ways[0], monkeypatch)
-    hub = _hub(opened)
-    _take(ways[1], monkeypatch)
-    bank = _bank(opened, f"127.0.0.1:{hub.port}")
-    assert [end._library.is_fast for end in opened] == [way == "fast" for way in ways]
-    for frame in _frames(20, seed=4):
-        hub.send("bank", frame)
-        bank.send("hub", frame)
-        assert hub.recv("bank", 5) == bank.recv("hub", 5) == frame
-    bank.close()
-    with pytest.raises(PeerLost, match="bank has ended its part"):
-        hub.recv("bank", 5)
-
-
-def test_another_release_of_grpcio_is_used_through_its_public_layer(monkeypatch, caplog):
-    """The fast way is taken with releases that it was tested with, and patches of those, only; the log says why."""
-    monkeypatch.setattr(grpc_versions, "TESTED_VERSIONS", ("1.85",))
-    caplog.set_level("INFO", "hedgerow")
-    for release, is_fast in [
-        ("1.85.0", True),
-        ("1.85.7", True),
-        ("1.8.5", False),
-        ("1.86.0", False),
-        ("2.85.1", False),
-    ]:
-        caplog.clear()
-        monkeypatch.setattr(grpc_versions, "version", lambda _, release=release: release)
-        assert grpc_versions.load_library().is_fast == is_fast
-        assert (f"public layer: {release} is not among the versions" in caplog.text) == (not is_fast)
-
-
-def test_a_grpcio_without_what_the_fast_way_uses_is_used_through_its_public_layer(monkeypatch, caplog):
-    """Something of its inner layer is gone, or all of it: found out when it is loaded."""
-    monkeypatch.setattr(grpc_versions, "TESTED_VERSIONS", (INSTALLED,))
-    caplog.set_level("INFO", "hedgerow")
-    inner = load_grpc()[1]
-    poorer = types.SimpleNamespace(**{name: getattr(inner, name) for name in dir(inner) if name != "auth_context"})
-    poorer.Channel = object
-    monkeypatch.setattr(grpc_calls, "load_grpc", lambda: (grpc, poorer))
-    assert not grpc_versions.load_library().is_fast
-    assert "lacks cygrpc.Channel.close, cygrpc.Channel.integrated_call, cygrpc.Channel.next_call_event" in caplog.text
-    assert "cygrpc.auth_context" in caplog.text
-
-    def fail():
-        raise ModuleNotFoundError("no such module", name="grpc._cython.cygrpc")
-
-    monkeypatch.setattr(grpc_calls, "load_grpc", fail)
-    assert not grpc_versions.load_library().is_fast
-    assert "lacks grpc._cython.cygrpc" in caplog.text
-
-
-def test_everything_that_the_fast_way_uses_is_looked_for():
-    """Each name of grpcio's inner layer in the source of the fast way is in the list that is checked on loading."""
-    source = inspect.getsource(grpc_calls)
-    used = set(re.findall(r"\b_?cygrpc\.([A-Za-z_0-9]+)", source))
-    for holder, kind in (("channel", "Channel"), ("server", "Server"), ("queue", "CompletionQueue")):
-        used |= {f"{kind}.{method}" for method in re.findall(rf"\b_?{holder}\.([a-z_0-9]+)\(?", source)}
-    listed = set(grpc_calls._NAMES_USED)
-    listed |= {name.split(".")[0] for name in listed}
-    assert used - listed - {"Call"} == set()
-    assert len(used) > 20
-    assert grpc_calls.missing_names(*load_grpc()) == []
-
-
-@pytest.mark.parametrize("setting", [None, "", "-event_engine_client"])
-def test_grpc_is_loaded_on_first_use_only(setting):
-    """Importing the transports does not load grpcio; loading it leaves the environment as the user had it."""
-    code = (
-        "import sys, os, hedgerow.transport, hedgerow.transport.grpc as ours; assert 'grpc' not in sys.modules;"
-        "from hedgerow.transport.grpc_calls import load_grpc; before = os.environ.get('GRPC_EXPERIMENTS');"
-        "grpc, _ = load_grpc(); assert grpc is sys.modules['grpc'] is not ours;"
-        "assert os.environ.get('GRPC_EXPERIMENTS') == before"
-    )
-    environment = {key: value for key, value in os.environ.items() if key != "GRPC_EXPERIMENTS"}
-    if setting is not None:
-        environment["GRPC_EXPERIMENTS"] = setting
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+def test_grpc_is_loaded_on_first_use_only():
+    """Importing the transports does not load grpcio."""
+    code = "import sys, hedgerow.transport, hedgerow.transport.grpc; assert 'grpc' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_frames_are_acknowledged_in_batches(star):

@@ -28,9 +28,8 @@ from hedgerow.errors import (
     plain,
 )
 from hedgerow.ledger import Disclosure, Exact, Kind, Ledger
-from hedgerow.transport.agreed import NOTHING, Agreed
 from hedgerow.transport.checking import check, require
-from hedgerow.transport.endpoint import Endpoint, LastWord
+from hedgerow.transport.endpoint import NOTHING, Agreed, Endpoint, LastWord
 from hedgerow.transport.frames import Message, decode, encode
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore

@@ -36,9 +36,8 @@ from hedgerow.runtime.party import LOGGER, Party
 from hedgerow.runtime.party_start import Orders
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed, find
 from hedgerow.runtime.running import role, warm_up
-from hedgerow.transport.agreed import Agreed
 from hedgerow.transport.emulate import Emulated, Link
-from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.endpoint import Agreed, Endpoint
 from hedgerow.transport.mtls import Identity, TrustStore
 from hedgerow.transport.transcripts import Recording, TranscriptFile
 

@@ -25,9 +25,9 @@ from hedgerow.privacy.events import Event, NonPrivate
 from hedgerow.runtime.options import Job, options_of
 from hedgerow.runtime.party import Party
 from hedgerow.statement import Statement
-from hedgerow.transport.agreed import Agreed
-from hedgerow.transport.envelope import WIRE_VERSION
+from hedgerow.transport.endpoint import Agreed
 from hedgerow.transport.frames import FORMAT_VERSION, Message
+from hedgerow.transport.grpc_envelope import WIRE_VERSION
 
 LABEL_HOLDER, FEATURE_HOLDER, DEALER = "label holder", "feature holder", "dealer"
 COORDINATOR, OWNER = "coordinator", "owner"

@@ -17,9 +17,8 @@ from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
 from hedgerow.runtime.progress import duration, say
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.runtime.recording import Records
-from hedgerow.transport.agreed import Agreed
 from hedgerow.transport.emulate import Link
-from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.endpoint import Agreed, Endpoint
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Identity, TrustStore, check_party_names

@@ -15,8 +15,7 @@ import time
 from dataclasses import dataclass
 
 from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter
-from hedgerow.transport.agreed import Agreed
-from hedgerow.transport.endpoint import Endpoint
+from hedgerow.transport.endpoint import Endpoint, Wrapped
 
 _PREFIX = struct.Struct("<q")  # nanoseconds; 8 bytes, so that the frame behind it stays aligned
 
@@ -51,30 +50,16 @@ class Line:
         return self.busy_until + self._half_trip
 
 
-class Emulated:
+class Emulated(Wrapped):
     """An endpoint whose frames take as long as they would over `link`.
 
     Both ends must be emulated, and on one machine: they have to read the same monotonic clock.
     """
 
     def __init__(self, endpoint: Endpoint, link: Link) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._lines = {peer: Line(link) for peer in endpoint.peers}
         self._early: dict[str, bytes] = {}  # frames that are here, but not yet due when their receiver gave up
-
-    @property
-    def name(self) -> str:
-        """The party whose end this is."""
-        return self._endpoint.name
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Everybody it can talk to."""
-        return self._endpoint.peers
-
-    def agree(self, job: Agreed) -> None:
-        """Say which job this party has."""
-        self._endpoint.agree(job)
 
     def send(self, to: str, frame: bytes) -> None:
         """Put a frame on the line to a peer."""
@@ -82,14 +67,14 @@ class Emulated:
         if line is None:
             raise InvalidParameter(f"{self.name} has no peer called {to!r}")
         arrival = line.arrival(len(frame), time.monotonic())
-        self._endpoint.send(to, _PREFIX.pack(round(arrival * 1e9)) + frame)
+        super().send(to, _PREFIX.pack(round(arrival * 1e9)) + frame)
 
     def recv(self, sender: str, timeout: float) -> bytes:
         """The sender's next frame, when it would have arrived."""
         deadline = time.monotonic() + timeout
         carried = self._early.pop(sender, None)
         if carried is None:
-            carried = self._endpoint.recv(sender, timeout)
+            carried = super().recv(sender, timeout)
         if len(carried) < _PREFIX.size:
             raise FrameError(f"{sender} does not emulate the link: its frame has no time of arrival")
         arrival = _PREFIX.unpack_from(carried)[0] / 1e9
@@ -104,12 +89,4 @@ class Emulated:
     def drop(self, peer: str) -> None:
         """Close the channel to a peer for good."""
         self._early.pop(peer, None)
-        self._endpoint.drop(peer)
-
-    def abort(self, last_word: bytes) -> None:
-        """End all channels with this frame."""
-        self._endpoint.abort(last_word)
-
-    def close(self) -> None:
-        """Orderly end."""
-        self._endpoint.close()
+        super().drop(peer)

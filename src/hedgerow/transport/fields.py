@@ -6,15 +6,12 @@ checks that the value is what the message class says; reading takes nothing for 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import struct
-import typing
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from hedgerow.errors import FrameError, InvalidInput, InvalidType
 
@@ -24,22 +21,6 @@ MAX_TEXTS = 1 << 20
 MAX_DIMENSIONS = 4
 
 _ZEROS = bytes(8)
-
-
-@dataclasses.dataclass(frozen=True)
-class ArrayOf:
-    """Marks a field as an array of exactly this type, of any shape with up to four dimensions."""
-
-    scalar: type[np.generic]
-
-
-UInt64s: TypeAlias = Annotated[npt.NDArray[np.uint64], ArrayOf(np.uint64)]
-Int64s: TypeAlias = Annotated[npt.NDArray[np.int64], ArrayOf(np.int64)]
-Int32s: TypeAlias = Annotated[npt.NDArray[np.int32], ArrayOf(np.int32)]
-UInt8s: TypeAlias = Annotated[npt.NDArray[np.uint8], ArrayOf(np.uint8)]
-Bools: TypeAlias = Annotated[npt.NDArray[np.bool_], ArrayOf(np.bool_)]
-Float32s: TypeAlias = Annotated[npt.NDArray[np.float32], ArrayOf(np.float32)]
-Float64s: TypeAlias = Annotated[npt.NDArray[np.float64], ArrayOf(np.float64)]
 
 
 class Field(Protocol):
@@ -108,11 +89,12 @@ class _Int(_Kind):
     words = "int"
     code = (2, 0)
     layout = "q"
+    accepted: Any = (int, np.integer)  # types of values
 
     def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:  # noqa: ARG002 - one signature for all
-        if not isinstance(value, (int, np.integer)):
+        if not isinstance(value, self.accepted):
             raise self._wrong_type(value)
-        if not -(2**63) <= value < 2**63:
+        if self.layout == "q" and not -(2**63) <= value < 2**63:
             raise InvalidInput(f"{self.label} must fit into 64 bits, got {value}")
         head.append(value)
         return 0
@@ -121,20 +103,12 @@ class _Int(_Kind):
         return next(head), start
 
 
-class _Float(_Kind):
+class _Float(_Int):
     __slots__ = ()
     words = "float"
     code = (3, 0)
     layout = "d"
-
-    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:  # noqa: ARG002 - one signature for all
-        if not isinstance(value, (float, np.floating)):
-            raise self._wrong_type(value)
-        head.append(value)
-        return 0
-
-    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:  # noqa: ARG002 - as above
-        return next(head), start
+    accepted = (float, np.floating)
 
 
 class _Text(_Kind):
@@ -301,12 +275,10 @@ def _text(label: str, encoded: bytes | memoryview) -> str:
         raise FrameError(f"{label}: not UTF-8") from None
 
 
-def field_for(message: str, name: str, hint: Any) -> Field:
-    """How a field with this annotation is written and read; marks other than `ArrayOf` are of no meaning here."""
-    plain = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+def field_for(message: str, name: str, plain: Any, scalar: type[np.generic] | None) -> Field:
+    """How a field of this type is written and read; `scalar` is that of an array."""
     if plain in _PLAIN_KINDS:
         return _PLAIN_KINDS[plain](message, name)
-    for mark in getattr(hint, "__metadata__", ()):
-        if isinstance(mark, ArrayOf) and mark.scalar in _DTYPE_CODES:
-            return _Array(message, name, mark.scalar)
-    raise InvalidType(f"{message}.{name} has a type that no frame can hold: {hint}")
+    if scalar in _DTYPE_CODES:
+        return _Array(message, name, scalar)
+    raise InvalidType(f"{message}.{name} has a type that no frame can hold: {plain}")

@@ -33,43 +33,13 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from hedgerow.errors import FrameError, HedgerowError, InvalidInput, InvalidType, TransportError, VersionMismatch
-from hedgerow.transport.fields import (
-    MAX_NAME_BYTES,
-    ArrayOf,
-    Bools,
-    Field,
-    Float32s,
-    Float64s,
-    Int32s,
-    Int64s,
-    UInt8s,
-    UInt64s,
-    field_for,
-)
-
-__all__ = [
-    "FORMAT_VERSION",
-    "MAX_FRAME_BYTES",
-    "ArrayOf",
-    "Bools",
-    "Float32s",
-    "Float64s",
-    "Int32s",
-    "Int64s",
-    "Message",
-    "UInt8s",
-    "UInt64s",
-    "decode",
-    "encode",
-    "peek",
-    "registered",
-    "schema",
-]
+from hedgerow.transport.fields import MAX_NAME_BYTES, Field, field_for
 
 FORMAT_VERSION = 1
 MAX_FRAME_BYTES = 256 << 20
@@ -78,6 +48,35 @@ MAX_FIELDS = 64
 _MAGIC = b"HDGR"
 _OPENING = struct.Struct("<4sHHBB")  # magic, format version, message version, length of the name, number of fields
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+
+
+# --- types of fields -------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayOf:
+    """Marks a field as an array of exactly this type, of any shape with up to four dimensions."""
+
+    scalar: type[np.generic]
+
+
+UInt64s: TypeAlias = Annotated[npt.NDArray[np.uint64], ArrayOf(np.uint64)]
+Int64s: TypeAlias = Annotated[npt.NDArray[np.int64], ArrayOf(np.int64)]
+Int32s: TypeAlias = Annotated[npt.NDArray[np.int32], ArrayOf(np.int32)]
+UInt8s: TypeAlias = Annotated[npt.NDArray[np.uint8], ArrayOf(np.uint8)]
+Bools: TypeAlias = Annotated[npt.NDArray[np.bool_], ArrayOf(np.bool_)]
+Float32s: TypeAlias = Annotated[npt.NDArray[np.float32], ArrayOf(np.float32)]
+Float64s: TypeAlias = Annotated[npt.NDArray[np.float64], ArrayOf(np.float64)]
+
+
+def scalar_of(hint: Any) -> type[np.generic] | None:
+    """The type of the elements, if this is the annotation of an array."""
+    return next((mark.scalar for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, ArrayOf)), None)
+
+
+def plain_type(hint: Any) -> Any:
+    """The type under the marks."""
+    return typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -179,7 +178,10 @@ def _fields_of(cls: type[Message]) -> tuple[Field, ...]:
         if not field.init or field.kw_only or not field.name.isascii() or len(field.name) > MAX_NAME_BYTES:
             raise InvalidType(f"{cls.NAME}.{field.name} must be a positional field with a short ASCII name")
     hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(field_for(cls.NAME, field.name, hints[field.name]) for field in fields)
+    return tuple(
+        field_for(cls.NAME, name, plain_type(hints[name]), scalar_of(hints[name]))
+        for name in (field.name for field in fields)
+    )
 
 
 def _values_getter(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:

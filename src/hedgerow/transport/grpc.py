@@ -1,14 +1,13 @@
 """Parties in different processes or organisations, over gRPC with mutual TLS.
 
 One side listens on one port, the others dial it, so only one organisation needs to let connections in. Each pair has
-one two-way stream of envelopes (envelope.py). A broken connection is dialled again; within the grace period nothing is
-lost or repeated (peer_channel.py). Who waits for a frame watches the sockets itself (grpc_calls.py), unless the
-installed grpcio is one that this was not tested with (grpc_versions.py, grpc_public.py).
+one two-way stream (grpc_streams.py) of envelopes (grpc_envelope.py). A broken connection is dialled again; within the
+grace period nothing is lost or repeated (grpc_channel.py).
 
 Both sides must show a certificate (mtls.py), and both check the other's in the same way, before a message is read:
 
     listening   TLS checks it against the pinned ones and our authority's; the header of the call is compared with
-                it (doorkeeper.py), by `TrustStore.check`
+                it (grpc_door.py), by `TrustStore.check`
     dialling    a pinned certificate is the only one that TLS accepts. With an own authority, TLS alone would also take
                 wildcards, common names and what an intermediate signed. So the endpoint looks first which certificate
                 the peer shows, on a connection of its own over which nothing is said, and checks that with
@@ -26,20 +25,18 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from cryptography import x509
 
 from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, JobDiffers, PeerRefused
-from hedgerow.transport import envelope
-from hedgerow.transport.agreed import NOTHING, Agreed
-from hedgerow.transport.doorkeeper import Doorkeeper
-from hedgerow.transport.envelope import MAX_FRAME_BYTES, MAX_HELLO_BYTES, WIRE_VERSION
-from hedgerow.transport.grpc_versions import load_library
+from hedgerow.transport import grpc_envelope
+from hedgerow.transport.endpoint import NOTHING, Agreed
+from hedgerow.transport.grpc_channel import PeerChannel, Terms
+from hedgerow.transport.grpc_door import Doorkeeper
+from hedgerow.transport.grpc_envelope import MAX_FRAME_BYTES, MAX_HELLO_BYTES, WIRE_VERSION
+from hedgerow.transport.grpc_streams import Dialler, Listener, Options
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_party_name
-from hedgerow.transport.peer_channel import PeerChannel, Terms
-from hedgerow.transport.pump import Pump
-from hedgerow.transport.streams import Dialler, Listener, Options
 
 _log = logging.getLogger("hedgerow")
 
@@ -60,22 +57,41 @@ _NOBODY: Mapping[str, str] = MappingProxyType({})
 class GrpcEndpoint:
     """A party's end of its channels. Made by `open`; `close` it, or use it in a `with` statement."""
 
-    def __init__(self, name: str, identity: Identity, trust: TrustStore, terms: Terms) -> None:
-        self._name = name
+    def __init__(
+        self,
+        identity: Identity,
+        trust: TrustStore,
+        terms: Terms,
+        peers: Sequence[str],
+        listen: str | None,
+        dial: Mapping[str, str],
+    ) -> None:
+        self.name = terms.me
         self._identity = identity
         self._trust = trust
         self._terms = terms
-        self._channels: dict[str, PeerChannel] = {}
-        self._dialling_in: dict[str, PeerChannel] = {}
-        self._pumps: list[Pump] = []
+        self._channels = {peer: PeerChannel(peer, terms) for peer in peers}
         self._dialled: dict[str, tuple[Dialler, str]] = {}
         self._server: Listener | None = None
-        self._library = load_library()
         self._probed: set[str] = set()  # peers whose certificate is being looked at
-        self._doorkeeper: Doorkeeper | None = None
         self._stopping = threading.Event()
         self._closed = False
-        self._clock = threading.Thread(target=self._tick, daemon=True, name=f"hedgerow-clock-{name}")
+        self._clock = threading.Thread(target=self._tick, daemon=True, name=f"hedgerow-clock-{self.name}")
+        expected = {peer: channel for peer, channel in self._channels.items() if peer not in dial}
+        self._doorkeeper = Doorkeeper(terms, trust, expected)
+        try:
+            for peer, address in dial.items():
+                self._dialled[peer] = (self._dialler(peer, address), address)
+            if listen is not None:  # last: nothing that fails may take the port
+                self._server = self._listen(listen, list(expected))
+        except BaseException:
+            self._stop()
+            raise
+        for peer, channel in expected.items():
+            channel.trouble = _nobody_came(self.name, peer)
+        if self._server is not None:
+            self._server.start(self._doorkeeper.receive)
+        self._clock.start()
 
     @classmethod
     def open(
@@ -102,25 +118,7 @@ class GrpcEndpoint:
         """
         _check_arguments(name, identity, peers, listen, dial, grace, connect_timeout, max_unacked_bytes)
         terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version, job)
-        endpoint = cls(name, identity, trust, terms)
-        try:
-            if listen is not None:
-                endpoint._listen(listen, [peer for peer in peers if peer not in dial])
-            for peer in peers:
-                endpoint._add_peer(peer, dial.get(peer))
-        except BaseException:
-            for pump in endpoint._pumps:  # the port is free again
-                pump.stop()
-            raise
-        for pump in endpoint._pumps:
-            pump.start()
-        endpoint._clock.start()
-        return endpoint
-
-    @property
-    def name(self) -> str:
-        """The party whose end this is."""
-        return self._name
+        return cls(identity, trust, terms, peers, listen, dial)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -131,29 +129,29 @@ class GrpcEndpoint:
     def port(self) -> int:
         """The port it listens on."""
         if self._server is None:
-            raise InvalidParameter(f"{self._name} does not listen, so it has no port")
+            raise InvalidParameter(f"{self.name} does not listen, so it has no port")
         return self._server.port
 
     def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until every peer is there; its error if one cannot come, DeadlineExceeded naming those missing."""
         until = time.monotonic() + (self._terms.connect_timeout if timeout is None else timeout)
         for channel in self._channels.values():
-            channel.pump.wait(channel.is_decided, until)
+            channel.wait(channel.is_decided, until)
             if channel.error is not None and not channel.has_talked:
                 raise channel.error()
         missing = [peer for peer, channel in self._channels.items() if not channel.has_talked]
         if missing:
-            if self._doorkeeper is not None and self._doorkeeper.refused:
+            if self._doorkeeper.refused:
                 why = f"; refused meanwhile: {'; '.join(self._doorkeeper.refused)}"
             else:
                 troubles = [self._channels[peer].trouble for peer in missing]
                 why = f" ({'; '.join(filter(None, troubles))})" if any(troubles) else ""
-            raise DeadlineExceeded(f"{self._name} is still waiting for {', '.join(missing)} to connect{why}")
+            raise DeadlineExceeded(f"{self.name} is still waiting for {', '.join(missing)} to connect{why}")
 
     def agree(self, job: Agreed) -> None:
         """Take part in this job, which is the one that the endpoint was opened for."""
         if job.digest != self._terms.job.digest:
-            raise JobDiffers(f"{self._name} was connected for another job than the one that it begins")
+            raise JobDiffers(f"{self.name} was connected for another job than the one that it begins")
 
     def send(self, to: str, frame: bytes) -> None:
         """Hand over a frame; waits while the peer is slow. PeerLost or LastWord if there is nobody to take it."""
@@ -172,13 +170,13 @@ class GrpcEndpoint:
     def abort(self, last_word: bytes) -> None:
         """End all channels with this frame, which peers get after all others as a LastWord. Never raises."""
         try:
-            self._end(envelope.ABORT, last_word, _ABORT_SECONDS)
+            self._end(grpc_envelope.ABORT, last_word, _ABORT_SECONDS)
         except Exception:  # noqa: BLE001 - the failure that is being told of must not be hidden by this one
-            _log.exception("%s: telling the peers of a failure failed", self._name)
+            _log.exception("%s: telling the peers of a failure failed", self.name)
 
     def close(self) -> None:
         """Orderly end: what was sent is delivered first, within a bounded wait."""
-        self._end(envelope.BYE, b"", _LINGER_SECONDS)
+        self._end(grpc_envelope.BYE, b"", _LINGER_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -193,12 +191,7 @@ class GrpcEndpoint:
 
     # Setting up
 
-    def _listen(self, address: str, expected: Sequence[str]) -> None:
-        credentials = self._library.grpc.ssl_server_credentials(
-            [(self._identity.key_pem, self._identity.certificate.pem)],
-            root_certificates=self._trust.roots(expected),
-            require_client_auth=True,
-        )
+    def _listen(self, address: str, expected: Sequence[str]) -> Listener:
         milliseconds = int(_STRANGER_SECONDS * 1000)
         options = (
             *_options(self._terms),
@@ -208,36 +201,22 @@ class GrpcEndpoint:
             ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
             ("grpc.max_allowed_incoming_connections", 2 * len(expected) + _MORE_CONNECTIONS),
         )
-        doorkeeper = self._doorkeeper = Doorkeeper(self._terms, self._trust, self._dialling_in)
         most_calls = 2 * len(expected) + _MORE_CALLS
-        self._server = self._library.listen(address, credentials, options, doorkeeper.receive, most_calls)
-        self._pumps.append(self._server)
+        return Listener(address, self._identity, self._trust.roots(expected), options, most_calls)
 
-    def _add_peer(self, peer: str, address: str | None) -> None:
-        if address is None:
-            assert self._server is not None  # noqa: S101 - checked with the arguments
-            channel = self._channels[peer] = self._dialling_in[peer] = PeerChannel(peer, self._terms, self._server)
-            channel.trouble = _nobody_came(self._name, peer)
-            return
+    def _dialler(self, peer: str, address: str) -> Dialler:
         roots = self._trust.roots([peer])
         # The name in the certificate is the party's, whatever the host is called.
-        options = (*_options(self._terms), ("grpc.ssl_target_name_override", peer))
-        pump = self._library.dial(address, options)
-        self._pumps.append(pump)
-        self._dialled[peer] = (pump, address)
-        self._channels[peer] = PeerChannel(peer, self._terms, pump)
+        dialler = Dialler(address, (*_options(self._terms), ("grpc.ssl_target_name_override", peer)))
         if self._trust.has_pinned(peer):
-            pump.connect(self._credentials(roots))
-
-    def _credentials(self, accepted: bytes) -> Any:
-        own = self._identity
-        return self._library.grpc.ssl_channel_credentials(accepted, own.key_pem, own.certificate.pem)
+            dialler.connect(self._identity, roots)
+        return dialler
 
     def _channel(self, peer: str) -> PeerChannel:
         try:
             return self._channels[peer]
         except KeyError:
-            raise InvalidParameter(f"{peer!r} is no peer of {self._name}; its peers are {self.peers}") from None
+            raise InvalidParameter(f"{peer!r} is no peer of {self.name}; its peers are {self.peers}") from None
 
     # In the background
 
@@ -246,44 +225,39 @@ class GrpcEndpoint:
             try:
                 self._look_at_the_time(time.monotonic())
             except Exception:  # noqa: BLE001 - without this thread deadlines would pass unnoticed
-                _log.exception("%s: looking after the connections failed; going on", self._name)
+                _log.exception("%s: looking after the connections failed; going on", self.name)
 
     def _look_at_the_time(self, now: float) -> None:
-        """Nothing here may take long: whoever waits on a dialled channel relies on being interrupted in time."""
-        for pump in self._pumps:
-            until = pump.leader_until
-            if until is not None and now >= until:
-                pump.interrupt()
         for peer, channel in self._channels.items():
             channel.tick(now)
             if peer in self._dialled and channel.error is None and not channel.talking:
                 self._dial(channel, *self._dialled[peer])
 
-    def _dial(self, channel: PeerChannel, pump: Dialler, address: str) -> None:
-        if pump.is_ready and (channel.failed_dials < _DIALS_BEFORE_PROBE or channel.has_talked):
-            channel.dial(pump, time.monotonic())
+    def _dial(self, channel: PeerChannel, dialler: Dialler, address: str) -> None:
+        if dialler.is_ready and (channel.failed_dials < _DIALS_BEFORE_PROBE or channel.has_talked):
+            channel.dial(dialler)
         elif channel.peer not in self._probed:
             self._probed.add(channel.peer)
             threading.Thread(
-                target=self._probe, args=(channel, pump, address), daemon=True, name=f"hedgerow-probe-{address}"
+                target=self._probe, args=(channel, dialler, address), daemon=True, name=f"hedgerow-probe-{address}"
             ).start()
 
-    def _probe(self, channel: PeerChannel, pump: Dialler, address: str) -> None:
+    def _probe(self, channel: PeerChannel, dialler: Dialler, address: str) -> None:
         """In a thread of its own: looking up the address of a host can take the better part of a minute."""
         try:
             certificate = _shown_certificate(address, channel.peer)
             if certificate is None:  # nobody there (yet)
                 channel.failed_dials = 0
                 channel.trouble = channel.trouble or f"nobody answers at {address}"
-                self._stopping.wait(0.0 if pump.is_ready else _LOOK_AGAIN_SECONDS)
+                self._stopping.wait(0.0 if dialler.is_ready else _LOOK_AGAIN_SECONDS)
             else:
                 refusal = self._why_refused(channel, certificate, address)
                 if refusal is not None:
                     channel.fail(lambda: PeerRefused(refusal))
-                elif not pump.is_ready:
-                    pump.connect(self._credentials(certificate.pem))
-            if pump.is_ready:
-                channel.dial(pump, time.monotonic())
+                elif not dialler.is_ready:
+                    dialler.connect(self._identity, certificate.pem)
+            if dialler.is_ready:
+                channel.dial(dialler)
         finally:
             self._probed.discard(channel.peer)
 
@@ -292,12 +266,12 @@ class GrpcEndpoint:
         try:
             self._trust.check(channel.peer, certificate)
         except PeerRefused as error:
-            return f"{self._name} refused the connection to {address}: {error}"
+            return f"{self.name} refused the connection to {address}: {error}"
         # It shows the right certificate, yet hangs up on us each time. Once or twice may be a coincidence.
         if channel.failed_dials < 3 * _DIALS_BEFORE_PROBE:
             return None
         own = self._identity.fingerprint
-        return f"{channel.peer} is there, but does not accept the certificate of {self._name} ({own})"
+        return f"{channel.peer} is there, but does not accept the certificate of {self.name} ({own})"
 
     def _end(self, kind: int, text: bytes, patience: float) -> None:
         if self._closed:
@@ -309,18 +283,22 @@ class GrpcEndpoint:
             if channel.has_talked:
                 channel.say_last(kind, text)
         for channel in self._channels.values():
-            if channel.has_talked and not channel.pump.wait(channel.is_settled, until):
-                _log.warning("%s: %s did not take everything that was sent", self._name, channel.peer)
+            if channel.has_talked and not channel.wait(channel.is_settled, until):
+                _log.warning("%s: %s did not take everything that was sent", self.name, channel.peer)
         until = time.monotonic() + _HANG_UP_SECONDS
         for channel in self._channels.values():
             channel.hang_up()
         for channel in self._channels.values():
-            channel.pump.tell()
-            channel.pump.wait(channel.has_hung_up, until)
+            channel.wait(channel.has_hung_up, until)
         self._stopping.set()
         self._clock.join()
-        for pump in self._pumps:
-            pump.stop()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+        for dialler, _ in self._dialled.values():
+            dialler.stop()
 
 
 def _nobody_came(me: str, peer: str) -> str:

@@ -33,9 +33,8 @@ from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
 from hedgerow.errors import DeadlineExceeded, InvalidParameter, PeerLost, TransportError
-from hedgerow.transport.agreed import NOTHING, Agreed
 from hedgerow.transport.emulate import Line, Link
-from hedgerow.transport.endpoint import LastWord
+from hedgerow.transport.endpoint import NOTHING, Agreed, LastWord
 
 T = TypeVar("T")
 _STAT = Path("/proc/thread-self/stat")

@@ -23,8 +23,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from hedgerow.transport.fields import ArrayOf
-from hedgerow.transport.frames import Message
+from hedgerow.transport.frames import Message, plain_type, scalar_of
 
 Symbols: TypeAlias = Mapping[str, Any]
 
@@ -138,7 +137,7 @@ def unstated(kind: type[Message]) -> list[str]:
     hints, marks = typing.get_type_hints(kind, include_extras=True), marks_of(kind)
     for name in (field.name for field in fields(kind)):  # type: ignore[arg-type]  # as above
         plain = plain_type(hints[name])
-        scalar = next((m.scalar for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, ArrayOf)), None)
+        scalar = scalar_of(hints[name])
         shape, limits = marks.get(name, (None, None))
         has_numbers = plain in (int, float) or scalar not in (None, np.bool_)
         has_size = plain in _SIZED or scalar is not None
@@ -169,8 +168,3 @@ def symbols_of(kind: type[Message]) -> frozenset[str]:
         if plain_type(hints[name]) is int:
             known.add(name)
     return frozenset(needed)
-
-
-def plain_type(hint: Any) -> Any:
-    """The type under the marks."""
-    return typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint

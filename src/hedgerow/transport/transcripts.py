@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Self, TypeVar
 
 from hedgerow.errors import FrameError, InvalidInput
-from hedgerow.transport.agreed import Agreed
-from hedgerow.transport.endpoint import Endpoint, LastWord
+from hedgerow.transport.endpoint import Agreed, Endpoint, LastWord, Wrapped
 from hedgerow.transport.frames import MAX_FRAME_BYTES, Message, decode, peek
 
 M = TypeVar("M", bound=Message)
@@ -291,26 +290,21 @@ class SavedTranscripts(Mapping[str, Transcript]):
 # --- on the way ------------------------------------------------------------------------------------------------------
 
 
-class Recording:
+class Recording(Wrapped):
     """An endpoint that keeps every frame that it sent or received, in order: in `passed`, or in a file if given one."""
 
     def __init__(self, endpoint: Endpoint, file: TranscriptFile | None = None) -> None:
-        self._inner = endpoint
-        self.name, self.peers = endpoint.name, endpoint.peers
+        super().__init__(endpoint)
         self.passed: list[Passed] = []
         self._keep = self.passed.append if file is None else file.add
         self._ended: set[str] = set()  # peers whose last word is kept
-
-    def agree(self, job: Agreed) -> None:
-        """Say which job this party has."""
-        self._inner.agree(job)
 
     def send(self, to: str, frame: bytes) -> None:
         """Hand over a frame."""
         # As in the ledger: what may have left the house is written down first.
         self._keep(Passed(SENT, to, frame))
         try:
-            self._inner.send(to, frame)
+            super().send(to, frame)
         except LastWord as last:
             self._keep_last(to, last)
             raise
@@ -323,7 +317,7 @@ class Recording:
     def recv(self, sender: str, timeout: float) -> bytes:
         """The sender's next frame."""
         try:
-            frame = self._inner.recv(sender, timeout)
+            frame = super().recv(sender, timeout)
         except LastWord as last:
             self._keep_last(sender, last)
             raise
@@ -334,20 +328,12 @@ class Recording:
         """Keep a frame that goes to nobody."""
         self._keep(Passed(NOTED, self.name, frame))
 
-    def drop(self, peer: str) -> None:
-        """Close the channel to a peer."""
-        self._inner.drop(peer)
-
     def abort(self, last_word: bytes) -> None:
         """End all channels with this frame."""
         if last_word:
             for peer in self.peers:
                 self._keep(Passed(SENT, peer, last_word))
-        self._inner.abort(last_word)
-
-    def close(self) -> None:
-        """Orderly end."""
-        self._inner.close()
+        super().abort(last_word)
 
     def __iter__(self) -> Iterator[Passed]:
         return iter(self.passed)

@@ -40,7 +40,7 @@ so a record has the sum over its columns. The number of buckets, which is sent, 
 Every column has a bucket for missing values, so whether there are any does not show.
 
 Candidates. By the schema's bounds: whole numbers all, or as many as fit; others float32 numbers, or float64 ones where
-there are few of those, at equal steps in their order (protocols/number_line.py). Without bounds every 64th float32 number,
+there are few of those, at equal steps in their order (`number_line`). Without bounds every 64th float32 number,
 of either sign and any size: some 2^26 with steps of at most 2^-17 of their size. Which type a column has, or whether
 its values are whole, is never read off the values. Values beyond the bounds count as the nearest bound.
 """

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Mapping
 
 from hedgerow.errors import FrameError, JobDiffers, PeerRefused, VersionMismatch, plain
-from hedgerow.transport import envelope
-from hedgerow.transport.envelope import Hello
+from hedgerow.transport import grpc_envelope
+from hedgerow.transport.grpc_channel import ANOTHER_JOB, ANOTHER_VERSION, PeerChannel, Terms, check_version
+from hedgerow.transport.grpc_envelope import Hello
+from hedgerow.transport.grpc_streams import ServerStream
 from hedgerow.transport.mtls import Certificate, TrustStore
-from hedgerow.transport.peer_channel import ANOTHER_JOB, ANOTHER_VERSION, PeerChannel, Terms, check_version
-from hedgerow.transport.streams import Stream
 
 _log = logging.getLogger("hedgerow")
 
@@ -33,7 +33,7 @@ class Doorkeeper:
         self._expected = expected
         self.refused: list[str] = []
 
-    def receive(self, stream: Stream) -> bool:
+    def receive(self, stream: ServerStream) -> bool:
         """Hand the stream to the channel of its party, or end it; whether it was let in."""
         try:
             channel = self._who(stream)
@@ -50,14 +50,13 @@ class Doorkeeper:
         except FrameError as error:
             refusal = ("permission_denied", str(error))
         if refusal is None:
-            stream.read()
             return True
         self._turn_away(stream, *refusal, refusal[1])
         if not channel.talking:
             channel.trouble = f"it came, but was turned away: {refusal[1]}"
         return False
 
-    def _who(self, stream: Stream) -> PeerChannel:
+    def _who(self, stream: ServerStream) -> PeerChannel:
         if stream.peer_certificate is None:
             raise PeerRefused("a party without a certificate")
         certificate = Certificate.from_pem(stream.peer_certificate)
@@ -68,13 +67,13 @@ class Doorkeeper:
         named = plain(" or ".join(certificate.names)) or "a certificate without a name"
         raise PeerRefused(f"{named} is not expected by {self._terms.me}")
 
-    def _hello(self, stream: Stream, channel: PeerChannel) -> Hello:
+    def _hello(self, stream: ServerStream, channel: PeerChannel) -> Hello:
         me, peer = self._terms.me, channel.peer
         if not stream.hello:
             wanted = f"version {self._terms.wire_version} of the wire format asks for"
             raise FrameError(f"a call of {peer} without a HELLO in its header, which {wanted}")
         check_version(stream.hello, self._terms, peer)
-        hello = envelope.decode_hello(stream.hello)
+        hello = grpc_envelope.decode_hello(stream.hello)
         if (hello.speaker, hello.listener) != (peer, me):
             said = plain(f"said it was {hello.speaker!r}, and looked for {hello.listener!r}")
             raise FrameError(f"a party with the certificate of {peer} {said}")
@@ -83,7 +82,7 @@ class Doorkeeper:
         self._terms.job.check(peer, hello.job, me)
         return hello
 
-    def _turn_away(self, stream: Stream, code: str, known: str, told: str) -> None:
+    def _turn_away(self, stream: ServerStream, code: str, known: str, told: str) -> None:
         stream.end(code, told)
         if len(self.refused) < _REFUSALS_KEPT:
             self.refused.append(known)

@@ -20,7 +20,7 @@ import struct
 from dataclasses import dataclass
 
 from hedgerow.errors import FrameError
-from hedgerow.transport.agreed import Agreed
+from hedgerow.transport.endpoint import Agreed
 
 WIRE_VERSION = 2
 MAX_FRAME_BYTES = 256 << 20
@@ -28,7 +28,6 @@ MAX_HELLO_BYTES = 4 << 10
 HELLO_KEY = "hedgerow-hello-bin"
 
 HELLO, DATA, ACK, ABORT, BYE = 1, 2, 3, 4, 5
-KIND_NAMES = {HELLO: "HELLO", DATA: "DATA", ACK: "ACK", ABORT: "ABORT", BYE: "BYE"}
 
 _MAGIC = b"HDGR"
 _GREETING = struct.Struct("<B4sxH")  # kind first, as in every envelope; fixed for all versions
