@@ -29,7 +29,7 @@ from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
-from hedgerow.protocols.central.gaussian.central import GaussianSettings
+from hedgerow.protocols.central.gaussian.settings import GaussianSettings
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "private_estimators.md"
 

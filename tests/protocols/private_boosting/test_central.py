@@ -17,9 +17,10 @@ from hedgerow.privacy.events import Gaussian, NonPrivate
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import MISFITS_FACT
-from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian, planned_event
+from hedgerow.protocols.central.gaussian.central import fit_gaussian, planned_event
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
+from hedgerow.protocols.central.gaussian.settings import GaussianSettings
 from hedgerow.schema import Schema
 
 EVERY_LOSS = pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
