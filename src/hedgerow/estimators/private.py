@@ -42,12 +42,13 @@ from hedgerow.privacy.statement import PrivacyStatement
 from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
 from hedgerow.protocols.central.dpboost.bins import public_bins
 from hedgerow.protocols.central.dpboost.candidates import list_candidates
-from hedgerow.protocols.central.dpboost.fit import CentralFit, fit_central
+from hedgerow.protocols.central.dpboost.fit import fit_central
 from hedgerow.protocols.central.dpboost.plan import planned_event as planned_dpboost
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.gaussian.central import fit_gaussian, training_of
 from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
 from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+from hedgerow.protocols.central.released import CentralFit
 from hedgerow.runtime.progress import say
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 

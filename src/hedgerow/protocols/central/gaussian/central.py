@@ -24,8 +24,7 @@ from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
 from hedgerow.privacy.statement import PrivacyStatement, Stage
 from hedgerow.privacy.wording import chance_beyond
-from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
-from hedgerow.protocols.central.dpboost.fit import CentralFit
+from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, OnBadRows
 from hedgerow.protocols.central.gaussian.growing import POLICIES
 from hedgerow.protocols.central.gaussian.policies import Policy
 from hedgerow.protocols.central.gaussian.recipe import Recipe
@@ -33,15 +32,13 @@ from hedgerow.protocols.central.gaussian.requests import NodeRequest, SumRequest
 from hedgerow.protocols.central.gaussian.rows import GrowingRows
 from hedgerow.protocols.central.gaussian.settings import GaussianSettings
 from hedgerow.protocols.central.gaussian.training import Training
-from hedgerow.protocols.measured import audit_of
+from hedgerow.protocols.central.released import CentralFit, audit_of, given_up
 from hedgerow.schema import Schema
 
 PROTOCOL = "central.gaussian"
 
 OnRequest = Callable[[int, int | None], object]
 """Called after each release with its number and how many there will be, once that is known. Both are public."""
-
-NO_NOISE = "epsilon is infinite: no noise was added, for comparison"
 
 
 def planned_event(settings: GaussianSettings) -> Event:
@@ -143,8 +140,6 @@ def _statement(
     facts: dict[str, Any] = {"policy": settings.policy}
     if training.n_misfits is not None:
         facts[MISFITS_FACT] = training.n_misfits
-    reasons = [NO_NOISE] if math.isinf(settings.epsilon) else []
-    reasons += [RAISED] if on_bad_rows == "raise" else []
     stages = training.stages()
     if training.reserve:
         how = "discrete Gaussian noise on a count"
@@ -158,7 +153,7 @@ def _statement(
         event=event,
         stages=tuple(stages),
         accountant=accountant.description,
-        not_private=tuple(reasons),
+        not_private=given_up(PROTOCOL, settings.epsilon, on_bad_rows),
         chance_beyond=None if math.isinf(settings.epsilon) else _chance_beyond(settings, accountant),
         audit=audit_of(PROTOCOL, settings.epsilon) if settings.policy == "smooth_then_trees" else None,
         facts=facts,
