@@ -73,8 +73,8 @@ def takes_parameters(*, of: type[Any] | None = None) -> Callable[[type[T]], type
                 setattr(self, name, given.get(name, parameter.default))
 
         everything = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *taken.values()]
-        store.__signature__ = inspect.Signature(everything, return_annotation="None")  # type: ignore[attr-defined]
-        kind.__init__ = accepts_aliases(store)  # type: ignore[method-assign]
+        store.__signature__ = inspect.Signature(everything, return_annotation="None")  # type: ignore[attr-defined]  # not in the stubs
+        kind.__init__ = accepts_aliases(store)  # type: ignore[method-assign]  # that is the point
         return kind
 
     return with_constructor
