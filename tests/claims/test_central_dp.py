@@ -28,7 +28,6 @@ from hedgerow.privacy.mechanisms import (
 from hedgerow.protocols.central.dpboost.fit import fit_central
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.gaussian.grid import grid_of
-from hedgerow.protocols.central.gaussian.local import fit_locally
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
 from twins.broken_privacy import (
@@ -37,6 +36,7 @@ from twins.broken_privacy import (
     noise_where_rows_are,
     weak_noise,
 )
+from twins.local_fit import fit_locally
 
 DELTA = 1e-6
 SCHEMA = Schema.from_public(bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)}, classes=[0, 1])

@@ -18,7 +18,6 @@ from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import share_of_sigma
-from hedgerow.protocols.central.gaussian.local import fit_locally
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.protocols.horizontal.secure_sum.checks import read_request
 from hedgerow.protocols.horizontal.secure_sum.job import Job
@@ -30,6 +29,7 @@ from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
 from twins.horizontal import document, make_pooled, pooled_model, share_out, vanishing_at
+from twins.local_fit import fit_locally
 
 BOUNDS = {"x0": (-4.0, 4.0), "x1": (-40.0, 40.0), "x2": (-400.0, 400.0), "few": (0.0, 2.0)}
 LEVELS = {"kind": [f"level {letter}" for letter in "abcde"]}

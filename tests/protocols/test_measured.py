@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hedgerow.protocols.measured import LOWER_BOUNDS, audit_of
+from hedgerow.protocols.central.released import LOWER_BOUNDS, audit_of
 
 
 @pytest.mark.parametrize("protocol", LOWER_BOUNDS)

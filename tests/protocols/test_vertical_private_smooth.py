@@ -354,10 +354,10 @@ def test_budget_is_asked_before_anything_is_released():
     """Less noise than planned: every party refuses the release with which it would be too much."""
     data = make_data(2, 200, 3)
     job = make_job(data, epsilon=1.0)
-    sigma, wanted = Schedule.sigma, SharedRecipe._sigma
+    sigma, wanted = Schedule.sigma, SharedRecipe.sigma
     with (
         patch.object(Schedule, "sigma", lambda self, kind: 0.8 * sigma(self, kind)),
-        patch.object(SharedRecipe, "_sigma", lambda self, *how: 0.8 * wanted(self, *how)),
+        patch.object(SharedRecipe, "sigma", lambda self, *how: 0.8 * wanted(self, *how)),
     ):
         outcomes, parties = outcomes_of(PROTOCOL, job, data)
     for name in job.holders:

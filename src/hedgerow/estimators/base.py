@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, EvalSet, MissingUnseen, TrainingResult, train
+from hedgerow.engine.boosting import EvalSet, MissingUnseen, TrainingResult, train
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.export_xgboost import export_xgboost
@@ -22,10 +23,11 @@ from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
 from hedgerow.estimators.labels import read_weights
-from hedgerow.estimators.parameters import check_values, engine_params, seed_from, translate
+from hedgerow.estimators.parameters import accepts_aliases, check_values, engine_params, seed_from, translate
 from hedgerow.runtime.progress import ProgressLines
 
 Path = str | PathLike[str]
+T = TypeVar("T")
 
 FEW_ROWS = 4096
 """Below this starting threads takes longer than predicting."""
@@ -50,36 +52,64 @@ _Watched = tuple[str, _Rows | tuple[Any, Any, Any]]
 """A name, and rows that were set apart or (X, y, weight) as somebody gave them."""
 
 
+def takes_parameters(*, of: type[Any] | None = None) -> Callable[[type[T]], type[T]]:
+    """Give an estimator its constructor: a keyword for each attribute that the class body annotates and sets.
+
+    What is set there is the default. The keywords of the class `of` come first. As scikit-learn wants it, the
+    constructor only stores values, and `inspect.signature` shows all of them.
+    """
+
+    def with_constructor(kind: type[T]) -> type[T]:
+        taken = {} if of is None else dict(inspect.signature(of).parameters)
+        for name in [name for name in kind.__annotations__ if name in vars(kind)]:
+            taken[name] = inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=vars(kind)[name], annotation=kind.__annotations__[name]
+            )
+            delattr(kind, name)  # a subclass that does not take it does not have it
+
+        def store(self: Any, **given: Any) -> None:
+            for name, parameter in taken.items():
+                setattr(self, name, given.get(name, parameter.default))
+
+        everything = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *taken.values()]
+        store.__signature__ = inspect.Signature(everything, return_annotation="None")  # type: ignore[attr-defined]  # not in the stubs
+        kind.__init__ = accepts_aliases(store)  # type: ignore[method-assign]  # that is the point
+        return kind
+
+    return with_constructor
+
+
+@takes_parameters()
 class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type hints
     """What the classifier and the regressor share: reading tables, validation rows, training, the model file."""
 
-    learning_rate: float
-    max_iter: int
-    max_leaf_nodes: int | None
-    max_depth: int | None
-    min_samples_leaf: int
-    min_child_weight: float
-    l2_regularization: float
-    min_split_gain: float
-    max_features: float
-    colsample_bytree: float
-    subsample: float
-    max_bins: int
-    categorical_features: Any
-    monotonic_cst: Any
-    warm_start: bool
-    early_stopping: bool | Literal["auto"]
-    validation_fraction: float | int
-    n_iter_no_change: int
-    tol: float
-    eval_metric: Any
-    base_score: float | None
-    gradient_bits: int | None
-    missing_unseen: MissingUnseen
-    n_jobs: int | None
-    verbose: int
-    random_state: Any
-    callbacks: Sequence[Any] | None
+    learning_rate: float = 0.1
+    max_iter: int = 100
+    max_leaf_nodes: int | None = None
+    max_depth: int | None = 6
+    min_samples_leaf: int = 1
+    min_child_weight: float = 1.0
+    l2_regularization: float = 1.0
+    min_split_gain: float = 0.0
+    max_features: float = 1.0
+    colsample_bytree: float = 1.0
+    subsample: float = 1.0
+    max_bins: int = 256
+    categorical_features: Any = "from_dtype"
+    monotonic_cst: Any = None
+    warm_start: bool = False
+    early_stopping: bool | Literal["auto"] = "auto"
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+    eval_metric: Any = None
+    base_score: float | None = None
+    gradient_bits: int | None = None
+    missing_unseen: MissingUnseen = "heavier"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
+    callbacks: Sequence[Any] | None = None
 
     ensemble_: Ensemble
     n_iter_: int
@@ -213,8 +243,17 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         if self.verbose:
             callbacks.append(ProgressLines(self.max_iter, every=int(self.verbose)))
             eval_sets = [EvalSet("train", codes, rows.labels, rows.weight), *eval_sets]
+        params = engine_params(
+            self.get_params(deep=False),
+            [(feature.name, feature.is_categorical) for feature in mapper.features],
+            n_iterations=self.max_iter - (earlier.n_iterations if earlier else 0),
+            seed=self._seed,
+            n_threads=resolve_n_jobs(self.n_jobs),
+            early_stopping_rounds=self.n_iter_no_change if self.do_early_stopping_ else None,
+            **self._loss_params(),
+        )
         return train(
-            self._boosting_params(mapper, self.max_iter - (earlier.n_iterations if earlier else 0)),
+            params,
             mapper,
             codes,
             rows.labels,
@@ -223,19 +262,6 @@ class BoostedTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             eval_metric=self.eval_metric,
             callbacks=callbacks,
             init=earlier,
-        )
-
-    def _boosting_params(self, mapper: BinMapper, n_iterations: int) -> BoostingParams:
-        """The engine's names for the same things."""
-        columns = [(feature.name, feature.is_categorical) for feature in mapper.features]
-        return engine_params(
-            self.get_params(deep=False),
-            columns,
-            n_iterations=n_iterations,
-            seed=self._seed,
-            n_threads=resolve_n_jobs(self.n_jobs),
-            early_stopping_rounds=self.n_iter_no_change if self.do_early_stopping_ else None,
-            **self._loss_params(),
         )
 
     def _keep(self, result: TrainingResult) -> Self:

@@ -7,21 +7,19 @@ HistGradientBoosting; `parameters.py` lists the XGBoost and LightGBM spellings t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from hedgerow.engine.boosting import MissingUnseen
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.estimators.base import BoostedTrees, Path
+from hedgerow.estimators.base import BoostedTrees, Path, takes_parameters
 from hedgerow.estimators.labels import encode_classes, encode_like, exact_array, read_classes, read_targets
-from hedgerow.estimators.parameters import accepts_aliases
 
 CLASSIFIER_LOSSES = ("logistic", "softmax", "squared")
 """The squared loss on labels -1 and 1 is how DPBoost classifies (`private.py`)."""
@@ -52,66 +50,6 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
     _losses = CLASSIFIER_LOSSES
     classes_: npt.NDArray[Any]
-
-    @accepts_aliases
-    def __init__(
-        self,
-        *,
-        learning_rate: float = 0.1,
-        max_iter: int = 100,
-        max_leaf_nodes: int | None = None,
-        max_depth: int | None = 6,
-        min_samples_leaf: int = 1,
-        min_child_weight: float = 1.0,
-        l2_regularization: float = 1.0,
-        min_split_gain: float = 0.0,
-        max_features: float = 1.0,
-        colsample_bytree: float = 1.0,
-        subsample: float = 1.0,
-        max_bins: int = 256,
-        categorical_features: Any = "from_dtype",
-        monotonic_cst: Any = None,
-        warm_start: bool = False,
-        early_stopping: bool | Literal["auto"] = "auto",
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-7,
-        eval_metric: Any = None,
-        base_score: float | None = None,
-        gradient_bits: int | None = None,
-        missing_unseen: MissingUnseen = "heavier",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-        callbacks: Sequence[Any] | None = None,
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.max_leaf_nodes = max_leaf_nodes
-        self.max_depth = max_depth
-        self.min_samples_leaf = min_samples_leaf
-        self.min_child_weight = min_child_weight
-        self.l2_regularization = l2_regularization
-        self.min_split_gain = min_split_gain
-        self.max_features = max_features
-        self.colsample_bytree = colsample_bytree
-        self.subsample = subsample
-        self.max_bins = max_bins
-        self.categorical_features = categorical_features
-        self.monotonic_cst = monotonic_cst
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.eval_metric = eval_metric
-        self.base_score = base_score
-        self.gradient_bits = gradient_bits
-        self.missing_unseen = missing_unseen
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
-        self.callbacks = callbacks
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable class of each row."""
@@ -186,6 +124,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         return self
 
 
+@takes_parameters(of=BoostedTrees)
 class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
     """Gradient-boosted trees for numbers: squared error, or Poisson deviance for counts.
 
@@ -200,72 +139,8 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
     """
 
     _losses = REGRESSOR_LOSSES
-    loss: str
-    label_range: tuple[float, float] | None
-
-    @accepts_aliases
-    def __init__(
-        self,
-        *,
-        loss: Literal["squared_error", "poisson"] = "squared_error",
-        learning_rate: float = 0.1,
-        max_iter: int = 100,
-        max_leaf_nodes: int | None = None,
-        max_depth: int | None = 6,
-        min_samples_leaf: int = 1,
-        min_child_weight: float = 1.0,
-        l2_regularization: float = 1.0,
-        min_split_gain: float = 0.0,
-        max_features: float = 1.0,
-        colsample_bytree: float = 1.0,
-        subsample: float = 1.0,
-        max_bins: int = 256,
-        categorical_features: Any = "from_dtype",
-        monotonic_cst: Any = None,
-        warm_start: bool = False,
-        early_stopping: bool | Literal["auto"] = "auto",
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-7,
-        eval_metric: Any = None,
-        base_score: float | None = None,
-        label_range: tuple[float, float] | None = None,
-        gradient_bits: int | None = None,
-        missing_unseen: MissingUnseen = "heavier",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-        callbacks: Sequence[Any] | None = None,
-    ) -> None:
-        self.loss = loss
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.max_leaf_nodes = max_leaf_nodes
-        self.max_depth = max_depth
-        self.min_samples_leaf = min_samples_leaf
-        self.min_child_weight = min_child_weight
-        self.l2_regularization = l2_regularization
-        self.min_split_gain = min_split_gain
-        self.max_features = max_features
-        self.colsample_bytree = colsample_bytree
-        self.subsample = subsample
-        self.max_bins = max_bins
-        self.categorical_features = categorical_features
-        self.monotonic_cst = monotonic_cst
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.eval_metric = eval_metric
-        self.base_score = base_score
-        self.label_range = label_range
-        self.gradient_bits = gradient_bits
-        self.missing_unseen = missing_unseen
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
-        self.callbacks = callbacks
+    loss: Literal["squared_error", "poisson"] = "squared_error"
+    label_range: tuple[float, float] | None = None
 
     def predict(self, X: Any) -> Floats:
         """The expected label of each row."""
@@ -306,15 +181,13 @@ def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
     ensemble = Ensemble.load(path)
     kind: type[BoostedTreesClassifier | BoostedTreesRegressor]
     if ensemble.meta.get("estimator") in PRIVATE_ESTIMATORS:
-        from hedgerow.estimators.private import private_kind
+        from hedgerow.estimators import private
 
-        kind = private_kind(ensemble)
+        kind = getattr(private, ensemble.meta["estimator"])
+    elif ensemble.classes is None and ensemble.loss in REGRESSOR_LOSSES:
+        kind = BoostedTreesRegressor
     else:
-        kind = (
-            BoostedTreesRegressor
-            if ensemble.classes is None and ensemble.loss in REGRESSOR_LOSSES
-            else (BoostedTreesClassifier)
-        )
+        kind = BoostedTreesClassifier
     return kind().adopt(ensemble, path)
 
 

@@ -19,9 +19,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -31,20 +32,22 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.estimators.base import BoostedTrees, Path
+from hedgerow.estimators.base import BoostedTrees, Path, takes_parameters
 from hedgerow.estimators.labels import encode_classes, exact_array, read_classes, read_targets
-from hedgerow.estimators.parameters import accepts_aliases, seed_from
+from hedgerow.estimators.parameters import seed_from
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
 from hedgerow.protocols.central.dpboost.bins import public_bins
 from hedgerow.protocols.central.dpboost.candidates import list_candidates
-from hedgerow.protocols.central.dpboost.fit import CentralFit, fit_central
+from hedgerow.protocols.central.dpboost.fit import fit_central
 from hedgerow.protocols.central.dpboost.plan import planned_event as planned_dpboost
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
-from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian, training_of
+from hedgerow.protocols.central.gaussian.central import fit_gaussian, training_of
 from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
+from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+from hedgerow.protocols.central.released import CentralFit
 from hedgerow.runtime.progress import say
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 from hedgerow.statement import PrivacyStatement
@@ -52,16 +55,26 @@ from hedgerow.statement import PrivacyStatement
 FROM_DATA = "bounds='from_data': bounds and levels were read off the rows themselves, which shows some of their values"
 
 Bounds = Literal["public", "from_data"]
+Train = Callable[..., CentralFit]
+"""Takes the table, the labels, secret randomness, threads, and what to do with rows that do not fit."""
+
+S = TypeVar("S", DPBoostSettings, GaussianSettings)
+_SETTING = {"max_iter": "n_trees", "l2_regularization": "l2"}
+"""Parameter -> what settings call it, where the names differ."""
 
 
+@takes_parameters()
 class _Private(BoostedTrees, ABC):
     """What all private estimators share: the schema, the budget, the statement."""
 
-    epsilon: float
-    schema: Schema | None
-    bounds: Bounds
-    on_bad_rows: OnBadRows
-    budget: Dataset | None
+    epsilon: float = 1.0
+    schema: Schema | None = None
+    bounds: Bounds = "public"
+    on_bad_rows: OnBadRows = "map"
+    budget: Dataset | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     schema_: Schema
     statement_: PrivacyStatement
@@ -81,10 +94,11 @@ class _Private(BoostedTrees, ABC):
         self._check_guarantee()
         schema = self._public_schema(X, y)
         train, planned = self._plan(schema)
+        n_threads = resolve_n_jobs(self.n_jobs)
         check_columns(X, schema)
         with self._charged(planned) as (random, settle):
             self._check_names(X, reset=True)
-            done = train(X, y, random)
+            done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows)
             settle(done.event)
         given_up = (FROM_DATA,) if self.bounds == "from_data" else ()
         statement = replace(done.statement, date=began, not_private=(*done.statement.not_private, *given_up))
@@ -108,10 +122,16 @@ class _Private(BoostedTrees, ABC):
     # --- what subclasses know ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
+    def _plan(self, schema: Schema) -> tuple[Train, Event]:
         """The training, and what it will cost at most; all parameters are checked here, without a look at the rows."""
 
     # --- pieces ------------------------------------------------------------------------------------------------------
+
+    def _settings(self, kind: type[S], **more: Any) -> S:
+        """Pass the parameters on as the settings of a protocol, which check them."""
+        known = {field.name for field in fields(kind)}
+        given = {_SETTING.get(name, name): value for name, value in self.get_params(deep=False).items()}
+        return kind(**{name: value for name, value in given.items() if name in known}, **more)
 
     def _random(self) -> SecureRandom:
         """Secret, except where there is no secret to keep."""
@@ -197,50 +217,32 @@ class _Private(BoostedTrees, ABC):
         return line
 
 
+@takes_parameters(of=_Private)
 class _DPBoost(_Private):
     """Parameters of the DPBoost family as settings."""
 
-    protocol: str
-    trees_per_ensemble: int
-    loss: str
-    assignment: str
-    binning: str
-    selection: str
-    filtering: bool | None
+    protocol: str = "central.dpboost"
+    max_iter: int = 50
+    trees_per_ensemble: int = 50
+    max_depth: int = 6
+    learning_rate: float = 0.1
+    l2_regularization: float = 0.1
+    assignment: str = "independent"
+    binning: str = "public"
+    max_bins: int = 32
+    selection: str = "exponential"
+    filtering: bool | None = None
 
-    def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
-        settings = DPBoostSettings(
-            protocol=self.protocol,  # type: ignore[arg-type]  # the settings refuse what they do not know
-            epsilon=self.epsilon,
-            n_trees=self.max_iter,
-            trees_per_ensemble=self.trees_per_ensemble,
-            max_depth=self.max_depth,  # type: ignore[arg-type]  # the settings refuse None
-            learning_rate=self.learning_rate,
-            l2=self.l2_regularization,
-            loss=self.loss,  # type: ignore[arg-type]  # as above
-            assignment=self.assignment,  # type: ignore[arg-type]  # as above
-            binning=self.binning,  # type: ignore[arg-type]  # as above
-            max_bins=self.max_bins,
-            selection=self.selection,  # type: ignore[arg-type]  # as above
-            filtering=self.filtering,
-        )
-
-        n_threads, said = resolve_n_jobs(self.n_jobs), self._said("trees")
-
-        def on_tree(done: int, _model: Ensemble) -> None:
-            if said is not None:
-                said(done, settings.n_trees)
-
-        def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
-            return fit_central(
-                X, y, schema, settings, random, n_threads=n_threads, on_tree=on_tree, on_bad_rows=self.on_bad_rows
-            )
-
+    def _plan(self, schema: Schema) -> tuple[Train, Event]:
+        settings = self._settings(DPBoostSettings)
         planned = planned_dpboost(settings, schema)
         list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
-        return train, planned
+        said = self._said("trees")
+        on_tree = None if said is None else lambda done, _model: said(done, settings.n_trees)
+        return partial(fit_central, schema=schema, settings=settings, on_tree=on_tree), planned
 
 
+@takes_parameters(of=_DPBoost)
 class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
     """DPBoost for two classes: pure epsilon-differential privacy for adding or removing one row.
 
@@ -256,170 +258,34 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
     True
     """
 
-    @accepts_aliases
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        schema: Schema | None = None,
-        protocol: str = "central.dpboost",
-        max_iter: int = 50,
-        trees_per_ensemble: int = 50,
-        max_depth: int = 6,
-        learning_rate: float = 0.1,
-        l2_regularization: float = 0.1,
-        loss: str = "squared",
-        assignment: str = "independent",
-        binning: str = "public",
-        max_bins: int = 32,
-        selection: str = "exponential",
-        filtering: bool | None = None,
-        bounds: Bounds = "public",
-        on_bad_rows: OnBadRows = "map",
-        budget: Dataset | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.schema = schema
-        self.protocol = protocol
-        self.max_iter = max_iter
-        self.trees_per_ensemble = trees_per_ensemble
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.l2_regularization = l2_regularization
-        self.loss = loss
-        self.assignment = assignment
-        self.binning = binning
-        self.max_bins = max_bins
-        self.selection = selection
-        self.filtering = filtering
-        self.bounds = bounds
-        self.on_bad_rows = on_bad_rows
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    loss: str = "squared"
 
 
 class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
-    """DPBoost for numbers between public bounds; see `DPBoostClassifier`. The loss is always the squared one."""
+    """DPBoost for numbers between public bounds; see `DPBoostClassifier`."""
 
-    @accepts_aliases
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        schema: Schema | None = None,
-        protocol: str = "central.dpboost",
-        max_iter: int = 50,
-        trees_per_ensemble: int = 50,
-        max_depth: int = 6,
-        learning_rate: float = 0.1,
-        l2_regularization: float = 0.1,
-        assignment: str = "independent",
-        binning: str = "public",
-        max_bins: int = 32,
-        selection: str = "exponential",
-        filtering: bool | None = None,
-        bounds: Bounds = "public",
-        on_bad_rows: OnBadRows = "map",
-        budget: Dataset | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.schema = schema
-        self.protocol = protocol
-        self.max_iter = max_iter
-        self.trees_per_ensemble = trees_per_ensemble
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.l2_regularization = l2_regularization
-        self.assignment = assignment
-        self.binning = binning
-        self.max_bins = max_bins
-        self.selection = selection
-        self.filtering = filtering
-        self.bounds = bounds
-        self.on_bad_rows = on_bad_rows
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
-
-    @property
-    def loss(self) -> str:  # type: ignore[override]  # a parameter of the classifier, not of this one
-        """Always the squared loss."""
-        return "squared"
+    loss = "squared"  # type: ignore[assignment]  # always, so it is not a parameter
 
 
+@takes_parameters(of=_Private)
 class _Gaussian(_Private):
-    """Parameters of `central.gaussian` as settings."""
+    """Parameters of `central.gaussian` as settings; None leaves the choice to the policy."""
 
-    delta: float
-    policy: str
+    delta: float = 1e-6
+    policy: str = "smooth_then_trees"
+    max_iter: int | None = None  # type: ignore[assignment]  # a number elsewhere
+    max_depth: int | None = None
+    learning_rate: float | None = None  # type: ignore[assignment]  # as above
+    l2_regularization: float | None = None  # type: ignore[assignment]  # as above
+    subsample: float = 1.0
 
-    @accepts_aliases
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        schema: Schema | None = None,
-        policy: str = "smooth_then_trees",
-        max_iter: int | None = None,
-        max_depth: int | None = None,
-        learning_rate: float | None = None,
-        l2_regularization: float | None = None,
-        subsample: float = 1.0,
-        bounds: Bounds = "public",
-        on_bad_rows: OnBadRows = "map",
-        budget: Dataset | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.schema = schema
-        self.policy = policy
-        self.max_iter = max_iter  # type: ignore[assignment]  # None: by the rule
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate  # type: ignore[assignment]  # as above
-        self.l2_regularization = l2_regularization  # type: ignore[assignment]  # as above
-        self.subsample = subsample
-        self.bounds = bounds
-        self.on_bad_rows = on_bad_rows
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def _plan(self, schema: Schema) -> tuple[Callable[[Any, Any, SecureRandom], CentralFit], Event]:
-        settings = GaussianSettings(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            policy=self.policy,  # type: ignore[arg-type]  # the settings refuse what they do not know
-            seed=self._seed,
-            subsample=self.subsample,
-            n_trees=self.max_iter,
-            max_depth=self.max_depth,
-            learning_rate=self.learning_rate,
-            l2=self.l2_regularization,
-        )
-
-        n_threads, said = resolve_n_jobs(self.n_jobs), self._said("releases")
-
-        def train(X: Any, y: Any, random: SecureRandom) -> CentralFit:
-            return fit_gaussian(
-                X, y, schema, settings, random, n_threads=n_threads, on_request=said, on_bad_rows=self.on_bad_rows
-            )
-
+    def _plan(self, schema: Schema) -> tuple[Train, Event]:
+        settings = self._settings(GaussianSettings, seed=self._seed)
         training_of(schema, settings)  # refuses a schema that the policy cannot train on
-        return train, planned_gaussian(settings)
+        on_request = self._said("releases")
+        return partial(fit_gaussian, schema=schema, settings=settings, on_request=on_request), planned_gaussian(
+            settings
+        )
 
 
 class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
@@ -440,12 +306,6 @@ class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
 
 class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
     """The same for numbers between public bounds; predictions never leave them."""
-
-
-def private_kind(ensemble: Ensemble) -> type[BoostedTreesClassifier | BoostedTreesRegressor]:
-    """The estimator that a private model belongs to."""
-    kinds = (DPBoostClassifier, DPBoostRegressor, PrivateBoostingClassifier, PrivateBoostingRegressor)
-    return {kind.__name__: kind for kind in kinds}[ensemble.meta["estimator"]]
 
 
 def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:

@@ -20,15 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.engine.sources import coded_values
 from hedgerow.engine.table import Column as TableColumn
 from hedgerow.engine.table import Table, read_table
+from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.protocols.tolerant import numbers_of, places, places_of, read_tolerantly, without_rows
 from hedgerow.runtime.options import option
@@ -205,6 +208,33 @@ def read_labels(y: Any, classes: Sequence[Any] | None, *, where: str = "y") -> F
         return _numbers(values, where)[0]
     found, _ = places_of(coded_values(values, f"{where}: the label"), places(classes))
     return np.where(found >= 0, found, len(classes)).astype(np.float64)
+
+
+def outside_bounds(table: Table, schema: Schema, n_threads: int = 1) -> Bools:
+    """Which rows have a number outside its column's public bounds. A missing value is not outside."""
+    outside = np.zeros(table.n_rows, np.bool_)
+    bounded = [(j, column) for j, column in enumerate(schema.columns) if isinstance(column, NumericColumn)]
+    if table.grid is None:
+        for j, column in bounded:
+            values = table.columns[j].values
+            # Numbers of numpy's, so that float32 values are compared as they are: bounds are not rounded to float32.
+            outside |= (values < np.float64(column.low)) | (values > np.float64(column.high))
+        return outside
+    # All columns lie together in memory, row by row, and are read so.
+    low, high = np.array([(column.low, column.high) for _, column in bounded]).T.copy()
+    limits = np.linspace(0, table.n_rows, n_threads + 1).astype(int).tolist()
+    tasks = [(table.grid, low, high, start, stop, outside) for start, stop in pairwise(limits)]
+    Team(n_threads).run(mark_outside, tasks)
+    return outside
+
+
+@kernel
+def mark_outside(values: Any, low: Any, high: Any, start: int, stop: int, outside: Any) -> None:
+    """Rows with a value beyond its column's bounds; NaN is not. In: `values` [rows, columns]. Out: `outside` [rows]."""
+    for i in range(start, stop):
+        for j in range(len(low)):
+            if values[i, j] < low[j] or values[i, j] > high[j]:
+                outside[i] = 1
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------

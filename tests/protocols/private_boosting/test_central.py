@@ -16,9 +16,10 @@ from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian, NonPrivate
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.bad_rows import MISFITS_FACT
-from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian, planned_event
+from hedgerow.protocols.central.gaussian.central import fit_gaussian, planned_event
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
+from hedgerow.protocols.central.gaussian.settings import GaussianSettings
 from hedgerow.schema import Schema
 from hedgerow.statement import PrivacyStatement
 

@@ -19,7 +19,6 @@ from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.bad_rows import fit_labels
 from hedgerow.protocols.central.gaussian import rows as rows_module
 from hedgerow.protocols.central.gaussian.kernels import shorten
-from hedgerow.protocols.central.gaussian.local import fit_locally
 from hedgerow.protocols.central.gaussian.recipe import Recipe, Size
 from hedgerow.protocols.central.gaussian.requests import (
     COUNT_UNIT,
@@ -30,6 +29,7 @@ from hedgerow.protocols.central.gaussian.requests import (
 )
 from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
 from hedgerow.schema import Schema
+from twins.local_fit import fit_locally
 
 CELLS = (4, 3)
 K = 4
@@ -259,7 +259,7 @@ def test_noise_that_no_row_can_make_is_taken_out(many):
     schema, _ = many
     recipe = Recipe(schema, epsilon=1.0, delta=1e-6, multiclass=True)
     sums = np.random.default_rng(0).integers(-(10**6), 10**6, 8 * 5)
-    gradients, hessians = recipe._gradients(sums)
+    gradients, hessians = recipe.gradients(sums)
     parts = sums.reshape(5, 2, 4) / UNIT
     np.testing.assert_allclose(gradients.sum(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(np.diff(gradients, axis=0), np.diff(parts[:, 0].T, axis=0))
@@ -326,7 +326,7 @@ def test_several_owners_are_one(many):
     schema, rows_of = many
     whole = rows_of(500)
     parts = [
-        PrivateRows(whole._codes[:, a:b], whole._labels[a:b], whole._cells, "softmax", n_classes=4)
+        PrivateRows(whole._codes[:, a:b], whole._labels[a:b], whole.cells, "softmax", n_classes=4)
         for a, b in ((0, 100), (100, 500))
     ]
     one, two = (

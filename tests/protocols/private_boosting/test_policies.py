@@ -18,16 +18,18 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP, PrivacyLoss, ZeroConcentratedDP
 from hedgerow.privacy.events import DiscreteGaussian, Exponential, NonPrivate, PoissonSampled, Repeated
 from hedgerow.privacy.mechanisms import Released
-from hedgerow.protocols.central.gaussian.central import GaussianSettings, fit_gaussian, planned_event, sample_of
-from hedgerow.protocols.central.gaussian.growing import (
-    Candidates,
-    GrowingRows,
-    NodeRequest,
-    node_sensitivity_squared,
-)
+from hedgerow.protocols.central.gaussian.central import fit_gaussian, planned_event, sample_of
+from hedgerow.protocols.central.gaussian.growing import POLICIES, Candidates
 from hedgerow.protocols.central.gaussian.plans import PlannedBudget
-from hedgerow.protocols.central.gaussian.policies import POLICIES, PolicySettings, RandomTrees, rate_of
-from hedgerow.protocols.central.gaussian.requests import LARGEST_HESSIAN, UNIT, SumRequest
+from hedgerow.protocols.central.gaussian.requests import (
+    LARGEST_HESSIAN,
+    UNIT,
+    NodeRequest,
+    SumRequest,
+    record_sensitivity_squared,
+)
+from hedgerow.protocols.central.gaussian.rows import GrowingRows
+from hedgerow.protocols.central.gaussian.settings import GaussianSettings
 from hedgerow.protocols.central.gaussian.trees import perfect_tree
 from hedgerow.schema import Schema
 
@@ -57,7 +59,7 @@ def node_request(kind, number=1, depth=0, clip=40_000, loss="logistic", **fields
     features = fields.setdefault("features", np.array([0, 2] if kind == "node_sums" else [], np.int32))
     each = sum(CELLS[f] for f in features.tolist()) if kind == "node_sums" else 1
     n_sums = 0 if kind == "node_gains" else (2 << depth) * each
-    squared = node_sensitivity_squared(kind, loss, len(features), clip)
+    squared = record_sensitivity_squared(kind, loss, len(features), clip)
     return NodeRequest(number, kind, n_sums, squared, 0.0, clip, depth=depth, **fields)
 
 
@@ -134,7 +136,7 @@ def test_one_record_moves_nodes_by_no_more_than_stated(codes, label, score, clip
         answers.append((first, leaves, gains))
     for kind, one, other in zip(("node_sums", "node_leaves"), *(answer[:2] for answer in answers), strict=True):
         moved = int(((one - other).astype(object) ** 2).sum())
-        assert moved <= node_sensitivity_squared(kind, "logistic", 2, clip)
+        assert moved <= record_sensitivity_squared(kind, "logistic", 2, clip)
     change = answers[1][2] - answers[0][2]
     widths = change.max(axis=1) - change.min(axis=1)
     limit = 2 * node_request("node_gains", clip=clip).gain_sensitivity
@@ -239,7 +241,8 @@ def test_scores_in_training_are_those_of_the_model(tables, policy):
     frame, labels = make(300)
     for n_trees in (7, 8):
         rows = GrowingRows.read(frame, labels, schema)
-        training = POLICIES[policy](schema, epsilon=math.inf, delta=1e-5, settings=PolicySettings(n_trees=n_trees))
+        settings = GaussianSettings(math.inf, 1e-5, policy=policy, n_trees=n_trees, clipped_count_share=0.0)
+        training = POLICIES[policy](schema, settings)
         model = training.run(lambda request, rows=rows, training=training: exact(rows, training, request))
         if n_trees == 7:
             predicted = model.raw_scores(read_table(frame, like=model.features))[:, 0] - model.base_scores[0]
@@ -288,16 +291,13 @@ def test_parameters_are_heard(tables):
 def test_impossible_parameters_are_refused(wishes, sentence):
     """By name and value."""
     with pytest.raises(InvalidParameter, match=sentence):
-        PolicySettings(**wishes)
+        GaussianSettings(1.0, 1e-5, policy="random", **wishes)
 
 
 @pytest.mark.parametrize("policy", ["histogram", "exponential"])
 def test_samples_are_for_two_policies(policy):
     """The others have nothing to gain from it that was proved."""
-    schema = Schema.from_public(bounds={"a": (0, 1)}, classes=[0, 1])
     with pytest.raises(InvalidParameter, match=f"subsample is for the policies random and cyclic, not for {policy}"):
-        POLICIES[policy](schema, epsilon=1.0, delta=1e-5, settings=PolicySettings(subsample=0.5))
-    with pytest.raises(InvalidParameter, match="subsample is for the policies random and cyclic"):
         GaussianSettings(1.0, 1e-5, policy=policy, subsample=0.5)
 
 
@@ -327,10 +327,11 @@ def test_more_than_two_classes_are_refused(policy, tables):
 
 def test_a_sample_takes_each_row_with_its_chance():
     """The rate is exactly one that 32 bits can have; rows are independent of each other."""
-    assert rate_of(0.1) <= 0.1 < rate_of(0.1) + 2.0**-32
-    assert rate_of(1.0) == 1.0
+    rate = GaussianSettings(1.0, 1e-5, policy="random", subsample=0.1).rate
+    assert rate <= 0.1 < rate + 2.0**-32
+    assert GaussianSettings(1.0, 1e-5, policy="random", subsample=1.0).rate == 1.0
     rng = np.random.default_rng(0)
-    draws = np.stack([sample_of(200, rate_of(0.3), rng) for _ in range(3000)])
+    draws = np.stack([sample_of(200, 0.3, rng) for _ in range(3000)])
     assert draws.mean() == pytest.approx(0.3, abs=0.003)
     assert np.abs(np.corrcoef(draws.T) - np.eye(200)).max() < 0.12
 
@@ -382,8 +383,8 @@ def test_an_answer_without_the_sample_ends_the_training(tables):
     pytest.importorskip("dp_accounting")
     schema, make = tables["logistic"]
     rows = GrowingRows.read(*make(50), schema)
-    wishes = PolicySettings(subsample=0.2, n_trees=20, max_depth=2)
-    training = RandomTrees(schema, epsilon=1.0, delta=1e-5, settings=wishes, reserve=0.01)
+    options = {"subsample": 0.2, "n_trees": 20, "max_depth": 2, "clipped_count_share": 0.01}
+    training = POLICIES["random"](schema, GaussianSettings(1.0, 1e-5, policy="random", **options))
 
     def release(request):
         return Released(rows.answer(request), DiscreteGaussian(request.sensitivity, request.sigma, request.n_sums))
@@ -396,7 +397,9 @@ def test_a_choice_with_a_larger_epsilon_ends_the_training(tables):
     """What a choice was worth is compared with what was asked for."""
     schema, make = tables["logistic"]
     rows = GrowingRows.read(*make(50), schema)
-    training = POLICIES["exponential"](schema, epsilon=1.0, delta=1e-5)
+    training = POLICIES["exponential"](
+        schema, GaussianSettings(1.0, 1e-5, policy="exponential", clipped_count_share=0.0)
+    )
 
     def release(request):
         if request.kind == "node_gains":

@@ -18,11 +18,11 @@ from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP, ZeroConcentratedDP
 from hedgerow.privacy.events import DiscreteGaussian, NonPrivate
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
-from hedgerow.protocols.central.gaussian.local import fit_locally
 from hedgerow.protocols.central.gaussian.recipe import MEAN_CLIP, SHARES, Learned, Recipe, Size
 from hedgerow.protocols.central.gaussian.requests import UNIT
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
+from twins.local_fit import fit_locally
 
 
 def noise(seed=0):
@@ -43,7 +43,7 @@ def test_several_owners_are_one(task):
     schema, rows_of = task
     together = rows_of(900)
     parts = [
-        PrivateRows(together._codes[:, a:b], together._labels[a:b], together._cells, together.loss)
+        PrivateRows(together._codes[:, a:b], together._labels[a:b], together.cells, together.loss)
         for a, b in ((0, 50), (50, 600), (600, 900))
     ]
     one = fit_locally([together], schema, epsilon=math.inf, delta=1e-6, random=noise())
@@ -155,10 +155,10 @@ def test_noise_does_not_decide_on_the_base_score(tables, loss, size):
     hessians = {"logistic": np.array([0.01]), "squared": np.ones(1), "softmax": np.array([0.3, 0.2, 1e-3, 1e-6])}[loss]
     n_rows = size * 100.0
     begun = Learned([], Size(n_rows, (1.0, 1.0), 3, 100), np.zeros(recipe.n_outputs), hessians=hessians)
-    asking = recipe._stage_3(begun, np.zeros((recipe.n_outputs, 8)))
+    asking = recipe.stage_3(begun, np.zeros((recipe.n_outputs, 8)))
     next(asking)
     one_sigma = np.zeros(4 * recipe.n_outputs, np.int64)
-    one_sigma[: recipe.n_outputs] = round(recipe._noise) * (-1) ** np.arange(recipe.n_outputs)
+    one_sigma[: recipe.n_outputs] = round(recipe.noise) * (-1) ** np.arange(recipe.n_outputs)
     with pytest.raises(StopIteration) as done:
         asking.send(one_sigma)
     assert np.abs(done.value.value).max() < 0.5
@@ -195,7 +195,7 @@ def test_colluding_owners_mean_more_noise():
     first = [next(recipe.requests()) for recipe in (trusting, wary)]
     assert first[0].sigma == first[1].sigma
     assert first[1].sigma_per_owner(1) == pytest.approx(2 * first[0].sigma_per_owner(4))
-    assert wary._noise == pytest.approx(2 * trusting._noise)
+    assert wary.noise == pytest.approx(2 * trusting.noise)
     with pytest.raises(InvalidParameter, match="honest must be between 1 and the number of owners, 4; got 5"):
         Recipe(schema, epsilon=1.0, delta=1e-6, owners=4, honest=5)
 

@@ -253,7 +253,7 @@ def test_reading_follows_the_schema(task):
     rows = rows_of(50)
     assert rows.loss == loss_of(schema)
     assert rows.n_rows == 50
-    n_sums = 2 * sum(rows._cells)
+    n_sums = 2 * sum(rows.cells)
     request = SumRequest(0, "histograms", n_sums, 2**60, 0.0)
     unit = COUNT_UNIT if rows.loss == "logistic" else UNIT // 2
     counted = rows.answer(request)

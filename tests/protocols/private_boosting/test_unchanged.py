@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.protocols.central.gaussian.local import fit_locally
+from twins.local_fit import fit_locally
 
 
 def fingerprint(model):

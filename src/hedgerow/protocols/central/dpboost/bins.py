@@ -15,6 +15,7 @@ import numpy as np
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.engine.table import Table
+from hedgerow.protocols.central.gaussian.grid import bins_of, short
 from hedgerow.schema import NumericColumn, Schema
 
 CELLS = 256
@@ -23,14 +24,7 @@ _ROWS_AT_A_TIME = 1 << 14
 
 def public_bins(schema: Schema, max_bins: int) -> BinMapper:
     """The bins of all columns, without looking at a row."""
-    return BinMapper(
-        tuple(
-            FeatureBins(column.name, edges=even_edges(column, max_bins))
-            if isinstance(column, NumericColumn)
-            else FeatureBins(column.name, levels=column.levels)
-            for column in schema.columns
-        )
-    )
+    return bins_of(schema, lambda column: even_edges(column, max_bins))
 
 
 def even_edges(column: NumericColumn, n_bins: int) -> Floats:
@@ -39,16 +33,9 @@ def even_edges(column: NumericColumn, n_bins: int) -> Floats:
     if column.integer and high - low < n_bins:
         return np.arange(low + 1.0, high + 0.5)
     edges = low + (high - low) * (np.arange(1, n_bins) / n_bins)
-    edges = np.floor(edges) + 1.0 if column.integer else _short(edges)
+    edges = np.floor(edges) + 1.0 if column.integer else short(edges)
     inside: Floats = np.unique(edges[(edges > low) & (edges <= high)])
     return inside
-
-
-def _short(edges: Floats) -> Floats:
-    """Rounded to float32 where that is possible: one place is as good as the next, and XGBoost knows no others."""
-    with np.errstate(over="ignore"):
-        rounded = edges.astype(np.float32).astype(np.float64)
-    return np.where(np.isfinite(rounded), rounded, edges)
 
 
 # --- edges from a noisy histogram ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, Parallel
-from hedgerow.privacy.mechanisms import discrete_laplace
 from hedgerow.protocols.bad_rows import OnBadRows
 from hedgerow.protocols.central.dpboost.assignment import streams, subsets
 from hedgerow.protocols.central.dpboost.bins import (
@@ -29,24 +28,16 @@ from hedgerow.protocols.central.dpboost.bins import (
 )
 from hedgerow.protocols.central.dpboost.candidates import GRADIENT_BITS, list_candidates
 from hedgerow.protocols.central.dpboost.growth import TreeGrower
-from hedgerow.protocols.central.dpboost.plan import histogram_sensitivity, planned_event
+from hedgerow.protocols.central.dpboost.plan import planned_event, release_counts
 from hedgerow.protocols.central.dpboost.records import Labelled, Records, read_labelled
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.dpboost.trees import released_tree
 from hedgerow.protocols.central.dpboost.words import statement_of
+from hedgerow.protocols.central.released import CentralFit
 from hedgerow.schema import Schema
-from hedgerow.statement import PrivacyStatement
 
 OnTree = Callable[[int, Ensemble], object]
 """Called after each tree with the number of trees so far and the model so far: both are released anyway."""
-
-
-class CentralFit(NamedTuple):
-    """A trained model, what its training released, and what that is worth."""
-
-    model: Ensemble
-    event: Event
-    statement: PrivacyStatement
 
 
 def fit_central(
@@ -97,29 +88,23 @@ class CentralTraining:
 
     def prepare(self, labelled: Labelled) -> int | None:
         """Private edges and the noisy number of rows that did not fit the schema, as far as they are wanted."""
-        settings = self._settings
-        counted = counted_columns(self._schema, settings.max_bins)
-        if settings.binning == "private" and counted:
-            counts, event = discrete_laplace(
-                cell_counts(labelled.table, self._schema, counted, labelled.counts),
-                sensitivity=histogram_sensitivity(settings, len(counted)),
-                epsilon=settings.epsilon_of_bins,
-                random=self._random,
-                adjacency=settings.adjacency,
-            )
-            self.events.append(event)
-            self.bins = with_edges(self.bins, edges_from_counts(counts, self._schema, counted, settings.max_bins))
-        if not settings.clipped_count_share:
+        self.find_edges(labelled)
+        if not self._settings.clipped_count_share:
             return None
-        count, event = discrete_laplace(
-            np.array([labelled.n_misfits], np.int64),
-            sensitivity=1.0,
-            epsilon=settings.epsilon_of_count,
-            random=self._random,
-            adjacency=settings.adjacency,
-        )
+        misfits = np.array([labelled.n_misfits], np.int64)
+        count, event = release_counts(self._settings, 0, misfits, self._random)
         self.events.append(event)
         return max(int(count[0]), 0)
+
+    def find_edges(self, labelled: Labelled) -> None:
+        """Edges of bins from a noisy histogram, where they are not public."""
+        settings, schema = self._settings, self._schema
+        counted = counted_columns(schema, settings.max_bins)
+        if settings.binning == "private" and counted:
+            exact = cell_counts(labelled.table, schema, counted, labelled.counts)
+            counts, event = release_counts(settings, len(counted), exact, self._random)
+            self.events.append(event)
+            self.bins = with_edges(self.bins, edges_from_counts(counts, schema, counted, settings.max_bins))
 
     def load(self, labelled: Labelled) -> Records:
         """The rows in the form that trees are grown on."""
@@ -157,10 +142,7 @@ class CentralTraining:
     def plain(self, labelled: Labelled, on_tree: OnTree | None) -> Ensemble:
         """The engine on the same bins, without noise, sampling or clipping."""
         settings = self._settings
-        if settings.binning == "private":
-            counted = counted_columns(self._schema, settings.max_bins)
-            counts = cell_counts(labelled.table, self._schema, counted, labelled.counts)
-            self.bins = with_edges(self.bins, edges_from_counts(counts, self._schema, counted, settings.max_bins))
+        self.find_edges(labelled)
         params = BoostingParams(
             loss=settings.loss,
             n_iterations=settings.n_trees,

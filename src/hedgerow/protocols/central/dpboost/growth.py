@@ -20,7 +20,7 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event
-from hedgerow.privacy.mechanisms import exponential, laplace, permute_and_flip
+from hedgerow.privacy.mechanisms import exponential, permute_and_flip
 from hedgerow.protocols.central.dpboost.candidates import (
     COUNT_BITS,
     GRADIENT_BITS,
@@ -33,7 +33,7 @@ from hedgerow.protocols.central.dpboost.candidates import (
     read_choices,
     score_families,
 )
-from hedgerow.protocols.central.dpboost.plan import choice_sensitivity, leaf_bounds, leaf_sensitivity
+from hedgerow.protocols.central.dpboost.plan import choice_sensitivity, release_leaves
 from hedgerow.protocols.central.dpboost.records import Asked
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 
@@ -133,14 +133,8 @@ class TreeGrower:
         missing_left = np.concatenate([level.missing_left for level in levels] + [np.zeros(n_leaves, np.bool_)])
         splits = chosen >= 0
         child = np.where(splits, 2 * np.cumsum(splits) - 1, -1)
-        noisy, event = laplace(
-            leaf_values(totals[~splits], settings.l2),
-            sensitivity=leaf_sensitivity(settings, place),
-            epsilon=settings.epsilon_of_leaves,
-            random=self._random,
-            bounds=leaf_bounds(settings, place),  # clipped to these before the noise, and after
-            adjacency=settings.adjacency,
-        )
+        leaves = leaf_values(totals[~splits], settings.l2)
+        noisy, event = release_leaves(settings, place, leaves, self._random)
         value = np.zeros(len(totals))
         value[~splits] = noisy
         return GrownTree(Asked(chosen, missing_left & splits, child), value, Composed((*events, event)))

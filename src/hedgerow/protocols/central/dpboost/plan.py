@@ -14,10 +14,12 @@ import math
 
 import numpy as np
 
+from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy import sensitivity
+from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, Exponential, NonPrivate, Parallel, PermuteAndFlip
-from hedgerow.privacy.mechanisms import discrete_laplace, laplace
+from hedgerow.privacy.mechanisms import Released, discrete_laplace, laplace
 from hedgerow.protocols.central.dpboost.bins import counted_columns
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
@@ -36,21 +38,32 @@ def choice_sensitivity(settings: DPBoostSettings) -> float:
     return sensitivity.gain_sensitivity(settings.gradient_bound, settings.adjacency)
 
 
-def leaf_bounds(settings: DPBoostSettings, place: int) -> tuple[float, float] | None:
-    """Between which values leaves are clipped, before and after noise; None where they are not."""
+def release_counts(settings: DPBoostSettings, n_columns: int, counts: Ints, random: RandomBytes) -> Released[Ints]:
+    """Counts per cell of `n_columns`, for private edges; of no column: the number of rows that did not fit the schema.
+
+    A record is in one cell of each column, and replacing one moves two. It is a misfit or not, even when replaced.
+    """
+    moved = sensitivity.histogram_sensitivity(n_columns, settings.adjacency, "l1") if n_columns else 1.0
+    epsilon = settings.epsilon_of_bins if n_columns else settings.epsilon_of_count
+    return discrete_laplace(counts, sensitivity=moved, epsilon=epsilon, random=random, adjacency=settings.adjacency)
+
+
+def release_leaves(settings: DPBoostSettings, place: int, values: Floats, random: RandomBytes) -> Released[Floats]:
+    """All leaves of the tree at this place of its ensemble, clipped to tau before the noise, and after.
+
+    Their L1 sensitivity is min(g*/(1 + l2), 2 tau), twice that when a record is replaced.
+    """
     clip = settings.leaf_clip(place)
-    return None if math.isinf(clip) else (-clip, clip)
-
-
-def leaf_sensitivity(settings: DPBoostSettings, place: int) -> float:
-    """Of all leaves of a tree together (L1): min(g*/(1 + l2), 2 tau), twice that when a record is replaced."""
-    clip = settings.leaf_clip(place)
-    return sensitivity.clipped_leaf_sensitivity(settings.gradient_bound, settings.l2, clip, settings.adjacency)
-
-
-def histogram_sensitivity(settings: DPBoostSettings, n_columns: int) -> float:
-    """Of the counts that private edges are made of (L1): one per column, two when a record is replaced."""
-    return sensitivity.histogram_sensitivity(n_columns, settings.adjacency, "l1")
+    return laplace(
+        values,
+        sensitivity=sensitivity.clipped_leaf_sensitivity(
+            settings.gradient_bound, settings.l2, clip, settings.adjacency
+        ),
+        epsilon=settings.epsilon_of_leaves,
+        random=random,
+        bounds=None if math.isinf(clip) else (-clip, clip),
+        adjacency=settings.adjacency,
+    )
 
 
 def planned_event(settings: DPBoostSettings, schema: Schema) -> Event:
@@ -60,19 +73,13 @@ def planned_event(settings: DPBoostSettings, schema: Schema) -> Event:
         return NonPrivate("central.plain adds no noise")
     before: list[Event] = []
     n_counted = len(counted_columns(schema, settings.max_bins))
+    nothing = np.zeros(0, np.int64)
     if settings.binning == "private" and n_counted:
-        before.append(_counts(settings, histogram_sensitivity(settings, n_counted), settings.epsilon_of_bins))
+        before.append(release_counts(settings, n_counted, nothing, _Untouched()).event)
     if settings.clipped_count_share:
-        before.append(_counts(settings, 1.0, settings.epsilon_of_count))
+        before.append(release_counts(settings, 0, nothing, _Untouched()).event)
     trees = [_tree(settings, place) for place in range(settings.ensembles[0])]
     return Composed((*before, *(Parallel(tuple(trees[:n_trees])) for n_trees in settings.ensembles)))
-
-
-def _counts(settings: DPBoostSettings, moved: float, epsilon: float) -> Event:
-    nothing = np.zeros(0, np.int64)
-    return discrete_laplace(
-        nothing, sensitivity=moved, epsilon=epsilon, random=_Untouched(), adjacency=settings.adjacency
-    ).event
 
 
 def _tree(settings: DPBoostSettings, place: int) -> Event:
@@ -81,14 +88,7 @@ def _tree(settings: DPBoostSettings, place: int) -> Event:
         return Composed((NO_NOISE,) * (settings.max_depth + 1))
     choice = Exponential if settings.selection == "exponential" else PermuteAndFlip
     level = choice(choice_sensitivity(settings), settings.epsilon_per_level, settings.adjacency)
-    leaves = laplace(
-        np.zeros(0),
-        sensitivity=leaf_sensitivity(settings, place),
-        epsilon=settings.epsilon_of_leaves,
-        random=_Untouched(),
-        bounds=leaf_bounds(settings, place),
-        adjacency=settings.adjacency,
-    ).event
+    leaves = release_leaves(settings, place, np.zeros(0), _Untouched()).event
     return Composed((*(level,) * settings.max_depth, leaves))
 
 

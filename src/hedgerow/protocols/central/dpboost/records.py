@@ -19,10 +19,9 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
-from hedgerow.protocols.bad_rows import OnBadRows, fit_rows
+from hedgerow.protocols.bad_rows import OnBadRows, fit_rows, outside_bounds
 from hedgerow.protocols.central.dpboost.candidates import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, Candidates
 from hedgerow.protocols.central.dpboost.settings import LossName
-from hedgerow.protocols.central.gaussian.rows import outside_bounds
 from hedgerow.schema import Schema
 
 _BLOCK = 256

@@ -7,11 +7,11 @@ from typing import Any
 
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
+from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, OnBadRows
 from hedgerow.protocols.central.dpboost.bins import counted_columns
 from hedgerow.protocols.central.dpboost.candidates import MAX_ROWS
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
-from hedgerow.protocols.measured import audit_of
+from hedgerow.protocols.central.released import audit_of, given_up
 from hedgerow.schema import Schema
 from hedgerow.statement import ASSUMED_OF_DATA, ASSUMPTIONS, PrivacyStatement, Stage
 
@@ -27,22 +27,18 @@ def statement_of(
 ) -> PrivacyStatement:
     """What holds for the model; `n_misfits` is the released, noisy number."""
     accountant = BasicComposition(settings.adjacency)
-    reasons: tuple[str, ...] = ()
     if settings.noisy:
         accountant.compose(event)
-        epsilon = accountant.total  # pure: the sum itself, for delta = 0
-    else:
-        epsilon = math.inf
-        reasons = (
-            "central.plain trains without noise, for comparison"
-            if settings.protocol == "central.plain"
-            else "epsilon is infinite: no noise was added, for comparison",
-        )
-    if on_bad_rows == "raise":
-        reasons += (RAISED,)
+    facts: dict[str, Any] = {
+        "trees": settings.n_trees,
+        "ensembles": 1 if settings.protocol == "central.plain" else len(settings.ensembles),
+        "gradient bound": settings.gradient_bound,
+    }
+    if n_misfits is not None:
+        facts[MISFITS_FACT] = n_misfits
     return PrivacyStatement(
         protocol=settings.protocol,
-        epsilon=epsilon,
+        epsilon=accountant.total if settings.noisy else math.inf,  # pure: the sum itself, for delta = 0
         delta=0.0,
         adjacency=settings.adjacency,
         event=event,
@@ -51,9 +47,9 @@ def statement_of(
         assumed_of_parties=(*ASSUMPTIONS, *_assumptions(settings)),
         assumed_of_data=(*ASSUMED_OF_DATA, FEW_ENOUGH if settings.adjacency == "add_remove" else KNOWN_SIZE),
         chance_beyond=0.0 if settings.noisy else None,  # pure
-        not_private=reasons,
+        not_private=given_up(settings.protocol, settings.epsilon, on_bad_rows),
         audit=audit_of(settings.protocol, settings.epsilon) if settings.adjacency == "add_remove" else None,
-        facts=_facts(settings, n_misfits),
+        facts=facts,
     )
 
 
@@ -129,14 +125,3 @@ def _assumptions(settings: DPBoostSettings) -> tuple[str, ...]:
         "the subsets follow from the number of rows, as in the paper."
     )
     return (words,)
-
-
-def _facts(settings: DPBoostSettings, n_misfits: int | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "trees": settings.n_trees,
-        "ensembles": 1 if settings.protocol == "central.plain" else len(settings.ensembles),
-        "gradient bound": settings.gradient_bound,
-    }
-    if n_misfits is not None:
-        facts[MISFITS_FACT] = n_misfits
-    return facts

@@ -12,87 +12,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from hedgerow.engine.dtypes import Bytes
-from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
 from hedgerow.privacy.wording import chance_beyond
-from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, RAISED, OnBadRows
-from hedgerow.protocols.central.dpboost.fit import CentralFit
-from hedgerow.protocols.central.gaussian.growing import GrowingRows, NodeRequest
-from hedgerow.protocols.central.gaussian.policies import POLICIES, Policy, PolicySettings
-from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE, PASSES, SHARES, Recipe
-from hedgerow.protocols.central.gaussian.requests import SumRequest
+from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, OnBadRows
+from hedgerow.protocols.central.gaussian.growing import POLICIES
+from hedgerow.protocols.central.gaussian.policies import Policy
+from hedgerow.protocols.central.gaussian.recipe import Recipe
+from hedgerow.protocols.central.gaussian.requests import NodeRequest, SumRequest
+from hedgerow.protocols.central.gaussian.rows import GrowingRows
+from hedgerow.protocols.central.gaussian.settings import GaussianSettings
 from hedgerow.protocols.central.gaussian.training import Training
-from hedgerow.protocols.measured import audit_of
+from hedgerow.protocols.central.released import CentralFit, audit_of, given_up
 from hedgerow.schema import Schema
 from hedgerow.statement import PrivacyStatement, Stage
 
 PROTOCOL = "central.gaussian"
-PolicyName = Literal["smooth_then_trees", "random", "cyclic", "exponential", "histogram"]
 
 OnRequest = Callable[[int, int | None], object]
 """Called after each release with its number and how many there will be, once that is known. Both are public."""
-
-NO_NOISE = "epsilon is infinite: no noise was added, for comparison"
-
-
-@dataclass(frozen=True)
-class GaussianSettings:
-    """How to train. All of it is public. None means that the policy decides."""
-
-    epsilon: float
-    delta: float
-    policy: PolicyName = "smooth_then_trees"
-    seed: int = 0
-    """Decides orders, columns and thresholds; never noise."""
-    subsample: float = 1.0
-    """Chance of a row to take part in a release (policies random and cyclic)."""
-    n_trees: int | None = None
-    max_depth: int | None = None
-    learning_rate: float | None = None
-    l2: float | None = None
-    clipped_count_share: float = MISFITS_SHARE
-    """Share of the budget for the number of rows that did not fit the schema; 0 for not telling it."""
-
-    def __post_init__(self) -> None:
-        mu_for(self.epsilon, self.delta)  # refuses what is no budget
-        if self.policy not in get_args(PolicyName):
-            raise InvalidParameter(f"policy must be one of {', '.join(get_args(PolicyName))}, got {self.policy!r}")
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
-            raise InvalidParameter(f"seed must be a whole number of at least 0, got {self.seed!r}")
-        if not 0.0 <= self.clipped_count_share <= 0.5:
-            raise InvalidParameter(f"clipped_count_share must be between 0 and 0.5, got {self.clipped_count_share!r}")
-        given = self.of_policy  # checks them
-        if self.policy == "smooth_then_trees" and given != PolicySettings():
-            wishes = [name for name, value in vars(given).items() if value != getattr(PolicySettings(), name)]
-            raise InvalidParameter(
-                f"the policy smooth_then_trees sets {wishes[0]} by its own rule, from noisy counts; "
-                "leave it away, or choose another policy"
-            )
-        if given.subsample < 1.0 and not POLICIES[self.policy].CAN_SAMPLE:
-            raise InvalidParameter(f"subsample is for the policies random and cyclic, not for {self.policy}")
-
-    @property
-    def of_policy(self) -> PolicySettings:
-        """Those that a policy takes."""
-        return PolicySettings(self.n_trees, self.max_depth, self.learning_rate, self.l2, self.subsample)
 
 
 def planned_event(settings: GaussianSettings) -> Event:
     """An upper bound of what the training will cost, known before the rows are read."""
     if settings.policy != "smooth_then_trees":
-        return POLICIES[settings.policy].planned_event(
-            settings.of_policy, settings.epsilon, settings.delta, settings.clipped_count_share
-        )
+        return POLICIES[settings.policy].planned_event(settings)
     if math.isinf(settings.epsilon):
         return NonPrivate("no noise was asked for")
     # mu_for keeps a billionth back; discrete noise may use it up.
@@ -132,15 +84,16 @@ def fit_gaussian(
 
 def training_of(schema: Schema, settings: GaussianSettings) -> Training:
     """The training by the policy that the settings name."""
-    common: dict[str, Any] = {
-        "epsilon": settings.epsilon,
-        "delta": settings.delta,
-        "seed": settings.seed,
-        "reserve": settings.clipped_count_share,
-    }
-    if settings.policy == "smooth_then_trees":
-        return Recipe(schema, multiclass=True, **common)
-    return POLICIES[settings.policy](schema, settings=settings.of_policy, **common)
+    if settings.policy != "smooth_then_trees":
+        return POLICIES[settings.policy](schema, settings)
+    return Recipe(
+        schema,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        seed=settings.seed,
+        reserve=settings.clipped_count_share,
+        multiclass=True,
+    )
 
 
 # --- releases ------------------------------------------------------------------------------------------------------
@@ -161,7 +114,7 @@ def _release(rows: GrowingRows, training: Training, request: SumRequest, random:
             magnitude=request.largest_gain,
         )
         return Released(chosen.group % n_candidates, event)
-    rate = training.rate if isinstance(training, Policy) and request.kind != "misfits" else 1.0
+    rate = training.rate if request.kind != "misfits" else 1.0
     if isinstance(request, NodeRequest):
         exact = rows.node_answer(request)
     else:
@@ -187,8 +140,10 @@ def _statement(
     facts: dict[str, Any] = {"policy": settings.policy}
     if training.n_misfits is not None:
         facts[MISFITS_FACT] = training.n_misfits
-    reasons = [NO_NOISE] if math.isinf(settings.epsilon) else []
-    reasons += [RAISED] if on_bad_rows == "raise" else []
+    stages = training.stages()
+    if training.reserve:
+        how = "discrete Gaussian noise on a count"
+        stages.insert(0, Stage("number of misfits", how, share=training.reserve, releases=1, words=MISFITS))
     accountant = training.budget.accountant
     return PrivacyStatement(
         protocol=PROTOCOL,
@@ -196,9 +151,9 @@ def _statement(
         delta=settings.delta,
         adjacency=accountant.adjacency,
         event=event,
-        stages=tuple(_stages(settings, training)),
+        stages=tuple(stages),
         accountant=accountant.description,
-        not_private=tuple(reasons),
+        not_private=given_up(PROTOCOL, settings.epsilon, on_bad_rows),
         chance_beyond=None if math.isinf(settings.epsilon) else _chance_beyond(settings, accountant),
         audit=audit_of(PROTOCOL, settings.epsilon) if settings.policy == "smooth_then_trees" else None,
         facts=facts,
@@ -211,39 +166,8 @@ def _chance_beyond(settings: GaussianSettings, accountant: Accountant) -> float:
     The latter has the distance of real samplers to ideal ones, which plans leave out. With samples of rows both are the
     same releases, and one is enough.
     """
-    if settings.of_policy.subsample < 1.0:
+    if settings.subsample < 1.0:
         return chance_beyond(settings.epsilon, accountant.delta)
     planned = type(accountant)(accountant.adjacency)
     planned.compose(planned_event(settings))
     return chance_beyond(settings.epsilon, lambda t: max(planned.delta(t), accountant.delta(t)))
-
-
-def _stages(settings: GaussianSettings, training: Training) -> list[Stage]:
-    kept = 1.0 - settings.clipped_count_share
-    gaussian = "discrete Gaussian noise on sums"
-    stages = []
-    if settings.clipped_count_share:
-        stages.append(
-            Stage(
-                "number of misfits", "discrete Gaussian noise on a count", share=settings.clipped_count_share,
-                releases=1, words=MISFITS,
-            )
-        )  # fmt: skip
-    if isinstance(training, Policy):
-        return stages + [
-            Stage(name, mechanism, share=None if share is None else kept * share, releases=releases, words=words)
-            for name, mechanism, share, releases, words in training.stages(gaussian)
-        ]
-    histograms, squares, tables, trees, mean = SHARES[training.loss]
-    n_columns = len(training.schema.columns)
-    n_trees = (training.n_requests or 0) - (1 + (squares > 0.0)) - PASSES * n_columns - 1
-    what = "Labels over the public cells of each column: bins, base score and size of the task."
-    stages.append(Stage("histograms", gaussian, share=kept * histograms, releases=1, words=what))
-    if squares:
-        stages.append(Stage("spread of the label", gaussian, share=kept * squares, releases=1))
-    what = f"{PASSES} rounds over {n_columns} column{'s' * (n_columns > 1)}, each all rows."
-    stages.append(Stage("tables", gaussian, share=kept * tables, releases=PASSES * n_columns, words=what))
-    stages.append(Stage("trees", gaussian, share=kept * trees, releases=n_trees, words="Each tree sees all rows."))
-    what = "One sum over all rows, which moves the base score."
-    stages.append(Stage("mean", gaussian, share=kept * mean, releases=1, words=what))
-    return stages

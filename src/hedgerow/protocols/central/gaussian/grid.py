@@ -8,6 +8,8 @@ that may be missing has one more cell at the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
@@ -19,16 +21,21 @@ _NEAREST = 1e-6
 """The first geometric edge, as a share of the range."""
 
 
-def grid_of(schema: Schema) -> BinMapper:
-    """The cells of all columns, as bins."""
+def bins_of(schema: Schema, edges_of: Callable[[NumericColumn], Floats]) -> BinMapper:
+    """Bins of all columns without a look at a row: between the edges of a numeric column, or one for each level."""
     return BinMapper(
         tuple(
-            FeatureBins(column.name, edges=grid_edges(column))
+            FeatureBins(column.name, edges=edges_of(column))
             if isinstance(column, NumericColumn)
             else FeatureBins(column.name, levels=column.levels)
             for column in schema.columns
         )
     )
+
+
+def grid_of(schema: Schema) -> BinMapper:
+    """The cells of all columns, as bins."""
+    return bins_of(schema, grid_edges)
 
 
 def cells_of(schema: Schema, grid: BinMapper) -> tuple[int, ...]:
@@ -56,7 +63,7 @@ def grid_edges(column: NumericColumn) -> Floats:
     edges = np.concatenate([even, crowded])
     if column.integer:
         edges = np.floor(edges) + 1.0  # the cell up to and with floor(edge)
-    edges = np.unique(_short(edges))
+    edges = np.unique(short(edges))
     inside: Floats = edges[(edges > low) & (edges <= high)]  # of 126 even and 127 others, so at most 253
     return inside
 
@@ -67,7 +74,7 @@ def _geometric(reach: float, n_steps: int) -> Floats:
     return steps
 
 
-def _short(edges: Floats) -> Floats:
+def short(edges: Floats) -> Floats:
     """Rounded to float32 where that is possible: one place is as good as the next, and XGBoost knows no others."""
     with np.errstate(over="ignore"):
         rounded = edges.astype(np.float32).astype(np.float64)

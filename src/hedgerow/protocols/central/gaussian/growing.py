@@ -1,12 +1,4 @@
-"""Rows that stand in the nodes of a growing tree: sums and gains per node, for policies that grow level by level.
-
-One more request, `NodeRequest`, and rows that answer it. Central only: no message carries it.
-
-    kind          the answer                                                  how far one record moves it (L2, squared)
-    node_sums     per column, node and bin: sums of -gradients, of hessians   columns * (clip^2 + largest hessian^2)
-    node_leaves   per node: the same                                          clip^2 + largest hessian^2
-    node_gains    per node and candidate split, for a choice:                 see privacy/sensitivity.py
-                  S_L^2 / (n_L + l2) + S_R^2 / (n_R + l2)
+"""Policies that grow trees level by level: a question about all nodes of a level, then the next level, then leaves.
 
 Candidates. Of a numeric column: after each bin but the last; missing values go right. Of a categorical one: each level
 on its own goes left. Which they are follows from the schema alone.
@@ -14,61 +6,39 @@ on its own goes left. Which they are follows from the schema alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
-from hedgerow.engine.losses import logistic_gradients, squared_gradients
-from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.privacy.events import Event, Exponential, NonPrivate
-from hedgerow.privacy.sensitivity import centred_gain_sensitivity
-from hedgerow.protocols.central.gaussian.requests import LARGEST_HESSIAN, MAX_DEPTH, UNIT, LossName, SumRequest
-from hedgerow.protocols.central.gaussian.rows import PrivateRows, bin_counts
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.errors import InvalidInput
+from hedgerow.privacy.accountants import ZeroConcentratedDP
+from hedgerow.privacy.calibrate import rho_for, sigma_for_rho
+from hedgerow.privacy.events import Composed, Event, Exponential, Gaussian, NonPrivate, Repeated
+from hedgerow.protocols.central.gaussian.plans import PlannedBudget
+from hedgerow.protocols.central.gaussian.policies import (
+    SQUARES_SHARE,
+    START_SHARE,
+    CyclicTables,
+    Policy,
+    RandomTrees,
+    Start,
+)
+from hedgerow.protocols.central.gaussian.requests import UNIT, NodeRequest, SumRequest
+from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+from hedgerow.protocols.central.gaussian.training import Asking
+from hedgerow.protocols.central.gaussian.trees import perfect_tree
+from hedgerow.statement import Stage
 
-MOST_ROWS = 2**32
-"""A public limit on rows: with it gains have a public limit too."""
+SPLIT_SHARE = 0.5
+"""Of what trees cost that choose their splits: for the splits; the rest is for leaves."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeRequest(SumRequest):
-    """A question to the nodes of the tree that is growing. Its rows step down by the splits before it is answered."""
-
-    depth: int = 0
-    """Level of the nodes asked about: 2^depth of them. 0 begins a new tree."""
-    split_features: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
-    """Column of the split of each node of the level above."""
-    split_right: Bytes = field(default_factory=lambda: np.empty((0, 256), np.uint8))
-    """[nodes of the level above, 256]: 1 where rows of this bin go right."""
-    l2: float = 0.0
-    choice_epsilon: float = 0.0
-    """node_gains: of the choice that the gains are for."""
-
-    @property
-    def gain_sensitivity(self) -> float:
-        """Half the width of what one record can do to a node's gains."""
-        return centred_gain_sensitivity(self.clip / UNIT)
-
-    @property
-    def largest_gain(self) -> float:
-        """S^2 / n <= n clip^2 on either side."""
-        return MOST_ROWS * (self.clip / UNIT) ** 2
-
-    def event(self, honest: int = 1) -> Event:
-        """What the answer is worth."""
-        if self.kind != "node_gains":
-            return SumRequest.event(self, honest)
-        if np.isinf(self.choice_epsilon):
-            return NonPrivate("no noise was asked for")
-        return Exponential(self.gain_sensitivity, self.choice_epsilon)
-
-
-def node_sensitivity_squared(kind: str, loss: LossName, n_features: int, clip: int) -> int:
-    """How far one record can move the exact sums, L2 and squared: it is in one node, and in one bin of each feature."""
-    return (n_features if kind == "node_sums" else 1) * (clip**2 + LARGEST_HESSIAN[loss] ** 2)
+COLUMNS_PER_LEVEL = 4
+"""histogram: how many random columns each level looks at."""
 
 
 class Candidates(NamedTuple):
@@ -93,115 +63,150 @@ class Candidates(NamedTuple):
         return cls(np.array(features, np.int32), np.array(rows, np.uint8))
 
 
-class GrowingRows(PrivateRows):
-    """Rows that also know their node."""
+class GrownTrees(Policy):
+    """Trees whose splits are chosen from top to bottom, then leaves."""
 
-    def node_answer(self, request: NodeRequest) -> Ints:
-        """Exact sums, int64 [n_sums], as for `answer`."""
-        self._check_node_request(request)
-        self._step_down(request)
-        n_nodes = 1 << request.depth
-        if request.kind == "node_leaves":
-            return self._gradient_sums(self._leaves, request)
-        self._compute_gradients()
-        parts = [self._of_nodes(feature, n_nodes, request.clip) for feature in request.features.tolist()]
-        return np.concatenate([part[:, :, :2].reshape(-1) for part in parts])
+    N_TREES = 30
+    MAX_DEPTH = 3
 
-    def _of_nodes(self, column: int, n_nodes: int, clip: int) -> Ints:
-        """Sums of minus gradients, of hessians, and counts: [nodes, bins, 3]."""
-        out = np.zeros((n_nodes, self._n_bins[column], 3), np.int64)
-        add_node_sums(self._binned[column], self._leaves, self._packed, clip, LARGEST_HESSIAN[self.loss], out)
-        return out
+    def most_bins(self) -> int:
+        """Few, since each bin of each node has noise of its own."""
+        return 32
 
-    def node_gains(self, request: NodeRequest, described: BinMapper) -> Floats:
-        """Exact gains [nodes, candidates], up to the rounding that a choice allows for."""
-        self._check_node_request(request)
-        self._step_down(request)
-        self._compute_gradients()
-        n_nodes = 1 << request.depth
-        gains = []
-        for j, feature in enumerate(described.features):
-            sums = self._of_nodes(j, n_nodes, request.clip)
-            total = sums.sum(axis=1, keepdims=True)
-            n_cuts = feature.n_value_bins - (not feature.is_categorical)
-            left = sums[:, :n_cuts] if feature.is_categorical else np.cumsum(sums[:, :n_cuts], axis=1)
-            gains.append(_gain(left, request.l2) + _gain(total - left, request.l2))
-        return np.concatenate(gains, axis=1)
+    @property
+    def depth(self) -> int:
+        """Of every tree."""
+        return self.settings.max_depth or self.MAX_DEPTH
 
-    def _compute_gradients(self) -> None:
-        unit = np.float32(UNIT)
-        if self.loss == "logistic":
-            logistic_gradients(self._scores[0], self._targets, self._bases[0], unit, unit, self._packed)
-        else:
-            largest = np.float32(LARGEST_HESSIAN[self.loss])
-            squared_gradients(self._scores[0], self._targets, np.float32(4.0), unit, largest, self._packed)
+    def grow(self, start: Start, model: Ensemble, scale: float) -> Asking:
+        """One release per level, and one for the leaves."""
+        n_trees, depth = self.planned_trees, self.depth
+        clip = self.clip(self.size(start) if self.settings.policy == "histogram" else None)
+        self.n_requests = self.number + n_trees * (depth + 1)
+        update = self.first_update(start)
+        for _ in range(n_trees):
+            features, rights = np.empty(0, np.int32), np.empty((0, 256), np.uint8)
+            last: dict[str, Any] = {}
+            for level in range(depth):
+                chosen, right = yield from self._split(level, n_trees * depth, clip, last | update)
+                update = {}
+                features, rights = np.concatenate([features, chosen]), np.concatenate([rights, right])
+                last = {"split_features": chosen, "split_right": right}
+            share = (1.0 - SPLIT_SHARE) * self.tree_share
+            sums = yield self.request("node_leaves", 2 << depth, share, n_trees, clip, depth=depth, **last)
+            leaves, weights = self.leaf_values(sums)
+            model.append(perfect_tree(features, rights, model.features, leaves * scale, weights), checked=True)
+            update = {"update": "leaves", "update_values": leaves}
+        model.meta |= {"n_trees": n_trees, "depth": depth, "clips": [clip, clip]}
 
-    def _step_down(self, request: NodeRequest) -> None:
-        self._last_number = request.number
-        self._update(request)
-        if request.depth == 0:
-            self._leaves[:] = 0
-        else:
-            descend(self._binned, request.split_features, request.split_right, self._leaves)
-        self._n_leaves = 1 << request.depth
+    def tree_stages(self, n_releases: int) -> list[Stage]:
+        """Choices, and leaves."""
+        n_trees, share, depth = n_releases // (self.depth + 1), self.tree_share, self.depth
+        choices = self.settings.policy == "exponential"
+        how = "exponential mechanism" if choices else "discrete Gaussian noise on histograms"
+        words = f"{n_trees} trees of {depth} levels, all rows each."
+        return [
+            self.stage("splits", SPLIT_SHARE * share, n_trees * depth, words, how),
+            self.stage("leaves", (1.0 - SPLIT_SHARE) * share, n_trees),
+        ]
 
-    def _check_node_request(self, request: NodeRequest) -> None:
-        """As `_check` does for the other kinds."""
-        if self.loss == "softmax" or self.n_rows > MOST_ROWS:
-            raise ProtocolError(f"request {request.number}: trees are grown for one output and at most 2^32 rows")
-        if request.number <= self._last_number:
-            raise ProtocolError(f"request {request.number} came after request {self._last_number}")
-        self._check_update(request)
-        n_bins = bin_counts(request, self._cells) if request.update == "start" else self._n_bins
-        n_nodes = 1 << request.depth
-        features = request.features.tolist()
-        before = 0 if request.depth == 0 else n_nodes // 2
-        right = request.split_right
-        possible = (
-            0 <= request.depth <= MAX_DEPTH
-            and (request.depth == 0 or self._n_leaves == before)
-            and len(set(features)) == len(features)
-            and all(0 <= f < len(self._cells) for f in [*features, *request.split_features.tolist()])
-            and request.split_features.shape == (before,)
-            and right.shape == (before, 256)
-            and right.dtype == np.uint8
-            and (right <= 1).all()
-            and 1 <= request.clip <= 2 * UNIT
-            and bool(n_bins)
-        )
-        if not possible:
-            raise ProtocolError(f"request {request.number} does not fit the tree that is growing")
+    @abstractmethod
+    def _split(self, level: int, rounds: int, clip: float, fields: dict[str, Any]) -> Asking:
+        """Ask about the nodes of a level; returns (column, goes_right) of each node's split."""
+
+
+class HistogramTrees(GrownTrees):
+    """Splits from noisy histograms of a few random columns."""
+
+    def _split(self, level: int, rounds: int, clip: float, fields: dict[str, Any]) -> Asking:
+        n_nodes = 1 << level
+        columns = self.rng.choice(len(self.cells), min(COLUMNS_PER_LEVEL, len(self.cells)), replace=False)
+        sizes = [self.bins[j].n_bins for j in columns]
+        sums = yield self.request(
+            "node_sums", 2 * n_nodes * sum(sizes), SPLIT_SHARE * self.tree_share, rounds, clip, depth=level,
+            features=columns.astype(np.int32), **fields,
+        )  # fmt: skip
+        noise = self.noise / UNIT
+        best = np.full(n_nodes, -math.inf)
+        features, rights = np.zeros(n_nodes, np.int32), np.zeros((n_nodes, 256), np.uint8)
+        ends = np.cumsum([2 * n_nodes * size for size in sizes])[:-1]
+        for j, part in zip(columns.tolist(), np.split(sums, ends), strict=True):
+            pairs = part.reshape(n_nodes, -1, 2)
+            gradients, hessians = pairs[:, :, 0] / UNIT, pairs[:, :, 1] / self.hessian_unit
+            feature = self.described.features[j]
+            order = np.tile(np.arange(feature.n_value_bins), (n_nodes, 1))
+            if feature.is_categorical:  # levels from low to high, as far as can be seen
+                seen = gradients / self.denominator(hessians, noise)
+                order = np.argsort(seen[:, : feature.n_value_bins], axis=1, kind="stable")
+            ordered = [np.take_along_axis(half, order, axis=1) for half in (gradients, hessians)]
+            left = [np.cumsum(half, axis=1)[:, :-1] for half in ordered]
+            if left[0].shape[1] == 0:
+                continue
+            bins_left = np.arange(1, left[0].shape[1] + 1)
+            score = self._score(left[0], left[1], bins_left, noise) + self._score(
+                gradients.sum(axis=1, keepdims=True) - left[0], hessians.sum(axis=1, keepdims=True) - left[1],
+                gradients.shape[1] - bins_left, noise,
+            )  # fmt: skip
+            cut = score.argmax(axis=1)
+            for node in np.flatnonzero(score.max(axis=1) > best).tolist():
+                best[node] = score[node, cut[node]]
+                features[node] = j
+                rights[node] = 1
+                rights[node, order[node, : cut[node] + 1]] = 0
+        return features, rights
+
+    def _score(self, gradient: Floats, hessian: Floats, n_bins: Ints, noise: float) -> Floats:
+        """G^2 / (H + l2) less what noise alone would give: the square of a sum of n noises is n noise^2 on average."""
+        spread = np.sqrt(n_bins) * noise
+        scores: Floats = (gradient**2 - spread**2) / self.denominator(hessian, spread)
+        return scores
+
+
+class ExponentialTrees(GrownTrees):
+    """Splits by the exponential mechanism over all candidates, with counts as denominators."""
+
+    def open_budget(self) -> None:
+        """Choices and Gaussian sums are paid for together in zCDP."""
+        epsilon, delta = self.settings.epsilon, self.settings.delta
+        self.budget = PlannedBudget(epsilon, delta, ZeroConcentratedDP())
+        self.whole, self.sigma_for = rho_for(epsilon, delta), sigma_for_rho
+        self.mu = math.sqrt(2.0 * self.whole)
+        self._candidates = Candidates.of(self.described)
+
+    @classmethod
+    def planned_event(cls, settings: GaussianSettings) -> Event:
+        """Choices and Gaussian sums, whatever the schema is."""
+        if math.isinf(settings.epsilon):
+            return NonPrivate("no noise was asked for")
+        rho = rho_for(settings.epsilon, settings.delta)
+        n_choices = (settings.n_trees or cls.N_TREES) * (settings.max_depth or cls.MAX_DEPTH)
+        choice = Exponential(1.0, _choice_epsilon((1.0 - settings.clipped_count_share) * rho, n_choices))
+        rest = rho - n_choices * choice.epsilon**2 / 8.0
+        return Composed((Repeated(choice, n_choices), Gaussian(math.sqrt(2.0 * rest) * (1.0 + 1e-9), 1.0)))
+
+    def is_enough(self, request: SumRequest, event: Event) -> bool:
+        """A choice has the very event that was planned."""
         if request.kind == "node_gains":
-            return
-        each = sum(n_bins[f] for f in features) if request.kind == "node_sums" else 1
-        true = node_sensitivity_squared(request.kind, self.loss, len(features), request.clip)
-        if request.n_sums != 2 * n_nodes * each or request.sensitivity_squared < true:
-            raise ProtocolError(
-                f"request {request.number} asks for {request.n_sums} sums at a squared sensitivity of "
-                f"{request.sensitivity_squared}; it would be {2 * n_nodes * each} sums at {true}"
-            )
+            return event == request.event() or (isinstance(event, NonPrivate) and math.isinf(self.whole))
+        return super().is_enough(request, event)
+
+    def _split(self, level: int, rounds: int, clip: float, fields: dict[str, Any]) -> Asking:
+        epsilon = _choice_epsilon((1.0 - self.reserve) * self.whole, rounds)
+        self.number += 1
+        request = NodeRequest(
+            self.number, "node_gains", 0, 0, 0.0, clip=int(clip * UNIT), depth=level, l2=self.l2,
+            choice_epsilon=epsilon, **fields,
+        )  # fmt: skip
+        self.budget.accountant.check(request.event())
+        chosen = yield request
+        return self._candidates.feature[chosen], self._candidates.goes_right[chosen]
 
 
-def _gain(sums: Ints, l2: float) -> Floats:
-    """S^2 / (n + l2) for sums [..., (gradients in units, hessians, counts)]; 0 where there is nobody."""
-    gradient, count = sums[..., 0] / UNIT, sums[..., 2]
-    out: Floats = np.divide(gradient**2, count + l2, out=np.zeros(count.shape), where=count > 0)
-    return out
+def _choice_epsilon(rho: float, choices: int) -> float:
+    """A choice costs epsilon^2 / 8. The share is that of the smaller of the two losses' trees."""
+    return math.sqrt(8.0 * SPLIT_SHARE * (1.0 - START_SHARE - SQUARES_SHARE) * rho / choices)
 
 
-@kernel
-def add_node_sums(codes: Any, nodes: Any, packed: Any, clip: int, largest: int, out: Any) -> None:
-    """Minus the gradient, the hessian, clipped as in `add_gradients`, and 1 per row. Out: `out` [nodes, bins, 3]."""
-    for i in range(len(codes)):
-        place = out[nodes[i], codes[i]]
-        place[0] += min(max(-(packed[i] >> 32), -clip), clip)
-        place[1] += min(packed[i] & 0xFFFFFFFF, largest)
-        place[2] += 1
-
-
-@kernel
-def descend(codes: Any, features: Any, goes_right: Any, nodes: Any) -> None:
-    """Each row goes to the left or right child of its node. In and out: `nodes` [rows]."""
-    for i in range(len(nodes)):
-        node = nodes[i]
-        nodes[i] = (node << np.uint8(1)) | goes_right[node, codes[features[node], i]]
+POLICIES: dict[str, type[Policy]] = {
+    "random": RandomTrees, "cyclic": CyclicTables, "histogram": HistogramTrees, "exponential": ExponentialTrees,
+}  # fmt: skip

@@ -18,19 +18,6 @@ _BLOCK = 256
 
 
 @kernel
-def add_pairs(codes: Any, first: Any, second: Any, start: int, stop: int, out: Any) -> None:
-    """Sums of `first` and `second` per cell of one column.
-
-    In: `codes` [rows], `first` and `second` int32 [rows]. Out: `out` [2 * cells], interleaved.
-    """
-    cells, ones, others = codes[start:stop], first[start:stop], second[start:stop]
-    for i in range(len(cells)):
-        place = np.uint64(2) * np.uint64(cells[i])
-        out[place] += ones[i]
-        out[place + np.uint64(1)] += others[i]
-
-
-@kernel
 def find_leaves(codes: Any, features: Any, goes_right: Any, start: int, stop: int, leaves: Any) -> None:
     """The leaf of each row in an oblivious tree: one bit per level, the first level's the highest.
 
@@ -185,23 +172,18 @@ def add_class_gradients(
 
 
 @kernel
-def add_chosen(
-    positions: Any, packed: Any, chosen: Any, clip: int, largest: int, start: int, stop: int, out: Any
-) -> None:
-    """`add_gradients` of those rows alone that `chosen` [rows] marks."""
-    for i in range(start, stop):
-        if chosen[i]:
-            gradient = -(packed[i] >> 32)
-            hessian = packed[i] & 0xFFFFFFFF
-            place = np.uint64(2) * np.uint64(positions[i])
-            out[place] += min(max(gradient, -clip), clip)
-            out[place + np.uint64(1)] += min(hessian, largest)
+def add_node_sums(codes: Any, nodes: Any, packed: Any, clip: int, largest: int, out: Any) -> None:
+    """Minus the gradient, the hessian, clipped as in `add_gradients`, and 1 per row. Out: `out` [nodes, bins, 3]."""
+    for i in range(len(codes)):
+        place = out[nodes[i], codes[i]]
+        place[0] += min(max(-(packed[i] >> 32), -clip), clip)
+        place[1] += min(packed[i] & 0xFFFFFFFF, largest)
+        place[2] += 1
 
 
 @kernel
-def mark_outside(values: Any, low: Any, high: Any, start: int, stop: int, outside: Any) -> None:
-    """Rows with a value beyond its column's bounds; NaN is not. In: `values` [rows, columns]. Out: `outside` [rows]."""
-    for i in range(start, stop):
-        for j in range(len(low)):
-            if values[i, j] < low[j] or values[i, j] > high[j]:
-                outside[i] = 1
+def descend(codes: Any, features: Any, goes_right: Any, nodes: Any) -> None:
+    """Each row goes to the left or right child of its node. In and out: `nodes` [rows]."""
+    for i in range(len(nodes)):
+        node = nodes[i]
+        nodes[i] = (node << np.uint8(1)) | goes_right[node, codes[features[node], i]]

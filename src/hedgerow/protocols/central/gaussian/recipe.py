@@ -45,6 +45,7 @@ from hedgerow.protocols.central.gaussian.tables import (
 from hedgerow.protocols.central.gaussian.training import Asking, Training
 from hedgerow.protocols.central.gaussian.trees import merged_feature, oblivious_trees, table_tree
 from hedgerow.schema import NumericColumn, Schema
+from hedgerow.statement import Stage
 
 SHARES = {
     "logistic": (0.15, 0.0, 0.42, 0.42, 0.01),
@@ -138,12 +139,13 @@ class Recipe(Training):
         """
         super().__init__(schema, seed=seed, reserve=reserve, multiclass=multiclass)
         self.budget = Budget(epsilon, delta)
+        self.whole = self.budget.mu_squared
         self.honest = owners if honest is None else honest
         if not 1 <= self.honest <= owners:
             raise InvalidParameter(f"honest must be between 1 and the number of owners, {owners}; got {self.honest}")
-        self._mu = math.sqrt(self.budget.mu_squared)
-        self._excess = math.sqrt(owners / self.honest)
-        self._shares: tuple[float, ...] = SHARES[self.loss]
+        self._mu = math.sqrt(self.whole)
+        self.excess = math.sqrt(owners / self.honest)
+        self.shares: tuple[float, ...] = SHARES[self.loss]
 
     @property
     def accountant(self) -> GaussianDP:
@@ -155,17 +157,20 @@ class Recipe(Training):
 
     def requests(self) -> Asking:
         """Yields requests, is sent the noisy sums, and returns the Ensemble."""
-        start = yield from self._stage_0()
-        self.n_requests = self._number + PASSES * len(self._cells) + start.size.n_trees + 1
+        start = yield from self.stage_0()
+        self.n_requests = self.number + PASSES * len(self.cells) + start.size.n_trees + 1
         tables, found = yield from self._stage_1(start)
         described = tuple(
-            merged_feature(cells, bins) for cells, bins in zip(self._grid.features, start.bins, strict=True)
+            merged_feature(cells, bins) for cells, bins in zip(self.grid.features, start.bins, strict=True)
         )
         trees = yield from self._stage_2(start, found)
-        shift = yield from self._stage_3(start, trees[-1][2])
-        scale = self._label_scale(start)
-        base = self._base(start) + shift * scale
-        model = Ensemble(BinMapper(described), self.loss, base, classes=self.schema.classes, meta=self._meta(start))
+        shift = yield from self.stage_3(start, trees[-1][2])
+        base, scale = start.base_scores, 1.0
+        if self.schema.label_bounds is not None:
+            centre, scale = self.label_units(start.centre, start.spread)
+            base = np.array([centre])
+        base = base + shift * scale
+        model = Ensemble(BinMapper(described), self.loss, base, classes=self.schema.classes, meta=self.meta(start))
         for number, (feature, values, table) in enumerate(zip(described, found, tables, strict=True)):
             for own, learned in zip(values, table, strict=True):
                 weights = np.maximum(learned.hessians, 1.0)
@@ -175,17 +180,17 @@ class Recipe(Training):
                 model.append(tree, checked=True)
         return model
 
-    def _stage_0(self) -> Generator[SumRequest, Ints, Learned]:
+    def stage_0(self) -> Generator[SumRequest, Ints, Learned]:
         """Label histograms over all cells: bins, base score, size of the task."""
-        shares = self._shares
+        shares = self.shares
         width = self.n_outputs if self.loss == "softmax" else 2
-        sums = yield self._request("histograms", width * sum(self._cells), shares[0], 1)
+        sums = yield self.request("histograms", width * sum(self.cells), shares[0], 1)
         unit = UNIT if self.loss == "squared" else COUNT_UNIT
-        noise = self._noise / unit
+        noise = self.noise / unit
         parts = [sums[k::width] / unit for k in range(width)]
-        cuts = np.cumsum(self._cells)[:-1]
+        cuts = np.cumsum(self.cells)[:-1]
         # A feature with fewer cells has less noise in its total, hence the weights.
-        weights = 1.0 / np.array(self._cells)
+        weights = 1.0 / np.array(self.cells)
         weights /= weights.sum()
         least = [-math.inf, 1.0] if self.loss == "squared" else [1.0] * width
         totals = [
@@ -196,20 +201,20 @@ class Recipe(Training):
             n_rows = max(2.0 * totals[1], 1.0)
             counts, count_noise = 2.0 * parts[1], 2.0 * noise
             centre = min(max(totals[0] / n_rows, -0.5), 0.5)
-            squares = yield self._request("squares", 1, shares[1], 1)
+            squares = yield self.request("squares", 1, shares[1], 1)
             variance = float(squares[0]) / UNIT / n_rows - centre**2
             size = Size.of_task(self.loss, n_rows, 0.5, self._mu)
             learned = Learned([], size, np.zeros(1), centre, math.sqrt(max(variance, 0.05**2)))
         else:
             n_rows, counts, count_noise = sum(totals), sum(parts[1:], parts[0]), math.sqrt(width) * noise
-            learned = self._start_of_classes(np.array(totals) / n_rows, n_rows)
+            learned = self.start_of_classes(np.array(totals) / n_rows, n_rows)
         target = max(n_rows / MOST_BINS, 4.0 * count_noise)
-        for column, cells, part in zip(self.schema.columns, self._cells, np.split(counts, cuts), strict=True):
+        for column, cells, part in zip(self.schema.columns, self.cells, np.split(counts, cuts), strict=True):
             ordered = cells - column.may_be_missing if isinstance(column, NumericColumn) else 0
             learned.bins.append(merged(part, n_ordered=ordered, target=target))
         return learned
 
-    def _start_of_classes(self, shares: Floats, n_rows: float) -> Learned:
+    def start_of_classes(self, shares: Floats, n_rows: float) -> Learned:
         """From the noisy shares of the classes (of two: positives, negatives)."""
         if self.loss == "logistic":
             positive = float(shares[0])
@@ -239,17 +244,17 @@ class Recipe(Training):
             else {"base_score": float(start.base_scores[0])}
         )
         rounds = PASSES * len(tables)
-        for number, order in enumerate(orders_of(self._rng, len(tables))):
+        for number, order in enumerate(orders_of(self.rng, len(tables))):
             for feature in order:
                 table = tables[feature]
-                sums = yield self._request(
-                    "bin_sums", 2 * self.n_outputs * table[0].bins.n_bins, self._shares[2], rounds,
+                sums = yield self.request(
+                    "bin_sums", 2 * self.n_outputs * table[0].bins.n_bins, self.shares[2], rounds,
                     start.size.clips[0], features=np.array([feature], np.int32), **update,
                 )  # fmt: skip
-                variance = self._gradient_noise**2 / PASSES
+                variance = self.gradient_noise**2 / PASSES
                 steps = [
                     own.update(gradients, hessians, variance)
-                    for own, gradients, hessians in zip(table, *self._gradients(sums), strict=True)
+                    for own, gradients, hessians in zip(table, *self.gradients(sums), strict=True)
                 ]
                 values = self._per_output(padded(steps))
                 update = {"update": "table", "update_feature": feature, "update_values": values}
@@ -265,53 +270,53 @@ class Recipe(Training):
         """Random oblivious trees, one request each."""
         size = start.size
         depth = min(size.depth, len(tables))
-        draw = _RandomTrees(self._rng, start.bins, tables, depth)
+        draw = _RandomTrees(self.rng, start.bins, tables, depth)
         of_outputs = np.stack([padded([own[k] for own in tables]) for k in range(self.n_outputs)])
         update: dict[str, Any] = {"update": "tables", "update_values": self._per_output(of_outputs)}
         trees = []
         drawn = [draw() for _ in range(size.n_trees)]
         for features, goes_right in drawn:
-            sums = yield self._request(
-                "leaf_sums", 2 * self.n_outputs << depth, self._shares[3], size.n_trees, size.clips[1],
+            sums = yield self.request(
+                "leaf_sums", 2 * self.n_outputs << depth, self.shares[3], size.n_trees, size.clips[1],
                 features=features, goes_right=goes_right, **update,
             )  # fmt: skip
-            gradients, hessians = self._gradients(sums)
-            noise = self._gradient_noise
-            known = np.maximum(hessians, max(self._hessian_noise, 1e-9))
+            gradients, hessians = self.gradients(sums)
+            noise = self.gradient_noise
+            known = np.maximum(hessians, max(self.hessian_noise, 1e-9))
             trust = known / (known + TREE_TRUST * noise**2 / size.n_trees)
             leaves = TREE_RATE * trust * gradients / (trust * known + 0.5 * 2**depth)
             trees.append((features, goes_right, leaves, known))
             update = {"update": "leaves", "update_values": self._per_output(leaves)}
         return trees
 
-    def _stage_3(self, start: Learned, last_leaves: Floats) -> Generator[SumRequest, Ints, Floats]:
+    def stage_3(self, start: Learned, last_leaves: Floats) -> Generator[SumRequest, Ints, Floats]:
         """A last Newton step for the base score, per output, from gradients that are hardly clipped, if at all.
 
         Clipped gradients pull the mean of the predictions away from that of the labels. One sum over all rows, in the
         left leaf of a tree that sends nobody right, tells by how much, for a small share of the budget.
         """
-        sums = yield self._request(
-            "leaf_sums", 4 * self.n_outputs, self._shares[4], 1, MEAN_CLIP[self.loss],
+        sums = yield self.request(
+            "leaf_sums", 4 * self.n_outputs, self.shares[4], 1, MEAN_CLIP[self.loss],
             features=np.zeros(1, np.int32), goes_right=np.zeros((1, 256), np.uint8),
             update="leaves", update_values=self._per_output(last_leaves),
         )  # fmt: skip
-        gradients, hessians = self._gradients(sums)
-        return self._shift(start, gradients[:, 0], hessians[:, 0])
+        gradients, hessians = self.gradients(sums)
+        return self.shift(start, gradients[:, 0], hessians[:, 0])
 
-    def _shift(self, start: Learned, gradients: Floats, hessians: Floats) -> Floats:
+    def shift(self, start: Learned, gradients: Floats, hessians: Floats) -> Floats:
         """The step of stage 3, from noisy sums over all rows, per output."""
         at_start = start.size.n_rows * start.hessians
         # The step is trusted as far as the sum that is to be expected outweighs the noise. Both that and the least
         # hessian go with the hessian at the start, so that noise moves no base score far, not even a rare class's.
         expected = MEAN_OFF[self.loss] / self._boost * at_start
-        trust = expected**2 / (expected**2 + self._gradient_noise**2)
+        trust = expected**2 / (expected**2 + self.gradient_noise**2)
         known = np.maximum(hessians, 0.2 * at_start)
         shift: Floats = trust * gradients / known
         return shift
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 
-    def _gradients(self, sums: Ints) -> tuple[Floats, Floats]:
+    def gradients(self, sums: Ints) -> tuple[Floats, Floats]:
         """Noisy sums of minus gradients and of hessians, each [outputs, positions].
 
         A row's gradients of K classes sum to 0 (but for rounding), and so do their sums: taking the mean of the noisy
@@ -319,9 +324,9 @@ class Recipe(Training):
         scores are updated at the same time, and of two each does half of the work.
         """
         if self.loss != "softmax":
-            return (sums[0::2] / UNIT)[np.newaxis], (sums[1::2] / self._hessian_unit)[np.newaxis]
+            return (sums[0::2] / UNIT)[np.newaxis], (sums[1::2] / self.hessian_unit)[np.newaxis]
         both = sums.reshape(-1, 2, self.n_outputs)
-        gradients, hessians = both[:, 0].T / UNIT, both[:, 1].T / self._hessian_unit
+        gradients, hessians = both[:, 0].T / UNIT, both[:, 1].T / self.hessian_unit
         return gradients - gradients.mean(axis=0), self._boost * hessians
 
     @property
@@ -330,45 +335,47 @@ class Recipe(Training):
         return self.n_outputs / (self.n_outputs - 1.0) if self.loss == "softmax" else 1.0
 
     @property
-    def _gradient_noise(self) -> float:
-        """Standard deviation of the noise in what `_gradients` made of the last sums."""
-        return self._noise / UNIT / math.sqrt(self._boost)
+    def gradient_noise(self) -> float:
+        """Standard deviation of the noise in what `gradients` made of the last sums."""
+        return self.noise / UNIT / math.sqrt(self._boost)
 
     @property
-    def _hessian_noise(self) -> float:
+    def hessian_noise(self) -> float:
         """Standard deviation of the noise in the last sums of hessians, or somewhat less."""
-        return self._gradient_noise / HESSIAN_WEIGHT[self.loss]
+        return self.gradient_noise / HESSIAN_WEIGHT[self.loss]
 
     def _per_output(self, values: Floats) -> Floats:
         """As updates have them: without an axis of outputs where there is one output."""
         return values if self.loss == "softmax" else values[0]
 
-    def _label_scale(self, start: Learned) -> float:
-        """From standardised labels back to real ones."""
-        if self.schema.label_bounds is None:
-            return 1.0
-        low, high = self.schema.label_bounds
-        return start.spread * (high - low)
-
-    def _base(self, start: Learned) -> Floats:
-        """What training started from, in the units of the label."""
-        if self.schema.label_bounds is None:
-            return start.base_scores
-        low, high = self.schema.label_bounds
-        return np.array([(start.centre + 0.5) * (high - low) + low])
-
-    def _meta(self, start: Learned) -> dict[str, Any]:
+    def meta(self, start: Learned) -> dict[str, Any]:
+        """What the model file says about the training."""
         size = start.size
         meta: dict[str, Any] = {
             "policy": "smooth_then_trees",
             "n_rows_estimate": float(size.n_rows),
             "clips": list(size.clips),
-            "depth": min(size.depth, len(self._cells)),
+            "depth": min(size.depth, len(self.cells)),
             "n_trees": size.n_trees,
         }
         if self.schema.label_bounds is not None:
             meta["prediction_bounds"] = list(self.schema.label_bounds)
         return meta
+
+    def stages(self) -> list[Stage]:
+        """What was asked for, for the statement."""
+        histograms, squares, tables, trees, mean = self.shares
+        n_columns = len(self.cells)
+        n_trees = (self.n_requests or 0) - (1 + (squares > 0.0)) - PASSES * n_columns - 1
+        what = "Labels over the public cells of each column: bins, base score and size of the task."
+        stages = [self.stage("histograms", histograms, 1, what)]
+        if squares:
+            stages.append(self.stage("spread of the label", squares, 1))
+        what = f"{PASSES} rounds over {n_columns} column{'s' * (n_columns > 1)}, each all rows."
+        stages.append(self.stage("tables", tables, PASSES * n_columns, what))
+        stages.append(self.stage("trees", trees, n_trees, "Each tree sees all rows."))
+        stages.append(self.stage("mean", mean, 1, "One sum over all rows, which moves the base score."))
+        return stages
 
 
 def orders_of(rng: np.random.Generator, n_columns: int) -> list[list[int]]:
@@ -383,7 +390,7 @@ class _RandomTrees:
     """
 
     def __init__(self, rng: np.random.Generator, bins: list[Bins], tables: list[list[Floats]], depth: int) -> None:
-        self._rng, self._bins, self._depth = rng, bins, depth
+        self.rng, self._bins, self._depth = rng, bins, depth
         pairs = list(zip(tables, bins, strict=True))
         self._orders = [[order_of(table, own) for table in of_outputs] for of_outputs, own in pairs]
         self._starts = [[_starts(table, own) for table in of_outputs] for of_outputs, own in pairs]
@@ -396,13 +403,13 @@ class _RandomTrees:
 
     def __call__(self) -> tuple[Int32s, Bytes]:
         """(columns, goes_right [levels, 256]): bins beyond those of values go the way of missing values."""
-        features = self._rng.choice(len(self._bins), size=self._depth, replace=False, p=self._chances)
+        features = self.rng.choice(len(self._bins), size=self._depth, replace=False, p=self._chances)
         goes_right = np.empty((self._depth, 256), np.uint8)
         for row, feature in zip(goes_right, features.tolist(), strict=True):
             chances = self._outputs[feature]
-            output = int(self._rng.choice(len(chances), p=chances)) if len(chances) > 1 else 0
-            level = self._rng.uniform(0.1, 0.9)
-            row[:] = self._rng.integers(0, 2)
+            output = int(self.rng.choice(len(chances), p=chances)) if len(chances) > 1 else 0
+            level = self.rng.uniform(0.1, 0.9)
+            row[:] = self.rng.integers(0, 2)
             row[self._orders[feature][output]] = self._starts[feature][output] >= level
         return features.astype(np.int32), goes_right
 

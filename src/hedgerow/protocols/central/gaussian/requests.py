@@ -14,6 +14,10 @@ owners draw must be wide in whole-number units (privacy/discrete_gaussian.py). W
     bin_sums     per bin of one column: sum of -gradients, sum of hessians    clip^2 + largest hessian^2
                  softmax: K sums of -gradients, then K of hessians            clip^2 + largest hessian^2
     leaf_sums    the same per leaf of an oblivious tree                       clip^2 + largest hessian^2
+    node_sums    the same per column, node of a growing tree and bin          columns * (clip^2 + largest hessian^2)
+    node_leaves  the same per node                                            clip^2 + largest hessian^2
+    node_gains   per node and candidate split, for a choice:                  see privacy/sensitivity.py
+                 S_L^2 / (n_L + l2) + S_R^2 / (n_R + l2)
 
     update       what happens to the rows' scores before that
     none         nothing
@@ -39,13 +43,15 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s
 from hedgerow.privacy.calibrate import share_of_sigma
-from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
+from hedgerow.privacy.events import DiscreteGaussian, Event, Exponential, NonPrivate
+from hedgerow.privacy.sensitivity import centred_gain_sensitivity
 
 Kind = Literal["misfits", "histograms", "squares", "bin_sums", "leaf_sums"]
 NodeKind = Literal["node_sums", "node_leaves", "node_gains"]
-"""Asked for by policies that grow trees level by level (growing.py)."""
+"""Asked for by policies that grow trees level by level (growing.py); central only, no message carries them."""
 SharedKind = Literal["counts", "positives", "mean"]
 """Asked for where the columns of a row are with several parties (vertical.private_histograms)."""
+AnyKind = Kind | NodeKind | SharedKind
 
 Update = Literal["none", "start", "table", "tables", "leaves"]
 LossName = Literal["logistic", "squared", "softmax"]
@@ -63,6 +69,9 @@ LARGEST_HESSIAN = {"logistic": UNIT // 4, "squared": UNIT // 2, "softmax": math.
 """Of one record, in fixed point, the factor included: c * 1/4 for the logistic loss, c * 1 for the squared one; for
 softmax the length of the vector, c * sqrt(4/27)."""
 
+MOST_ROWS = 2**32
+"""A public limit on the rows of a growing tree: with it gains have a public limit too."""
+
 MAX_DEPTH = 8
 """Levels of an oblivious tree: the number of a leaf fits a byte."""
 
@@ -72,7 +81,7 @@ class SumRequest:
     """What the recipe asks next. Plain numbers, text and arrays only, so that it can be sent as a message."""
 
     number: int
-    kind: Kind | NodeKind | SharedKind
+    kind: AnyKind
     n_sums: int
     sensitivity_squared: int
     sigma: float
@@ -110,7 +119,40 @@ class SumRequest:
         return DiscreteGaussian(self.sensitivity, self.sigma_per_owner(honest), self.n_sums, honest)
 
 
-def record_sensitivity_squared(kind: Kind | NodeKind | SharedKind, loss: LossName, n_columns: int, clip: int) -> int:
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRequest(SumRequest):
+    """A question to the nodes of the tree that is growing. Its rows step down by the splits before it is answered."""
+
+    depth: int = 0
+    """Level of the nodes asked about: 2^depth of them. 0 begins a new tree."""
+    split_features: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
+    """Column of the split of each node of the level above."""
+    split_right: Bytes = field(default_factory=lambda: np.empty((0, 256), np.uint8))
+    """[nodes of the level above, 256]: 1 where rows of this bin go right."""
+    l2: float = 0.0
+    choice_epsilon: float = 0.0
+    """node_gains: of the choice that the gains are for."""
+
+    @property
+    def gain_sensitivity(self) -> float:
+        """Half the width of what one record can do to a node's gains."""
+        return centred_gain_sensitivity(self.clip / UNIT)
+
+    @property
+    def largest_gain(self) -> float:
+        """S^2 / n <= n clip^2 on either side."""
+        return MOST_ROWS * (self.clip / UNIT) ** 2
+
+    def event(self, honest: int = 1) -> Event:
+        """What the answer is worth."""
+        if self.kind != "node_gains":
+            return SumRequest.event(self, honest)
+        if math.isinf(self.choice_epsilon):
+            return NonPrivate("no noise was asked for")
+        return Exponential(self.gain_sensitivity, self.choice_epsilon)
+
+
+def record_sensitivity_squared(kind: AnyKind, loss: LossName, n_columns: int, clip: int) -> int:
     """How far one record can move the exact answer, L2 and squared, in whole-number units."""
     if kind == "misfits":
         return COUNT_UNIT**2
@@ -119,4 +161,5 @@ def record_sensitivity_squared(kind: Kind | NodeKind | SharedKind, loss: LossNam
         return n_columns * (2 * (UNIT // 2) ** 2 if loss == "squared" else COUNT_UNIT**2)
     if kind == "squares":
         return (UNIT // 4) ** 2
-    return clip**2 + LARGEST_HESSIAN[loss] ** 2
+    # It is in one bin or leaf; in one node, and there in one bin of each column asked about.
+    return (n_columns if kind == "node_sums" else 1) * (clip**2 + LARGEST_HESSIAN[loss] ** 2)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Int32s
+from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Tree
 from hedgerow.protocols.central.gaussian.tables import Bins
 
@@ -81,52 +81,44 @@ def oblivious_trees(
     features: Int32s, goes_right: Bytes, described: tuple[FeatureBins, ...], leaves: Floats, weights: Floats
 ) -> list[Tree]:
     """Trees with the same questions, and leaves of their own: `leaves` and `weights` [trees, leaves]."""
-    asked = _no_questions(leaves.shape[1])
-    left_levels: list[Any] = []
-    for level, number in enumerate(features.tolist()):
-        here = slice((1 << level) - 1, (2 << level) - 1)
-        feature, right_bins = described[number], goes_right[level]
-        asked["feature"][here] = number
-        asked["missing_left"][here] = right_bins[feature.missing_code] == 0
-        if feature.edges is not None:
-            last_left = int(np.flatnonzero(right_bins[: feature.n_value_bins] == 0)[-1])
-            asked["bin"][here] = last_left
-            asked["threshold"][here] = _threshold(feature, last_left)
-        else:
-            asked["level_set"][here] = np.arange(len(left_levels), len(left_levels) + (1 << level))
-            goes_left = (right_bins == 0) & (np.arange(MAX_BINS) < feature.n_value_bins)
-            left_levels += [goes_left] * (1 << level)
-    levels = np.array(left_levels, np.bool_).reshape(-1, MAX_BINS)
-    return [Tree(**asked, **_contents(*own), left_levels=levels) for own in zip(leaves, weights, strict=True)]
+    of_level = np.repeat(np.arange(len(features)), 1 << np.arange(len(features)))  # the level of each inner node
+    asked = _questions(features, goes_right, described, of_level)
+    return [Tree(**asked, **_contents(*own)) for own in zip(leaves, weights, strict=True)]
 
 
 def perfect_tree(
     features: Int32s, goes_right: Bytes, described: tuple[FeatureBins, ...], leaves: Floats, weights: Floats
 ) -> Tree:
     """A perfect tree with a question of its own at every inner node, given level by level from left to right."""
-    nodes = _no_questions(len(leaves)) | _contents(leaves, weights)
-    left_levels: list[Any] = []
+    return Tree(**_questions(features, goes_right, described, np.arange(len(features))), **_contents(leaves, weights))
+
+
+def _questions(
+    features: Int32s, goes_right: Bytes, described: tuple[FeatureBins, ...], of_node: Ints
+) -> dict[str, Any]:
+    """What the nodes of a perfect tree ask, level by level: inner node k the question of_node[k], leaves nothing."""
+    bins, thresholds = np.full(len(features), -1), np.full(len(features), np.nan)
+    missing_left, by_level = np.empty(len(features), np.bool_), np.zeros(len(features), np.bool_)
+    goes_left = goes_right == 0
     for k, number in enumerate(features.tolist()):
-        feature, right_bins = described[number], goes_right[k]
-        nodes["feature"][k] = number
-        nodes["missing_left"][k] = right_bins[feature.missing_code] == 0
+        feature = described[number]
+        missing_left[k] = goes_left[k, feature.missing_code]
         if feature.edges is not None:
-            last_left = int(np.flatnonzero(right_bins[: feature.n_value_bins] == 0)[-1])
-            nodes["bin"][k] = last_left
-            nodes["threshold"][k] = _threshold(feature, last_left)
+            bins[k] = np.flatnonzero(goes_left[k, : feature.n_value_bins])[-1]
+            thresholds[k] = _threshold(feature, int(bins[k]))
         else:
-            nodes["level_set"][k] = len(left_levels)
-            left_levels.append((right_bins == 0) & (np.arange(MAX_BINS) < feature.n_value_bins))
-    return Tree(**nodes, left_levels=np.array(left_levels, np.bool_).reshape(-1, MAX_BINS))
-
-
-def _no_questions(n_leaves: int) -> dict[str, Any]:
-    """The nodes of a perfect tree, inner ones first, that ask nothing yet."""
-    number_of = np.arange(2 * n_leaves - 1)
-    inner = number_of < n_leaves - 1
-    nodes: dict[str, Any] = {name: np.full(len(number_of), _LEAF[name]) for name in _QUESTION}
-    nodes |= {"left": np.where(inner, 2 * number_of + 1, -1), "right": np.where(inner, 2 * number_of + 2, -1)}
-    return nodes
+            by_level[k] = True
+            goes_left[k, feature.n_value_bins :] = False
+    with_levels = by_level[of_node]
+    inner = {
+        "feature": features[of_node], "bin": bins[of_node], "threshold": thresholds[of_node],
+        "missing_left": missing_left[of_node], "level_set": np.where(with_levels, np.cumsum(with_levels) - 1, -1),
+    }  # fmt: skip
+    n_inner = len(of_node)
+    nodes = {name: np.concatenate([asked, np.full(n_inner + 1, _LEAF[name])]) for name, asked in inner.items()}
+    left = np.concatenate([2 * np.arange(n_inner) + 1, np.full(n_inner + 1, -1)])
+    right = np.where(left < 0, -1, left + 1)
+    return nodes | {"left": left, "right": right, "left_levels": goes_left[of_node[with_levels]]}
 
 
 def _contents(leaves: Floats, weights: Floats) -> dict[str, Any]:
@@ -156,8 +148,6 @@ _LEAF: dict[str, Any] = {
     "cover": 0.0,
     "level_set": -1,
 }
-
-_QUESTION = ("feature", "bin", "threshold", "missing_left", "level_set")
 
 
 def _threshold(feature: FeatureBins, last_left: int) -> float:

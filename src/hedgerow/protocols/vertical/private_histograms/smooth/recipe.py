@@ -29,7 +29,7 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.protocols.central.gaussian.recipe import MEAN_CLIP, Learned, Recipe
-from hedgerow.protocols.central.gaussian.requests import Kind, SharedKind, SumRequest
+from hedgerow.protocols.central.gaussian.requests import AnyKind, SumRequest
 from hedgerow.protocols.central.gaussian.tables import Bins, merged
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
     COUNT_UNIT,
@@ -52,7 +52,7 @@ class SharedRecipe(Recipe):
         super().__init__(public.layout.schema, epsilon=public.epsilon, delta=public.delta, seed=public.seed)
         self.precision = public.precision
         self._schedule = public
-        self._shares = tuple(SHARES.values())
+        self.shares = tuple(SHARES.values())
         self._kind = ""  # of the last request
         self._mass: Floats = np.empty(0)  # of the column's bins
         self._bins: list[Bins] = []
@@ -60,48 +60,48 @@ class SharedRecipe(Recipe):
 
     # --- stages ------------------------------------------------------------------------------------------------------
 
-    def _stage_0(self) -> Generator[SumRequest, Ints, Learned]:
+    def stage_0(self) -> Generator[SumRequest, Ints, Learned]:
         """Noisy counts of cells and the noisy number of positive rows: bins, base score, size of the task."""
         n_rows = float(self._schedule.n_rows)
-        cells = yield self._request("counts", sum(self._cells), self._shares[0], 1)
-        noise = self._noise / COUNT_UNIT
-        positives = yield self._request("positives", 1, self._shares[1], 1)
+        cells = yield self.request("counts", sum(self.cells), self.shares[0], 1)
+        noise = self.noise / COUNT_UNIT
+        positives = yield self.request("positives", 1, self.shares[1], 1)
         share = min(max(float(positives[0]) / COUNT_UNIT, 1.0), n_rows - 1.0) / n_rows
-        start = self._start_of_classes(np.array([share, 1.0 - share]), n_rows)
+        start = self.start_of_classes(np.array([share, 1.0 - share]), n_rows)
         start.size = self._schedule.size
         target = max(n_rows / self._schedule.max_bins, NOISES_PER_BIN * noise)
-        parts = np.split(cells / COUNT_UNIT, np.cumsum(self._cells)[:-1])
+        parts = np.split(cells / COUNT_UNIT, np.cumsum(self.cells)[:-1])
         for column, cap, part in zip(self.schema.columns, self._schedule.caps, parts, strict=True):
             ordered = len(part) - column.may_be_missing if isinstance(column, NumericColumn) else 0
             start.bins.append(_at_most(cap, part, ordered, target))
         self._bins, self._hessian = start.bins, float(start.hessians[0])
         return start
 
-    def _stage_3(self, start: Learned, last_leaves: Floats) -> Generator[SumRequest, Ints, Floats]:
+    def stage_3(self, start: Learned, last_leaves: Floats) -> Generator[SumRequest, Ints, Floats]:
         """The last step of the base score, with gradients that are not clipped and true hessians."""
-        sums = yield self._request(
-            "mean", 2, self._shares[4], 1, MEAN_CLIP[self.loss], update="leaves", update_values=last_leaves[0]
+        sums = yield self.request(
+            "mean", 2, self.shares[4], 1, MEAN_CLIP[self.loss], update="leaves", update_values=last_leaves[0]
         )
-        gradients, hessians = self._gradients(sums)
-        return self._shift(start, gradients[:, 0], hessians[:, 0])
+        gradients, hessians = self.gradients(sums)
+        return self.shift(start, gradients[:, 0], hessians[:, 0])
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 
-    def _request(
-        self, kind: Kind | SharedKind, n_sums: int, share: float, rounds: int, clip: float = 0.0, **fields: Any
+    def request(
+        self, kind: AnyKind, n_sums: int, share: float, rounds: int, clip: float = 0.0, **fields: Any
     ) -> SumRequest:
         """One of `rounds` requests that have `share` of the budget together."""
         if kind == "bin_sums":
             n_sums //= 2  # gradients alone
         del clip  # gradients are as they are: see above
         largest = self._schedule.sensitivity_squared(kind)
-        request: SumRequest = self._made(SumRequest, kind, n_sums, largest, share, rounds, **fields)
+        request: SumRequest = self.make_request(SumRequest, kind, n_sums, largest, share, rounds, **fields)
         self._kind = kind
         if kind == "bin_sums":
             self._mass = self._bins[int(request.features[0])].mass
         return request
 
-    def _gradients(self, sums: Ints) -> tuple[Floats, Floats]:
+    def gradients(self, sums: Ints) -> tuple[Floats, Floats]:
         """Noisy sums of minus gradients and of hessians, each [1, positions]."""
         numbers = np.ldexp(sums.astype(np.float64), -self.precision.bits)[np.newaxis]
         if self._kind == "bin_sums":
@@ -109,20 +109,21 @@ class SharedRecipe(Recipe):
         second = 1.0 if self._kind == "mean" else self._hessian * 2.0**ROW_WEIGHT_BITS
         return numbers[:, 0::2], numbers[:, 1::2] * second
 
-    def _meta(self, start: Learned) -> dict[str, Any]:
-        meta = super()._meta(start)
+    def meta(self, start: Learned) -> dict[str, Any]:
+        """What the model file says about the training."""
+        meta = super().meta(start)
         del meta["clips"], meta["n_rows_estimate"]  # there is none, and it is known
         return meta
 
     @property
-    def _gradient_noise(self) -> float:
-        """Standard deviation of the noise in what `_gradients` made of the last sums."""
-        return math.ldexp(self._noise, -self.precision.bits)
+    def gradient_noise(self) -> float:
+        """Standard deviation of the noise in what `gradients` made of the last sums."""
+        return math.ldexp(self.noise, -self.precision.bits)
 
     @property
-    def _hessian_noise(self) -> float:
+    def hessian_noise(self) -> float:
         """Standard deviation of the noise in the last hessians of leaves."""
-        return self._gradient_noise * self._hessian * 2.0**ROW_WEIGHT_BITS
+        return self.gradient_noise * self._hessian * 2.0**ROW_WEIGHT_BITS
 
 
 def _at_most(cap: int, counts: Floats, n_ordered: int, target: float) -> Bins:
