@@ -20,15 +20,7 @@ TRANSPARENT = {"property", "staticmethod", "classmethod", "override", "abstractm
 FACES = {*hedgerow.__all__, "VerticalModel"}
 """What users call: their public methods may forward to where the work is done."""
 
-INTERFACES = {
-    "estimators/plain.py:BoostedTreesRegressor._labels_like_training": "the classifier's does more",
-    "privacy/events.py:PoissonSampled.leaves": "every event has leaves",
-    "transport/emulate.py:Emulated.abort": "an endpoint around an endpoint",
-    "transport/emulate.py:Emulated.agree": "an endpoint around an endpoint",
-    "transport/emulate.py:Emulated.close": "an endpoint around an endpoint",
-    "transport/transcripts.py:Recording.agree": "an endpoint around an endpoint",
-    "transport/transcripts.py:Recording.close": "an endpoint around an endpoint",
-    "transport/transcripts.py:Recording.drop": "an endpoint around an endpoint",
+INTERFACES: dict[str, str] = {
 }
 """Methods that an interface asks for -> why this one has nothing to add."""
 
