@@ -22,7 +22,8 @@ from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as PROTOCOL
-from hedgerow.protocols.shares import mesh, rows_messages
+from hedgerow.protocols.shares import mesh
+from hedgerow.protocols.shares import messages as rows_messages
 from hedgerow.protocols.shares.messages import MaskedWords, Seed
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.sizes import Sizes

@@ -31,7 +31,7 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.shares.columns import Cuts, OneHotColumns
-from hedgerow.protocols.shares.rows_messages import ColumnSizes
+from hedgerow.protocols.shares.messages import ColumnSizes
 from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.transport.frames import decode, peek

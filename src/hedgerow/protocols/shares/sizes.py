@@ -13,7 +13,7 @@ from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, OneHotColumns, masked_rows
 from hedgerow.protocols.shares.job import MOST_ROWS, SharesJob
-from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes
+from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.resources import check_room
 

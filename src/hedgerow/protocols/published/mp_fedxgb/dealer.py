@@ -24,7 +24,7 @@ from hedgerow.protocols.published.mp_fedxgb.plan import (
     Plan,
 )
 from hedgerow.protocols.shares.masked_columns import drawn_masks
-from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE

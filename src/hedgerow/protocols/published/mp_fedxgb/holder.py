@@ -41,10 +41,10 @@ from hedgerow.protocols.published.mp_fedxgb.plan import (
 from hedgerow.protocols.shares.columns import OneHotColumns, filled
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
-from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing, begin
+from hedgerow.protocols.shares.messages import LevelDone
+from hedgerow.protocols.shares.playing import begin
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
-from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.shares.supply import Sharing, Supply
 from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
 from hedgerow.runtime.party import Party
@@ -90,7 +90,7 @@ class _Growing:
         self._sharing = Sharing(me, job.holders)
         self._mesh, self._verdicts = Mesh(me, job.holders), Verdicts(me, job)
         step = self._supply.without_parcel(COLUMNS)
-        self._hidden = exchanged(me, job.holders, step, columns, plan.matrices, MaskedBins)
+        self._hidden = exchanged(me, job.holders, step, columns, plan.matrices)
         self._trees: list[PartialTree] = []
         self._weights: list[Array] = []
 

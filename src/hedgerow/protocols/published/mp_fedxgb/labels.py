@@ -10,7 +10,7 @@ from hedgerow.engine.rows import Rows
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.shares.columns import OneHotColumns
-from hedgerow.protocols.shares.sharing import checked_labels
+from hedgerow.protocols.shares.playing import checked_labels
 from hedgerow.protocols.vertical.common.joint_growth import packed_columns
 from hedgerow.protocols.vertical.common.shared_parts import Target
 from hedgerow.runtime.protocol import PartyData

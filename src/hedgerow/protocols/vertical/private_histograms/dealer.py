@@ -12,7 +12,7 @@ from hedgerow.crypto.tournament import deal_level
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.full_tree import TreeDealing
 from hedgerow.protocols.shares.masked_columns import drawn_masks
-from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE

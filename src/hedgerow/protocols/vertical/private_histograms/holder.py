@@ -18,10 +18,10 @@ from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.shares.full_tree import FullTree
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh
-from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing, begin, checked_labels
+from hedgerow.protocols.shares.messages import LevelDone
+from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
-from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.shares.supply import Sharing, Supply
 from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Target
@@ -118,7 +118,7 @@ class Growing:
         self._sharing = Sharing(me, job.holders)
         self._mesh = Mesh(me, job.holders)
         step = self._supply.without_parcel(COLUMNS)
-        hidden = exchanged(me, job.holders, step, columns, plan.matrices, MaskedBins, keep_own=False)
+        hidden = exchanged(me, job.holders, step, columns, plan.matrices, keep_own=False)
         self._tree = FullTree(self._mesh, hidden, columns, plan.matrices, plan.depth, self._place, n_threads=n_threads)
         self._follow_up = FollowUp(plan, job.boosting.learning_rate)
         self._accounts = Accounts(job, plan.spending.accountant())

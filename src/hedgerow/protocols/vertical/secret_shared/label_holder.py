@@ -17,8 +17,8 @@ from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, received
+from hedgerow.protocols.shares.playing import checked_labels
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.shares.sharing import checked_labels
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import ForeignSplits

@@ -15,7 +15,6 @@ from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
 from hedgerow.protocols.shares.columns import bins_minus
 from hedgerow.protocols.shares.job import MOST_ROWS
 from hedgerow.protocols.shares.masked_columns import Matrices, exchanged
-from hedgerow.protocols.shares.rows_messages import MaskedBins
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns, SmoothSizes
 from hedgerow.runtime.party import Party
@@ -90,7 +89,7 @@ def exchanged_bins(
     """
     in_use = [np.concatenate([np.arange(most) < used for used, most in theirs]) for theirs in rows]
     hidden = Matrices(tuple(int(used.sum()) for used in in_use), columns.n_rows, SUM32)
-    return exchanged(me, job.holders, step, columns, hidden, MaskedBins, keep_own=False, in_use=in_use)
+    return exchanged(me, job.holders, step, columns, hidden, keep_own=False, in_use=in_use)
 
 
 class Layout(NamedTuple):

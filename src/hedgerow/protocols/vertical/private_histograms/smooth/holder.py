@@ -18,8 +18,8 @@ from hedgerow.protocols.central.gaussian.requests import SumRequest
 from hedgerow.protocols.central.gaussian.tables import Bins
 from hedgerow.protocols.central.gaussian.trees import merged_feature
 from hedgerow.protocols.shares.mesh import Mesh
-from hedgerow.protocols.shares.rows_messages import LevelDone
-from hedgerow.protocols.shares.sharing import begin, checked_labels
+from hedgerow.protocols.shares.messages import LevelDone
+from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
