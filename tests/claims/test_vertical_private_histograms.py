@@ -425,7 +425,7 @@ class Mechanism:
         for world in (other, BASE):
             outcome = self.run(world, n, random)
             ratios.append(self.log_likelihood(other, outcome) - self.log_likelihood(BASE, outcome))
-        return lower_bound(Trials(*ratios), delta=self.spending.delta)
+        return lower_bound(Trials(*ratios), delta=self.spending.job.delta)
 
 
 @pytest.mark.parametrize("what", ["label", "row"])

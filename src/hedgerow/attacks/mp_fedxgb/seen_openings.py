@@ -16,7 +16,7 @@ from hedgerow.attacks.registry import n_rows_of
 from hedgerow.crypto import limbs
 from hedgerow.crypto.shares import Array
 from hedgerow.engine.dtypes import Bools, Ints
-from hedgerow.protocols.published.mp_fedxgb.comparisons import Round
+from hedgerow.protocols.published.mp_fedxgb.argmax import Round
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import (
     Better,
