@@ -72,7 +72,7 @@ class Shape:
 
     def first_handle(self, place: int) -> int:
         """Its first handle; it has as many as candidates."""
-        return LABEL_HOLDERS + 1 + self.candidates_of(place).start
+        return LABEL_HOLDERS + 1 + sum(self.candidates[: place - 1])
 
     def owners(self, handles: np.ndarray) -> Ints:
         """Who won: -1 for nobody (a leaf), 0 for the label holder, 1, 2, ... for feature holders.
