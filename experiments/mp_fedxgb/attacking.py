@@ -22,7 +22,7 @@ from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, SumsOfLabels, 
 from hedgerow.attacks.mp_fedxgb.denominators_opened import sums_of_hessians
 from hedgerow.attacks.mp_fedxgb.seen_openings import OpenedNode, Pair
 from hedgerow.crypto import limbs
-from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
+from hedgerow.protocols.published.mp_fedxgb.argmax import rounds
 from hedgerow.protocols.published.mp_fedxgb.messages import (
     DenominatorShare,
     NumeratorShare,

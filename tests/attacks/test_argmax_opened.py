@@ -15,7 +15,7 @@ from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_h
 from hedgerow.attacks.mp_fedxgb.seen_openings import OpenedNode, Pair, outcome
 from hedgerow.datasets.adult import load_adult
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
+from hedgerow.protocols.published.mp_fedxgb.argmax import rounds
 from twins.opened_rows import leaves_of_rows, members
 
 P1, P2, P3 = range(3)

@@ -24,8 +24,7 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.shares.mesh import Mesh
-from hedgerow.protocols.shares.messages import Dealt, MaskedWords
-from hedgerow.protocols.shares.rows_messages import AllColumns, MaskedBins
+from hedgerow.protocols.shares.messages import AllColumns, Dealt, MaskedBins, MaskedWords
 from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import Plan
@@ -426,7 +425,7 @@ class Mechanism:
         for world in (other, BASE):
             outcome = self.run(world, n, random)
             ratios.append(self.log_likelihood(other, outcome) - self.log_likelihood(BASE, outcome))
-        return lower_bound(Trials(*ratios), delta=self.spending.delta)
+        return lower_bound(Trials(*ratios), delta=self.spending.job.delta)
 
 
 @pytest.mark.parametrize("what", ["label", "row"])

@@ -15,8 +15,7 @@ from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare, Ste
 from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as MP_FEDXGB
 from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.shares.job import MOST_COLUMNS, MOST_ROWS
-from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
-from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes, SharingSeed
+from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes, Dealt, MaskedWords, Seed, SharingSeed
 from hedgerow.protocols.shares.sizes import Sizes as AllSizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import Chosen, CountedColumns

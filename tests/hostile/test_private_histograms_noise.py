@@ -11,7 +11,7 @@ import pytest
 
 from hedgerow.errors import FrameError, ProtocolError
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.shares.rows_messages import AllColumns, LevelDone
+from hedgerow.protocols.shares.messages import AllColumns, LevelDone
 from hedgerow.protocols.vertical.private_histograms.job import GROWN, SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import layout_of
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing

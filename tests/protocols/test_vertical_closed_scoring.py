@@ -15,7 +15,7 @@ from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, 
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.score.job import ScoringJob
 from hedgerow.protocols.services.score.spec import SPEC as OPEN_SCORING
-from hedgerow.protocols.services.score_closed import blocks
+from hedgerow.protocols.services.score_closed import job
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.services.score_closed.messages import (
     BlockDone,
@@ -119,7 +119,7 @@ def test_blocks_are_smaller_where_memory_asks_for_it(monkeypatch):
     tables = model.rows(rng, 50)
     n_leaves = sum(tree.n_leaves for tree in model.pooled.trees)
     for room, n_blocks in ((16 * n_leaves * 20, 3), (1, 50)):
-        monkeypatch.setattr(blocks, "BLOCK_BYTES", room)
+        monkeypatch.setattr(job, "BLOCK_BYTES", room)
         played = play(PROTOCOL, job_for(model), model.data(tables), around={"bank": Recording})
         assert len(played.recording("bank").messages(ScoreShare, "received", "shop")) == n_blocks
         assert np.abs(played.results["bank"].raw - model.exact_scores(tables)).max() <= bound(model)

@@ -18,11 +18,12 @@ from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.published.mp_fedxgb import holder, messages, plan
-from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
+from hedgerow.protocols.published.mp_fedxgb.argmax import rounds
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as PROTOCOL
-from hedgerow.protocols.shares import mesh, rows_messages
+from hedgerow.protocols.shares import mesh
+from hedgerow.protocols.shares import messages as rows_messages
 from hedgerow.protocols.shares.messages import MaskedWords, Seed
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.sizes import Sizes
@@ -196,7 +197,7 @@ def assert_perturbed(steps, tree, lam):
 
 
 def raw_scores(parts, job, data):
-    """As `labels.Labels` adds them up, for rows that all parties have."""
+    """As `holder.Labels` adds them up, for rows that all parties have."""
     target, scores = parts[job.label_holder].target, 0.0
     for tree in range(len(parts[job.label_holder].trees)):
         in_leaf = leaves_of(parts, job, data, tree)

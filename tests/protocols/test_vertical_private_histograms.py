@@ -131,7 +131,7 @@ def run(job, data, **how):
     assert_released(seen, spending)
     released = iter(zip(seen.released, seen.sums, strict=True))
     (_, positives), _ = next(released)
-    if not spending.is_noisy:
+    if not spending.job.is_noisy:
         assert positives[0] == labels.sum()
     least = max(0.5 / n_rows, 1e-4)
     share = min(max(positives[0] / n_rows, least), 1.0 - least)
@@ -188,7 +188,7 @@ def assert_released(seen, spending):
         assert name == again
         assert np.array_equal(sums + noise[..., : sums.shape[-1]], noisy)
         scales.append((name, sigma))
-        assert noise.any() == spending.is_noisy or noise.size < 10
+        assert noise.any() == spending.job.is_noisy or noise.size < 10
     planned = {
         StartShare: {spending.start_sigma},
         HistogramShare: {spending.survey_sigma, spending.histogram_sigma},

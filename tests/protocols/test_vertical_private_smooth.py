@@ -27,14 +27,12 @@ from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.vertical.common.parts import divide, part_from_dict
 from hedgerow.protocols.vertical.private_histograms.accounts import event_of
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.smooth import holder as holder_module
 from hedgerow.protocols.vertical.private_histograms.smooth import schedule as schedule_module
 from hedgerow.protocols.vertical.private_histograms.smooth import series
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     OwnColumns,
     layout_of,
     merged_bins,
-    own_columns,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import groups_of, leaf_numbers
@@ -50,6 +48,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
 from hedgerow.protocols.vertical.private_histograms.smooth.series import LOGISTIC, SCORE_BITS, SLOPE, Precision
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
+from hedgerow.runtime import resources
 from hedgerow.schema import CategoricalColumn, NumericColumn, Schema
 from twins.vertical import make_data, outcomes_of, table_of
 from twins.vertical import make_job as job_for
@@ -405,7 +404,7 @@ def test_wrong_requests_are_refused(number, changes):
 
 def fitted_columns(party, job, brought):
     """A party's columns in cells, as its role makes them."""
-    described = own_columns(party, job, brought).described
+    described = job.own_columns(party, brought.table)
     table, _ = fit_described(brought.table, described, where=party)
     return OwnColumns(party, job, replace(brought, table=table))
 
@@ -489,7 +488,7 @@ def test_memory_is_asked_for_before_columns_are_masked():
     """Bins that do not fit are refused, naming the party."""
     data = make_data(2, 100, 3)
     with (
-        patch.object(holder_module, "memory_available", lambda: 1000),
+        patch.object(resources, "memory_available", lambda: 1000),
         pytest.raises(InvalidInput, match=r"bins of 100 rows need about .* GiB.*max_bins"),
     ):
         played(PROTOCOL, make_job(data), data)

@@ -20,7 +20,7 @@ import numpy as np
 from hedgerow.crypto.shares import Array, Share
 from hedgerow.engine.dtypes import Bools, Ints
 from hedgerow.protocols.published.mp_fedxgb.argmax import Verdicts
-from hedgerow.protocols.published.mp_fedxgb.labels import Labels
+from hedgerow.protocols.published.mp_fedxgb.holder import Labels
 from hedgerow.protocols.shares.mesh import Mesh
 
 

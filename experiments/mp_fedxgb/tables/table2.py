@@ -10,7 +10,7 @@ from experiments.mp_fedxgb.cells import Cell
 from experiments.mp_fedxgb.tables.common import Results
 from hedgerow.crypto.tournament import Plan
 from hedgerow.engine.boosting import BoostingParams
-from hedgerow.protocols.published.mp_fedxgb.comparisons import rounds
+from hedgerow.protocols.published.mp_fedxgb.argmax import rounds
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.shape import Shape

@@ -16,7 +16,7 @@ from hedgerow.attacks.registry import n_rows_of
 from hedgerow.crypto import limbs
 from hedgerow.crypto.shares import Array
 from hedgerow.engine.dtypes import Bools, Ints
-from hedgerow.protocols.published.mp_fedxgb.comparisons import Round
+from hedgerow.protocols.published.mp_fedxgb.argmax import Round
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import (
     Better,
@@ -31,7 +31,7 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.shares.columns import Cuts, OneHotColumns
-from hedgerow.protocols.shares.rows_messages import ColumnSizes
+from hedgerow.protocols.shares.messages import ColumnSizes
 from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.transport.frames import decode, peek

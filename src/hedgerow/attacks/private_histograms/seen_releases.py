@@ -16,7 +16,7 @@ from hedgerow.attacks.private_histograms.noisy_sums import Look, Sums, looks_at_
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.ledger import Ledger
-from hedgerow.protocols.shares.rows_messages import ColumnSizes
+from hedgerow.protocols.shares.messages import ColumnSizes
 from hedgerow.protocols.vertical.common.agreement import GoAhead
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms.messages import Chosen, HistogramShare, LeafShare, StartShare

@@ -55,15 +55,11 @@ class Cuts(NamedTuple):
     def joined(cls, parts: Sequence[Cuts], n_bins: Sequence[int]) -> Cuts:
         """The cuts of several parties, one after the other; columns are numbered within each party."""
         first = np.cumsum([0, *n_bins[:-1]])
-        upper = [cuts.upper + start for cuts, start in zip(parts, first, strict=True)]
-        lower = [cuts.lower + start for cuts, start in zip(parts, first, strict=True)]
-        return cls(
-            np.concatenate([cuts.column for cuts in parts]),
-            np.concatenate([cuts.bin for cuts in parts]),
-            np.concatenate([cuts.missing_left for cuts in parts]),
-            np.concatenate(upper),
-            np.concatenate(lower),
-        )
+        moved = [
+            cuts._replace(upper=cuts.upper + start, lower=cuts.lower + start)
+            for cuts, start in zip(parts, first, strict=True)
+        ]
+        return cls(*(np.concatenate(each) for each in zip(*moved, strict=True)))
 
     def left(self, histograms: np.ndarray) -> np.ndarray:
         """What goes left without `all rows`, from histograms or shares of them: [..., cuts] from [..., bins]."""

@@ -25,7 +25,7 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.shares import Array, Kind
+from hedgerow.crypto.shares import Array
 from hedgerow.protocols.shares.columns import OneHotColumns, children_of
 from hedgerow.protocols.shares.masked_columns import Matrices
 from hedgerow.protocols.shares.mesh import Mesh
@@ -44,11 +44,6 @@ def _new_nodes(level: int) -> slice:
     return slice(n_nodes(level) // 2, n_nodes(level))
 
 
-def _all_new_nodes(depth: int) -> int:
-    """Of all levels that are split."""
-    return n_nodes(depth - 1)
-
-
 def _with_right(parents: Array, new: Array, level: int) -> Array:
     """Of all nodes of a level, from what is known of the new ones; the root is one of them."""
     return children_of(parents, new) if level else new
@@ -63,7 +58,7 @@ class TreeDealing:
 
     def deal_tree(self, step: DealerStep) -> None:
         """For `FullTree.begin`."""
-        matrices, n_vectors = self._matrices, VECTORS * _all_new_nodes(self._depth)
+        matrices, n_vectors = self._matrices, VECTORS * n_nodes(self._depth - 1)
         kind, shape = matrices.kind, (n_vectors, matrices.n_rows)
         own = [step.mask(shape, kind, (place,)) for place in range(len(matrices.bins))]
         total = np.sum(own, axis=0, dtype=kind.dtype)
@@ -99,19 +94,12 @@ class FullTree:
     ) -> None:
         self._mesh, self._hidden, self._columns, self._matrices = mesh, hidden, columns, matrices
         self._depth, self._place, self._n_threads = depth, place, n_threads
-
-    @property
-    def _kind(self) -> Kind:
-        return self._matrices.kind
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this party adds what is public."""
-        return self._place == 0
+        self._kind = matrices.kind
+        self._is_first = place == 0  # it adds what is public
 
     def begin(self, step: HandStep, gradients: Array) -> None:
         """All rows at the root, with these shares of gradients."""
-        matrices, n_vectors = self._matrices, VECTORS * _all_new_nodes(self._depth)
+        matrices, n_vectors = self._matrices, VECTORS * n_nodes(self._depth - 1)
         masks = step.mask((n_vectors, matrices.n_rows), self._kind, (self._place,)).words
         made = step.share((n_vectors // VECTORS, matrices.n_bins), self._kind).words
         mine, of_gradients = matrices.of(self._place), np.ascontiguousarray(masks[::VECTORS])
@@ -120,7 +108,7 @@ class FullTree:
             made[:, others] += rows_times(hidden, of_gradients, self._kind, n_threads=self._n_threads)
         self._masks = masks.reshape(-1, VECTORS, matrices.n_rows)
         self._made = made  # all but what the owners of columns add
-        ones = np.full_like(gradients, 1 if self.is_first else 0)
+        ones = np.full_like(gradients, 1 if self._is_first else 0)
         self.y = np.stack([gradients, ones])[None]
         self._level = 0
         self._shown = self._b = self.y[:0]  # of the newest level, once `sums` was called
@@ -150,7 +138,7 @@ class FullTree:
         dealt = step.share((nodes, VECTORS, self._matrices.n_rows), kind).words
         (e,) = self._mesh.masked_rows(kind, (sides, a))
         children = np.empty((2 * nodes, *dealt.shape[1:]), dealt.dtype)
-        _divide(dealt, e, a, self._b, self._shown, self.y, self.is_first, children)
+        _divide(dealt, e, a, self._b, self._shown, self.y, self._is_first, children)
         self.y = children
         self._level += 1
 

@@ -10,7 +10,8 @@ import numpy as np
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array, Kind
 from hedgerow.engine.dtypes import Bools
-from hedgerow.protocols.shares.mesh import WordsMessage, as_bytes, blocks, received
+from hedgerow.protocols.shares.mesh import as_bytes, blocks, received
+from hedgerow.protocols.shares.messages import MaskedBins
 from hedgerow.runtime.party import Party
 
 
@@ -63,7 +64,6 @@ def exchanged(
     step: HandStep,
     columns: OneHot,
     matrices: Matrices,
-    message: WordsMessage,
     *,
     keep_own: bool = True,
     in_use: Sequence[Bools] | None = None,
@@ -92,9 +92,9 @@ def exchanged(
                 masks = step.mask((len(used), matrices.n_rows), kind, (own,)).words
                 if len(here):
                     sent = columns.minus(masks if used.all() else masks[used], bins)
-                    me.send_all(others, message(as_bytes(sent)))
+                    me.send_all(others, MaskedBins(as_bytes(sent)))
                     if keep_own:
                         here[:] = sent
             elif len(here):
-                here[:] = received(me, holders[place], message, kind.dtype, here.shape)
+                here[:] = received(me, holders[place], MaskedBins, kind.dtype, here.shape)
     return hidden

@@ -1,4 +1,4 @@
-"""What all trainings on shares declare alike: the dealer's role ends with nothing, and everybody warms up together."""
+"""What all trainings on shares do alike: how they begin and warm up, and that the dealer's role ends with nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hedgerow.engine.dtypes import Floats
+from hedgerow.errors import InvalidInput
 from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.shares.job import SharesJob
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder
+from hedgerow.protocols.vertical.common.labels import finite_labels
 from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import DEALER, PartyData, Rehearsal, Role
@@ -48,3 +52,20 @@ def small(job: SharesJob, *, levels: bool = False, **options: Any) -> Rehearsal:
     return rehearsed, lambda: {
         name: made_up_rows(rehearsed, has_labels=name == names[0], levels=levels and name == names[0]) for name in names
     }
+
+
+def begin(me: Party, job: SharesJob, data: PartyData) -> None:
+    """Go on when everybody's table is in order, and all have equally many rows."""
+    if me.name == job.label_holder:
+        begin_as_label_holder(me, job, data)
+    else:
+        begin_as_feature_holder(me, job, data)
+
+
+def checked_labels(party: str, job: SharesJob, data: PartyData) -> Floats:
+    """Labels that are there and within the public range."""
+    labels = finite_labels(party, job, data)
+    low, high = job.loss().label_range
+    if labels.min() < low or labels.max() > high:
+        raise InvalidInput(f"{party}: some labels lie outside the declared label_range {(low, high)}")
+    return labels

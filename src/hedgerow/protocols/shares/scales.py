@@ -10,8 +10,9 @@ import numpy as np
 
 from hedgerow.crypto import widths
 from hedgerow.crypto.limbs import LIMB_BITS
-from hedgerow.crypto.shares import SUM32, SUM64, Kind, limbs_kind
+from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, limbs_kind
 from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
@@ -66,6 +67,15 @@ class Scales:
     def largest_hessian(self) -> int:
         """Of one row."""
         return _largest(self.loss.hessian_bound, self.gradient_bits)
+
+    def words(self, packed: Ints) -> tuple[Array, Array]:
+        """Sums of gradients and of hessians as words of their ring, from the engine's packed ones."""
+        dtype = self.sums.dtype
+        return (packed >> 32).astype(dtype), (packed & 0xFFFFFFFF).astype(dtype)  # a negative one wraps round
+
+    def base_score(self, labels: Floats, params: BoostingParams) -> float:
+        """The score before the first tree."""
+        return float(self.loss.base_scores(labels)[0] if params.base_score is None else params.base_score)
 
     def boosting(self, params: BoostingParams) -> BoostingParams:
         """The parameters with which the pooled engine grows the same trees.

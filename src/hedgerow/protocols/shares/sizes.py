@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -13,7 +15,7 @@ from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, OneHotColumns, masked_rows
 from hedgerow.protocols.shares.job import MOST_ROWS, SharesJob
-from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes
+from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.resources import check_room
 
@@ -24,6 +26,18 @@ class Sizes(NamedTuple):
     n_rows: int
     n_bins: tuple[tuple[int, ...], ...]  # [holders][columns]
     gaps: tuple[tuple[bool, ...], ...]
+
+    @classmethod
+    def of(cls, n_rows: int, columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sizes:
+        """From the bins of values of each holder's columns, and which of these have gaps."""
+        gaps = tuple(tuple(has_missing.astype(np.bool_).tolist()) for _, has_missing in columns)
+        return cls(n_rows, tuple(tuple(n_bins.tolist()) for n_bins, _ in columns), gaps)
+
+    @property
+    def codes(self) -> list[int]:
+        """Bins of each of all columns, missing values included."""
+        pairs = zip(itertools.chain(*self.n_bins), itertools.chain(*self.gaps), strict=True)
+        return [n + gap for n, gap in pairs]
 
     @property
     def bins(self) -> tuple[int, ...]:
@@ -79,16 +93,11 @@ def agreed_sizes(me: Party, job: SharesJob, columns: OneHotColumns) -> Sizes:
     others = [party for party in job.holders if party != me.name]
     mine = ColumnSizes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8))
     me.send_all(others, mine)
-    sizes = [mine if party == me.name else _sizes_of(me, job, party) for party in job.holders]
-    n_bins = tuple(tuple(each.n_bins.tolist()) for each in sizes)
-    gaps = tuple(tuple(bool(gap) for gap in each.has_missing.tolist()) for each in sizes)
-    found = Sizes(columns.n_rows, n_bins, gaps)
+    limits = {"most_columns": job.most_columns, "max_bins": job.max_bins}
+    sizes = [mine if party == me.name else me.recv(party, ColumnSizes, **limits) for party in job.holders]
+    found = Sizes.of(columns.n_rows, [(each.n_bins, each.has_missing) for each in sizes])
     found.check_room(me.name)
     return found
-
-
-def _sizes_of(me: Party, job: SharesJob, party: str) -> ColumnSizes:
-    return me.recv(party, ColumnSizes, most_columns=job.most_columns, max_bins=job.max_bins)
 
 
 def tell_dealer(me: Party, job: SharesJob, sizes: Sizes) -> None:
@@ -129,9 +138,7 @@ def _told_by(me: Party, job: SharesJob, party: str) -> Sizes:
     if ends[-1] != len(columns.n_bins):
         raise ProtocolError(f"{party} sent bins of {len(columns.n_bins)} columns, but counts {ends[-1]}")
     parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    n_bins = tuple(tuple(columns.n_bins[part].tolist()) for part in parts)
-    gaps = tuple(tuple(bool(gap) for gap in columns.has_missing[part].tolist()) for part in parts)
-    return Sizes(columns.n_rows, n_bins, gaps)
+    return Sizes.of(columns.n_rows, [(columns.n_bins[part], columns.has_missing[part]) for part in parts])
 
 
 def check_splits(job: SharesJob, sizes: Sizes) -> None:

@@ -1,4 +1,4 @@
-"""What the dealer sends, on both sides; and the words that a party makes of the seed that it shares with the dealer."""
+"""Words made of seeds: what the dealer sends, on both sides, and what parties share with each other without it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from hedgerow.crypto.csprng import KEY_BYTES
 from hedgerow.crypto.dealing import Dealer, DealerStep, Hand, HandStep, Label
+from hedgerow.crypto.shares import Array, Kind, Shape, Share
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.shares.messages import Dealt, Seed
+from hedgerow.protocols.shares.messages import Dealt, Seed, SharingSeed
 from hedgerow.runtime.party import Party
 from hedgerow.transport.frames import Message
 
@@ -19,6 +20,8 @@ AHEAD = 4
 
 Bytes = np.ndarray
 Parcel = tuple[str, int]  # lane and step
+
+_TWO = 2  # each seed is known to two: who shares, and who takes
 
 
 class Supply:
@@ -91,6 +94,36 @@ class Supply:
             raise ProtocolError(f"{self._dealer} dealt step {dealt.step} of {dealt.lane!r} twice at {self._label}")
         self._waiting[dealt.lane, dealt.step] = dealt.corrections
         self._left -= 1
+
+
+class Sharing:
+    """SHR: of a value x that party m has, every other party holds words of a stream that it has in common with m.
+
+    1. Once: every party sends a seed to every other.
+    2. m shares x: [x]_j = the next words of the stream of m and j, and [x]_m = x minus all of these.
+
+    Labels must increase, as they do in dealing.
+    """
+
+    def __init__(self, me: Party, holders: Sequence[str]) -> None:
+        others = [party for party in holders if party != me.name]
+        seeds = {other: me.rng.bytes(KEY_BYTES) for other in others}
+        for other, seed in seeds.items():
+            me.send(other, SharingSeed(seed))
+        self._giving = [Hand(seed, 0, _TWO, lane="sharing") for seed in seeds.values()]
+        self._taking = {other: Hand(me.recv(other, SharingSeed).seed, 0, _TWO, lane="sharing") for other in others}
+
+    def share(self, value: Array, kind: Kind, label: Label) -> Share:
+        """Its own share of a value of its own."""
+        words = kind.check(value).copy()
+        shape = words.shape[:-1] if kind.limbs else words.shape
+        for hand in self._giving:
+            kind.sub(words, hand.step(label).mask(shape, kind, (0,)).words, out=words)
+        return Share(words, kind)
+
+    def take(self, giver: str, shape: Shape, kind: Kind, label: Label) -> Share:
+        """Its own share of a value of somebody else."""
+        return self._taking[giver].step(label).mask(shape, kind, (0,))
 
 
 # --- the dealer's side -----------------------------------------------------------------------------------------------

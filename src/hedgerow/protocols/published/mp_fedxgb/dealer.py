@@ -14,17 +14,9 @@ from hedgerow.crypto.division import deal_quotients
 from hedgerow.crypto.lifting import deal_gains, deal_lift
 from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
-from hedgerow.protocols.published.mp_fedxgb.plan import (
-    ARGMAX,
-    COLUMNS,
-    HISTOGRAMS,
-    LEAVES,
-    PREDICTIONS,
-    SPLITS,
-    Plan,
-)
+from hedgerow.protocols.published.mp_fedxgb.plan import Lane, Plan
 from hedgerow.protocols.shares.masked_columns import drawn_masks
-from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
@@ -45,7 +37,7 @@ class _Dealing:
 
     def __init__(self, out: DealingOut, plan: Plan, *, n_threads: int) -> None:
         self._out, self._plan, self._n_threads = out, plan, n_threads
-        self._masks = drawn_masks(out.step(COLUMNS, Label()), plan.matrices)
+        self._masks = drawn_masks(out.step(Lane.COLUMNS, Label()), plan.matrices)
 
     def deal(self, tree: int, stage: int) -> None:
         """One stage of one tree."""
@@ -57,57 +49,57 @@ class _Dealing:
             self._deal_leaves(label)
         else:
             for number, rows in enumerate(self._plan.row_blocks()):
-                with self._out.parcel(PREDICTIONS, label, number) as step:
+                with self._out.parcel(Lane.PREDICTIONS, label, number) as step:
                     deal_choosing(step, self._plan.choosing(rows))
 
     def _deal_rows(self, label: Label) -> None:
         """Masks B of gradients and hessians and A B; masks a of sides and a B."""
         plan, sums = self._plan, self._plan.scales.sums
         n_nodes = plan.n_nodes(label.level)
-        with self._out.parcel(HISTOGRAMS, label) as step:
+        with self._out.parcel(Lane.HISTOGRAMS, label) as step:
             b = step.mask((2 * n_nodes, plan.n_rows), sums)
             step.share(rows_times(self._masks, b, sums, n_threads=self._n_threads), sums)
-        with self._out.parcel(SPLITS, label) as step:
+        with self._out.parcel(Lane.SPLITS, label) as step:
             a = step.mask((n_nodes, plan.n_rows), sums)
             step.share(sums.mul(np.repeat(a, 2, axis=0), b), sums)
 
     def _deal_fractions(self, label: Label) -> None:
         plan, scales = self._plan, self._plan.scales
         n_nodes, wide = plan.n_nodes(label.level), plan.wide
-        with self._out.parcel(ARGMAX, label) as step:
+        with self._out.parcel(Lane.ARGMAX, label) as step:
             deal_gains(step, n_nodes * plan.n_candidates(label.level), scales.sums, wide)
         for number, played in enumerate(plan.rounds(label.level), start=1):
-            with self._out.parcel(ARGMAX, label, number) as step:
+            with self._out.parcel(Lane.ARGMAX, label, number) as step:
                 deal_fractions(step, n_nodes * played.n_pairs, wide)
         after = 1 + len(plan.rounds(label.level))
-        with self._out.parcel(ARGMAX, label, after) as step:
+        with self._out.parcel(Lane.ARGMAX, label, after) as step:
             deal_lift(step, (2, n_nodes), scales.sums, wide)
         for number, shape in enumerate(((3, n_nodes), (1, n_nodes)), start=after + 1):
-            with self._out.parcel(ARGMAX, label, number) as step:
+            with self._out.parcel(Lane.ARGMAX, label, number) as step:
                 deal_product(step, shape, wide)
 
     def _deal_division(self, label: Label) -> None:
         plan, scales = self._plan, self._plan.scales
         division = plan.division(label.level)
         n_all = division.n
-        with self._out.parcel(ARGMAX, label) as step:
+        with self._out.parcel(Lane.ARGMAX, label) as step:
             deal_lift(step, (2, n_all), scales.sums, division.kind)
-        with self._out.parcel(ARGMAX, label, 1) as step:
+        with self._out.parcel(Lane.ARGMAX, label, 1) as step:
             deal_product(step, (n_all,), division.kind)
         with ExitStack() as last:
 
             def next_step(number: int) -> DealerStep:
                 last.close()
-                return last.enter_context(self._out.parcel(ARGMAX, label, 2 + number))
+                return last.enter_context(self._out.parcel(Lane.ARGMAX, label, 2 + number))
 
             deal_quotients(next_step, division)
 
     def _deal_leaves(self, label: Label) -> None:
         plan, scales = self._plan, self._plan.scales
-        with self._out.parcel(LEAVES, label) as step:
+        with self._out.parcel(Lane.LEAVES, label) as step:
             deal_lift(step, (2, plan.n_leaves), scales.sums, plan.descent.kind)
-        with self._out.parcel(LEAVES, label, 1) as step:
+        with self._out.parcel(Lane.LEAVES, label, 1) as step:
             masks = deal_descent_start(step, plan.descent)
         for turn in range(plan.descent.max_iterations):
-            with self._out.parcel(LEAVES, label, 2 + turn) as step:
+            with self._out.parcel(Lane.LEAVES, label, 2 + turn) as step:
                 deal_descent_turn(step, plan.descent, masks)

@@ -14,11 +14,11 @@ from hedgerow.crypto.descent import descended, iterations_needed
 from hedgerow.crypto.division import quotients
 from hedgerow.crypto.lifting import gains, lift
 from hedgerow.crypto.shares import SUM64, Array, Share
-from hedgerow.engine.dtypes import Bools, Ints
+from hedgerow.engine.dtypes import SCORE, Bools, Ints
+from hedgerow.engine.rows import Rows
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.published.mp_fedxgb.argmax import Verdicts, fractions, is_negative, is_positive
+from hedgerow.protocols.published.mp_fedxgb.argmax import Round, Verdicts, fractions, is_negative, is_positive
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, STAMP, MpFedXgbJob
-from hedgerow.protocols.published.mp_fedxgb.labels import Labels
 from hedgerow.protocols.published.mp_fedxgb.messages import (
     DenominatorShare,
     NumeratorShare,
@@ -28,25 +28,17 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
     TestDenominatorShare,
     TestNumeratorShare,
 )
-from hedgerow.protocols.published.mp_fedxgb.plan import (
-    ARGMAX,
-    COLUMNS,
-    HISTOGRAMS,
-    LEAVES,
-    MU,
-    PREDICTIONS,
-    SPLITS,
-    Plan,
-)
+from hedgerow.protocols.published.mp_fedxgb.plan import MU, Lane, Plan
 from hedgerow.protocols.shares.columns import OneHotColumns, filled
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
-from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing, begin
+from hedgerow.protocols.shares.messages import LevelDone
+from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
-from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.shares.supply import Sharing, Supply
 from hedgerow.protocols.vertical.common.agreement import check_table
-from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
+from hedgerow.protocols.vertical.common.joint_growth import packed_columns
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Target
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -57,7 +49,9 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
     labels = Labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OneHotColumns.by_quantiles(me.name, job, data)
     begin(me, job, data)
-    plan = _agreed_plan(me, job, columns)
+    sizes = agreed_sizes(me, job, columns)
+    plan = Plan.of(job, sizes)
+    tell_dealer(me, job, sizes)
     growing = _Growing(me, job, plan, columns, n_threads=data.n_threads)
     if labels is not None:
         labels.begin(plan, columns)
@@ -71,12 +65,32 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
     return growing.part(labels)
 
 
-def _agreed_plan(me: Party, job: MpFedXgbJob, columns: OneHotColumns) -> Plan:
-    """Sizes of everybody's columns, which everybody gets to know."""
-    sizes = agreed_sizes(me, job, columns)
-    plan = Plan.of(job, sizes)
-    tell_dealer(me, job, sizes)
-    return plan
+class Labels:
+    """The label holder's labels and scores, from which gradients are made anew for each tree."""
+
+    def __init__(self, party: str, job: MpFedXgbJob, data: PartyData) -> None:
+        self._job, self._labels, self._classes = job, checked_labels(party, job, data), data.classes
+        self._n_threads = data.n_threads
+
+    def begin(self, plan: Plan, columns: OneHotColumns) -> None:
+        """Scores are those before the first tree."""
+        loss, params = plan.scales.loss, self._job.boosting
+        base = plan.scales.base_score(self._labels, params)
+        packed = packed_columns(columns.codes, columns.features, self._n_threads)
+        self._rows = Rows(
+            packed, self._labels, None, loss, np.array([base]), plan.scales.quantiser, n_threads=self._n_threads
+        )
+        self._scales, self._unit = plan.scales, 2.0**-plan.descent.fraction_bits
+        self.target = Target(loss.name, (base,), params.learning_rate, self._classes)
+
+    def gradients(self) -> Array:
+        """Gradients and hessians of all rows as words: [2, rows]."""
+        self._rows.gradients()
+        return np.stack(self._scales.words(self._rows.gradients_packed[0]))
+
+    def add(self, values: Array) -> None:
+        """Add a tree's values, 64-bit words with `fraction_bits` after the point, to the scores."""
+        self._rows.scores[0] += (values.view(np.int64) * (self._unit * self.target.learning_rate)).astype(SCORE)
 
 
 class _Growing:
@@ -89,8 +103,8 @@ class _Growing:
         self._supply = Supply(me, job.dealer, job.holders)
         self._sharing = Sharing(me, job.holders)
         self._mesh, self._verdicts = Mesh(me, job.holders), Verdicts(me, job)
-        step = self._supply.without_parcel(COLUMNS)
-        self._hidden = exchanged(me, job.holders, step, columns, plan.matrices, MaskedBins)
+        step = self._supply.without_parcel(Lane.COLUMNS)
+        self._hidden = exchanged(me, job.holders, step, columns, plan.matrices)
         self._trees: list[PartialTree] = []
         self._weights: list[Array] = []
 
@@ -142,7 +156,7 @@ class _Growing:
     def _grow_level(self, tree: int, level: int, y: Array) -> tuple[Ints, Array]:
         """What each node is split by, and shares of the children's gradients and hessians."""
         plan, sums = self._plan, self._plan.scales.sums
-        step = self._supply.step(HISTOGRAMS)
+        step = self._supply.step(Lane.HISTOGRAMS)
         n_vectors = 2 * plan.n_nodes(level)
         b = step.mask((n_vectors, plan.n_rows), sums).words[: len(y)]
         dealt = step.share((n_vectors, plan.matrices.n_bins), sums).words[: len(y)]
@@ -170,39 +184,56 @@ class _Growing:
         """The possible split that won each node, or -1, by numerators that P2 sees and denominators that P1 sees."""
         plan, scales, first = self._plan, self._plan.scales, self._is_first
         n_nodes, n_full = len(totals), plan.n_nodes(level)
-        steps = self._steps(ARGMAX, 0)
+        steps = self._steps(Lane.ARGMAX, 0)
         four = [Share(filled(words, n_full), scales.sums) for words in sums]
         P, Q = self._mesh.talk(
             gains(steps(0), (four[0], four[1], four[2], four[3]), scales.lambda_int, plan.wide, is_first=first)
         )
-        left = np.tile(np.arange(plan.n_candidates(level)), (n_full, 1))
-        played = plan.rounds(level)
-        for number, compared in enumerate(played, start=1):
-            second = compared.first + 1
-            pairs = np.stack([compared.first, second], axis=-1)
-            talk = fractions(steps(number), _pairs(P, pairs), _pairs(Q, pairs), is_first=first)
-            numerators, denominators = (
-                share.reshape(n_full, compared.n_pairs)[:n_nodes] for share in self._mesh.talk(talk)
-            )
-            is_better = self._signs(numerators, denominators, tree, level, number - 1)
-            places = compared.winners(filled(is_better.reshape(n_nodes, compared.n_pairs), n_full))
-            left = np.take_along_axis(left, places, axis=1)
-            P, Q = (Share(np.take_along_axis(x.words, places[..., None], axis=1), plan.wide) for x in (P, Q))
-        gained = self._gains_anything(tree, level, P[:, 0], Q[:, 0], totals, len(played) + 1)
-        return np.where(gained, left[:n_nodes, 0], -1)
 
-    def _signs(self, numerators: Share, denominators: Share, tree: int, level: int, number: int) -> Bools:
+        def compare(number: int, played: Round, entered: list[Share]) -> list[Share]:
+            pairs = np.stack([played.first, played.first + 1], axis=-1)
+            talk = fractions(steps(number + 1), *(_pairs(each, pairs) for each in entered), is_first=first)
+            return [share.reshape(n_full, played.n_pairs)[:n_nodes] for share in self._mesh.talk(talk)]
+
+        left, (P, Q) = self._knocked_out(tree, level, n_nodes, [P, Q], compare)
+        gained = self._gains_anything(tree, level, P, Q, totals, len(plan.rounds(level)) + 1)
+        return np.where(gained, left, -1)
+
+    def _knocked_out(
+        self,
+        tree: int,
+        level: int,
+        n_nodes: int,
+        entered: list[Share],
+        compare: Callable[[int, Round, list[Share]], list[Share]],
+    ) -> tuple[Ints, list[Share]]:
+        """The possible split that is left at each node, and its part of what was entered, [full nodes, splits] each.
+
+        `compare` says of each pair of a round by how much the first is better: a fraction, or a number.
+        """
+        plan, n_full = self._plan, self._plan.n_nodes(level)
+        left = np.tile(np.arange(plan.n_candidates(level)), (n_full, 1))
+        for number, played in enumerate(plan.rounds(level)):
+            where = {"tree": tree, "level": level, "round": number}
+            is_better = self._signs(where, *compare(number, played, entered))
+            places = played.winners(filled(is_better.reshape(n_nodes, played.n_pairs), n_full))
+            left = np.take_along_axis(left, places, axis=1)
+            entered = [Share(np.take_along_axis(x.words, places[..., None], axis=1), x.kind) for x in entered]
+        return left[:n_nodes, 0], [x[:, 0] for x in entered]
+
+    def _signs(self, where: dict[str, int], numerators: Share, denominators: Share | None = None) -> Bools:
         """Whether the second of each pair is better."""
-        job, where = self._job, {"tree": tree, "level": level, "round": number}
-        n = int(np.prod(numerators.shape))
+        job, n = self._job, int(np.prod(numerators.shape))
         above = self._mesh.reveal(NumeratorShare, numerators, to=job.numerators_to, fields=where)
-        below = self._mesh.reveal(DenominatorShare, denominators, to=job.label_holder, fields=where)
+        below = self._ones(n)
+        if denominators is not None:
+            below = self._mesh.reveal(DenominatorShare, denominators, to=job.label_holder, fields=where)
         return self._verdicts.told(above, below, n, is_negative)
 
     def _gains_anything(self, tree: int, level: int, P: Share, Q: Share, totals: Array, number: int) -> Bools:
         """Whether P / Q - G^2 / (H + lambda) is above the threshold, by P (H + lambda) - (G^2 + t (H + lambda)) Q."""
         scales, first, job = self._plan.scales, self._is_first, self._job
-        steps, wide = self._steps(ARGMAX, number), self._plan.wide
+        steps, wide = self._steps(Lane.ARGMAX, number), self._plan.wide
         node = Share(filled(totals, len(P.words)).T.copy(), scales.sums)
         lifted = self._mesh.talk(lift(steps(0), node, wide, is_first=first))
         gradient = lifted[0]
@@ -224,7 +255,7 @@ class _Growing:
         A quotient is rounded up or down by chance, so of possible splits that gain the same any may win.
         """
         plan, scales, first = self._plan, self._plan.scales, self._is_first
-        steps, division = self._steps(ARGMAX, 0), plan.division(level)
+        steps, division = self._steps(Lane.ARGMAX, 0), plan.division(level)
         n_nodes, n_full, wide = len(totals), plan.n_nodes(level), division.kind
         gl, hl, gr, hr = (filled(words, n_full) for words in sums)
         node = filled(totals, n_full)
@@ -232,29 +263,21 @@ class _Growing:
         lifted = self._mesh.talk(lift(steps(0), Share(both.reshape(2, -1), scales.sums), wide, is_first=first))
         squared = self._mesh.talk(multiplied(steps(1), lifted[0], lifted[0], is_first=first))
         hessians = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
-        parts = self._mesh.talk(quotients(self._steps(ARGMAX, 2), squared, hessians, division, is_first=first))
+        parts = self._mesh.talk(quotients(self._steps(Lane.ARGMAX, 2), squared, hessians, division, is_first=first))
         n = plan.n_candidates(level)
         parts = parts.reshape(n_full, 2 * n + 1)
         gained = parts[:, :n] + parts[:, n : 2 * n]
-        left = np.tile(np.arange(n), (n_full, 1))
-        for number, compared in enumerate(plan.rounds(level)):
-            difference = (gained[:, compared.first] - gained[:, compared.first + 1])[:n_nodes]
-            is_better = self._sign_of_difference(difference, tree, level, number)
-            places = compared.winners(filled(is_better.reshape(n_nodes, compared.n_pairs), n_full))
-            left = np.take_along_axis(left, places, axis=1)
-            gained = Share(np.take_along_axis(gained.words, places[..., None], axis=1), wide)
+
+        def compare(_number: int, played: Round, entered: list[Share]) -> list[Share]:
+            return [(entered[0][:, played.first] - entered[0][:, played.first + 1])[:n_nodes]]
+
+        left, (best,) = self._knocked_out(tree, level, n_nodes, [gained], compare)
         enough = wide.constant(-round(scales.threshold * 2**division.fraction_bits))
-        last = (gained[:, 0] - parts[:, 2 * n]).plus(enough, is_first=first)[:n_nodes]
+        last = (best - parts[:, 2 * n]).plus(enough, is_first=first)[:n_nodes]
         where = {"tree": tree, "level": level}
         above = self._mesh.reveal(TestNumeratorShare, last, to=self._job.numerators_to, fields=where)
         wins = self._verdicts.told(above, self._ones(n_nodes), n_nodes, is_positive)
-        return np.where(wins, left[:n_nodes, 0], -1)
-
-    def _sign_of_difference(self, difference: Share, tree: int, level: int, number: int) -> Bools:
-        n = int(np.prod(difference.shape))
-        where = {"tree": tree, "level": level, "round": number}
-        above = self._mesh.reveal(NumeratorShare, difference, to=self._job.numerators_to, fields=where)
-        return self._verdicts.told(above, self._ones(n), n, is_negative)
+        return np.where(wins, left, -1)
 
     def _ones(self, n: int) -> Array | None:
         """Denominators of what is no fraction, at P1."""
@@ -265,7 +288,7 @@ class _Growing:
     def _divided(self, tree: int, level: int, cut: Ints, y: Array, b: Array, shown: Array) -> Array:
         """[t y] of each node that splits, and [y] - [t y]; t is 1 for rows that go left, and known to the owner."""
         plan, sums = self._plan, self._plan.scales.sums
-        step = self._supply.step(SPLITS)
+        step = self._supply.step(Lane.SPLITS)
         n_full, nodes = plan.n_nodes(level), np.flatnonzero(cut >= 0)
         a = step.mask((n_full, plan.n_rows), sums).words[nodes]
         ab = step.share((2 * n_full, plan.n_rows), sums).words.reshape(n_full, 2, -1)[nodes]
@@ -307,12 +330,14 @@ class _Growing:
         plan, scales, first = self._plan, self._plan.scales, self._is_first
         n, wide = len(totals), plan.descent.kind
         sums = Share(filled(totals, plan.n_leaves).T.copy(), scales.sums)
-        lifted = self._mesh.talk(lift(self._supply.step(LEAVES), sums, wide, is_first=first))
+        lifted = self._mesh.talk(lift(self._supply.step(Lane.LEAVES), sums, wide, is_first=first))
         b = lifted[0]
         a = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
         steps = self._opened_steps(tree, a)
         turns = iterations_needed(steps[:n], MU * scales.lambda_int, plan.ratio, mu=MU)
-        weights = self._mesh.talk(descended(self._steps(LEAVES, 1), a, b, steps, turns, plan.descent, is_first=first))
+        weights = self._mesh.talk(
+            descended(self._steps(Lane.LEAVES, 1), a, b, steps, turns, plan.descent, is_first=first)
+        )
         return np.ascontiguousarray(weights.words[:n, :2]).view(np.uint64)[:, 0]
 
     def _opened_steps(self, tree: int, a: Share) -> list[int]:
@@ -359,7 +384,9 @@ class _Growing:
         for number, rows in enumerate(plan.row_blocks()):
             bits = np.zeros((rows.stop - rows.start, plan.n_leaves), np.uint8)
             bits[:, : len(weights)] = self._trees[-1].indicators(columns.codes[:, rows], missing_codes)
-            talk = chosen(self._supply.step(PREDICTIONS, number), bits, leaves, plan.choosing(rows), me=self._place)
+            talk = chosen(
+                self._supply.step(Lane.PREDICTIONS, number), bits, leaves, plan.choosing(rows), me=self._place
+            )
             found = self._mesh.reveal(
                 PredictionShare, self._mesh.talk(talk), to=self._job.label_holder, fields={"tree": tree}
             )

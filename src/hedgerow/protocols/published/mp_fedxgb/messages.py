@@ -94,3 +94,9 @@ class PredictionShare(Revealed, name="vertical.mp_fedxgb.prediction_share", vers
     discloses = Exact("the value of the tree for every row, hence which rows share a leaf")
     tree: Number
     words: Words  # [rows] 64-bit words
+
+
+ALL = (
+    *(NumeratorShare, DenominatorShare, TestNumeratorShare, TestDenominatorShare),
+    *(NumeratorSigns, Better, StepShare, Steps, PredictionShare),
+)

@@ -15,7 +15,7 @@ from hedgerow.crypto.limbs import LIMB_BITS, MAX_LIMBS
 from hedgerow.crypto.shares import Kind, limbs_kind
 from hedgerow.crypto.widths import largest_denominator
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
-from hedgerow.protocols.published.mp_fedxgb.comparisons import Round, rounds
+from hedgerow.protocols.published.mp_fedxgb.argmax import Round, rounds
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.shares.columns import Cuts
 from hedgerow.protocols.shares.masked_columns import Matrices
@@ -24,16 +24,6 @@ from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.sizes import OfAllColumns, Sizes, check_splits
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
-COLUMNS, HISTOGRAMS, SPLITS, ARGMAX, LEAVES, PREDICTIONS = (
-    "columns",
-    "histograms",
-    "splits",
-    "argmax",
-    "leaves",
-    "predictions",
-)
-"""Lanes of what is dealt."""
-
 MU = 2
 """The perturbations of a leaf's sum add up to at most MU lambda."""
 EPSILON = 1e-6
@@ -41,6 +31,13 @@ EPSILON = 1e-6
 BLOCK_BYTES = 64 << 20
 
 _WIDEST = limbs_kind(MAX_LIMBS)
+
+
+class Lane:
+    """Of what is dealt."""
+
+    COLUMNS, HISTOGRAMS, SPLITS = "columns", "histograms", "splits"
+    ARGMAX, LEAVES, PREDICTIONS = "argmax", "leaves", "predictions"
 
 
 @dataclass(frozen=True)

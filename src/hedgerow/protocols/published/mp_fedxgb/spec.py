@@ -1,37 +1,62 @@
-"""vertical.mp_fedxgb, declared: MP-FedXGB as published, gated and stamped."""
+"""vertical.mp_fedxgb, declared, and what a run of it guarantees: MP-FedXGB as published, gated and stamped."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from hedgerow.protocols.published.mp_fedxgb import messages
 from hedgerow.protocols.published.mp_fedxgb.dealer import dealer
 from hedgerow.protocols.published.mp_fedxgb.holder import holder
-from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
-from hedgerow.protocols.published.mp_fedxgb.messages import (
-    Better,
-    DenominatorShare,
-    NumeratorShare,
-    NumeratorSigns,
-    PredictionShare,
-    Steps,
-    StepShare,
-    TestDenominatorShare,
-    TestNumeratorShare,
-)
-from hedgerow.protocols.published.mp_fedxgb.statement import statement
-from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.published.mp_fedxgb.job import STAMP, MpFedXgbJob
+from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
 from hedgerow.protocols.shares.playing import dealing, result, small
-from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes, LevelDone, MaskedBins, SharingSeed
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
+from hedgerow.statement import Statement
+
+
+def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
+    """In words and as facts, from the job and from what the model says about its training."""
+    holder, second, others = job.label_holder, job.numerators_to, stating.together(job.feature_holders)
+    guarantee = [
+        f"{holder} has the labels. It trained with {others}, on shares dealt by {job.dealer}.",
+        stating.KNOWN_LEAKS,
+        f"{second} opened by how much splits differ in gain, from which it computes sums of labels over its buckets.",
+        (
+            f"{holder} opened denominators, from which it computes sums over the buckets of {others}, and the value of "
+            "every tree for every row, hence the rows of every leaf."
+        ),
+        (
+            "Everybody learned of each node which column and bin it splits on, and of each leaf the sum of hessians "
+            "but for two lambda."
+        ),
+        "vertical.secret_shared opens none of this but the rows of leaves.",
+        f"The model is not differentially private. Leaf values are shared; scores are opened to {holder} alone.",
+    ]
+    if job.first_layer_mask:
+        guarantee.append(f"Roots of trees are split on columns of {holder} only, which removes none of the above.")
+    facts = {
+        **stating.cast(job),
+        "dealer": job.dealer,
+        "argmax": job.argmax,
+        "first_layer_mask": job.first_layer_mask,
+        "adversary": "none: honest but curious parties learn sums of labels and columns",
+        "model_is_private": False,
+        "privacy": None,
+        "gradient_bits": meta.get("gradient_bits"),
+        "rounds": meta.get("rounds"),
+        "stamp": STAMP,
+    }
+    assumed = stating.assumed_with(job.dealer)
+    return Statement(job.NAME, tuple(guarantee), assumed, (), stating.NOTHING_COVERED, facts, stamp=STAMP)
+
 
 SPEC = Protocol(
     MpFedXgbJob,
     roles={LABEL_HOLDER: holder, FEATURE_HOLDER: holder, DEALER: dealing(dealer)},
-    messages=(
-        *(ReadyToTrain, GoAhead, Seed, Dealt, MaskedWords),
-        *(ColumnSizes, AllColumns, SharingSeed, MaskedBins, LevelDone),
-        *(NumeratorShare, DenominatorShare, TestNumeratorShare, TestDenominatorShare),
-        *(NumeratorSigns, Better, StepShare, Steps, PredictionShare),
-    ),
+    messages=(ReadyToTrain, GoAhead, *ON_SHARES, *SHARED_ROWS, *messages.ALL),
     statement=statement,
     warmup=small,
     result=result,

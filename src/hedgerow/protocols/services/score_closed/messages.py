@@ -66,3 +66,6 @@ class BlockDone(Message, name="vertical.closed_scoring.block_done", version=1):
     """Label holder to dealer: one more block of rows is over."""
 
     discloses = Public("how far the scoring is")
+
+
+ALL = (ReadyToScore, ScoresWanted, QuestionsInTrees, ScoreShare, BlockDone)

@@ -13,8 +13,7 @@ from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM64, Share
 from hedgerow.engine.dtypes import Floats
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.protocols.services.score_closed.blocks import Blocks, lane_of
-from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.services.score_closed.job import Blocks, ClosedScoringJob, lane_of
 from hedgerow.protocols.services.score_closed.messages import (
     BlockDone,
     QuestionsInTrees,

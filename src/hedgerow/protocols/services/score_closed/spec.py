@@ -1,18 +1,14 @@
-"""vertical.closed_scoring, declared: predictions by all parties together, of which nothing but the scores is opened."""
+"""vertical.closed_scoring, declared, and what a run of it guarantees: nothing but the scores is opened."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from hedgerow.codec import from_json
-from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
-from hedgerow.protocols.services.score_closed.messages import (
-    BlockDone,
-    QuestionsInTrees,
-    ReadyToScore,
-    ScoreShare,
-    ScoresWanted,
-)
+from hedgerow.protocols.services.score_closed import messages
+from hedgerow.protocols.services.score_closed.job import NAME, ClosedScoringJob
 from hedgerow.protocols.services.score_closed.roles import (
     ClosedScores,
     TookPart,
@@ -20,16 +16,53 @@ from hedgerow.protocols.services.score_closed.roles import (
     feature_holder,
     label_holder,
 )
-from hedgerow.protocols.services.score_closed.statement import statement
-from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.shares.messages import ON_SHARES
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.common.serving import warmup
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
+from hedgerow.statement import Statement
+
+OWNERS_LEARNED = (
+    "A feature holder learned how many rows were scored with which model, the shapes of the trees, and which of its "
+    "own splits stand where in them; nothing about scores, labels or the other parties' columns."
+)
+NOT_COVERED = (
+    "what scores tell about rows and about the model to those who get to see them",
+    stating.OF_TRAINING,
+    *stating.NOT_COVERED,
+)
+
+
+def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
+    """In words and as facts. `meta` may say under "rounds" how often the parties sent each other words."""
+    guarantee = (
+        f"Rows were scored by {len(job.parties)} parties, on shares dealt by {job.dealer}. There is no epsilon.",
+        (
+            f"{job.label_holder} learned the scores, and about which way rows go only what scores themselves tell: to "
+            "who knows all leaf values that can be the leaves of a row, where trees are few."
+        ),
+        OWNERS_LEARNED,
+    )
+    facts = {
+        "protocol": NAME,
+        "parties": list(job.parties),
+        "label_holder": job.label_holder,
+        "dealer": job.dealer,
+        "model_run_id": job.model_run_id,
+        "adversary": "honest but curious; any parties together, but not with the dealer",
+        "answers_are_private": True,
+        "rounds": meta.get("rounds"),
+        "stamp": None,
+    }
+    assumed = stating.assumed_with(job.dealer, stating.TOGETHER)
+    return Statement(NAME, guarantee, assumed, (), NOT_COVERED, facts)
+
 
 SPEC = Protocol(
     ClosedScoringJob,
     roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder, DEALER: dealer},
-    messages=(Seed, Dealt, MaskedWords, ReadyToScore, ScoresWanted, QuestionsInTrees, ScoreShare, BlockDone),
+    messages=(*ON_SHARES, *messages.ALL),
     statement=statement,
     warmup=partial(warmup, dealer="dealer"),
     result=partial(from_json, ClosedScores | TookPart),

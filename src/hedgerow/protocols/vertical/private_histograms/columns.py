@@ -16,16 +16,17 @@ from typing import NamedTuple
 import numpy as np
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.central.gaussian.grid import grid_edges
-from hedgerow.protocols.central.gaussian.tables import merged
+from hedgerow.protocols.central.gaussian.grid import grid_of
+from hedgerow.protocols.central.gaussian.tables import Bins, merged
 from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory, memory_available
+from hedgerow.schema import Schema
 
 FEW_CELLS = 16
 """A column with this many cells or fewer keeps them all."""
@@ -56,16 +57,15 @@ class Cells(NamedTuple):
 
 def public_cells(party: str, job: PrivateHistogramsJob, data: PartyData) -> Cells:
     """The columns of a party, which fit the schema, in public cells."""
-    trees = job.boosting
-    described = [job.described(party, column.name) for column in data.table.columns]
-    table = data.table
+    table, trees = data.table, job.boosting
+    described = job.own_columns(party, table)
     check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
     _check_tree_memory(party, table.n_rows, job.depth)
-    names = tuple(column.name for column in table.columns)
-    edges = tuple(grid_edges(entry) for entry in described)
-    features = tuple(FeatureBins(name, edges=own) for name, own in zip(names, edges, strict=True))
-    codes = BinMapper(features).transform(table, data.n_threads)
-    return Cells(names, edges, codes, tuple(entry.may_be_missing for entry in described))
+    grid = grid_of(Schema(described, classes=(0, 1)))
+    names = tuple(feature.name for feature in grid.features)
+    edges = tuple(np.asarray(feature.edges) for feature in grid.features)  # columns with levels were refused
+    gaps = tuple(entry.may_be_missing for entry in described)
+    return Cells(names, edges, grid.transform(table, data.n_threads), gaps)
 
 
 def noisy_counts(cells: Cells, sigma: float, random: SecureRandom) -> dict[int, Ints]:
@@ -95,15 +95,19 @@ def binned_columns(party: str, cells: Cells, counts: dict[int, Ints], sigma: flo
 
 def _merged_cells(counts: Floats, rows: float, sigma: float, most: int) -> Ints:
     """The bin of each cell: bins of about this many rows, and no more bins than `most`."""
-    target = max(rows, NOISES_PER_BIN * sigma, 1.0)
-    while True:
-        bins = merged(counts, n_ordered=len(counts), target=target)
-        if bins.n_bins <= most:
-            break
-        target *= 1.25
+    bins = merged_at_most(most, counts, len(counts), max(rows, NOISES_PER_BIN * sigma, 1.0), 1.25)
     if bins.n_bins == 1:
         return _even_cells(len(counts), min(EVEN_BINS, most))
     return bins.of_cell[: len(counts)].astype(np.int64)
+
+
+def merged_at_most(most: int, counts: Floats, n_ordered: int, target: float, more: float) -> Bins:
+    """Bins of about `target` rows; as long as that leaves too many bins, of `more` times that many."""
+    bins = merged(counts, n_ordered=n_ordered, target=target)
+    while bins.n_bins > most:
+        target *= more
+        bins = merged(counts, n_ordered=n_ordered, target=target)
+    return bins
 
 
 def _even_cells(n_cells: int, most: int) -> Ints:

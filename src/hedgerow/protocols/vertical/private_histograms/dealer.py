@@ -12,23 +12,12 @@ from hedgerow.crypto.tournament import deal_level
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.full_tree import TreeDealing
 from hedgerow.protocols.shares.masked_columns import drawn_masks
-from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.plan import (
-    COLUMNS,
-    GRADIENTS,
-    HISTOGRAMS,
-    LEAVES,
-    SIDES,
-    START,
-    SUMS,
-    SURVEY,
-    WINNER_OF_LEVEL,
-    Plan,
-)
+from hedgerow.protocols.vertical.private_histograms.plan import Lane, Plan
 from hedgerow.runtime.party import Party
 
 
@@ -47,25 +36,25 @@ class Dealing:
 
     def __init__(self, me: Party, out: DealingOut, plan: Plan, *, n_threads: int) -> None:
         self._me, self._out, self._plan = me, out, plan
-        masks = drawn_masks(out.step(COLUMNS, Label()), plan.matrices)
+        masks = drawn_masks(out.step(Lane.COLUMNS, Label()), plan.matrices)
         self._tree = TreeDealing(masks, plan.matrices, plan.depth, n_threads=n_threads)
 
     def deal_start(self) -> None:
         """Noise on the number of positive rows."""
-        self._noise(START, Label(), (1,), self._plan.spending.start_sigma)
+        self._noise(Lane.START, Label(), (1,), self._plan.spending.start_sigma)
 
     def deal(self, tree: int, stage: int) -> None:
         """One stage of one tree; labels of trees begin with 1."""
         plan, label = self._plan, Label(tree=tree + 1, level=stage)
         if stage == 0:
-            with self._out.parcel(GRADIENTS, label) as step:
+            with self._out.parcel(Lane.GRADIENTS, label) as step:
                 deal_sigmoid(step, plan.sigmoid)
-            with self._out.parcel(SUMS, label) as step:
+            with self._out.parcel(Lane.SUMS, label) as step:
                 self._tree.deal_tree(step)
         elif stage <= plan.depth:
             self._deal_level(tree, label, stage - 1)
         else:
-            self._noise(LEAVES, label, (1 << plan.depth, 2), plan.spending.leaf_sigma)
+            self._noise(Lane.LEAVES, label, (1 << plan.depth, 2), plan.spending.leaf_sigma)
 
     def _deal_level(self, tree: int, label: Label, level: int) -> None:
         plan, spending = self._plan, self._plan.spending
@@ -73,9 +62,9 @@ class Dealing:
             self._deal_winner(label, level)
         else:
             if plan.has_survey(tree, level):
-                self._noise(SURVEY, label, (spending.released.n_bins,), spending.survey_sigma)
-            self._noise(HISTOGRAMS, label, (1 << level, spending.released.most_bins), spending.histogram_sigma)
-        with self._out.parcel(SIDES, label) as step:
+                self._noise(Lane.SURVEY, label, (spending.released.n_bins,), spending.survey_sigma)
+            self._noise(Lane.HISTOGRAMS, label, (1 << level, spending.released.most_bins), spending.histogram_sigma)
+        with self._out.parcel(Lane.SIDES, label) as step:
             self._tree.deal_sides(step, level)
 
     def _deal_winner(self, label: Label, level: int) -> None:
@@ -83,10 +72,10 @@ class Dealing:
         for block in range(plan.n_blocks(level)):
             with self._out.parcel(plan.lane(block), label) as step:
                 deal_absolute(step, plan.block_sums(level), plan.tournament.circuit)
-        with self._out.parcel(WINNER_OF_LEVEL, label) as step:
+        with self._out.parcel(Lane.WINNER, label) as step:
             deal_noise(step, plan.n_candidates, SUM64, self.choice_noise)
         for place, played in enumerate(plan.tournament.levels(), start=1):
-            with self._out.parcel(WINNER_OF_LEVEL, label, place) as step:
+            with self._out.parcel(Lane.WINNER, label, place) as step:
                 deal_level(step, played, plan.tournament)
 
     def choice_noise(self, shape: tuple[int, ...]) -> Ints:
@@ -102,6 +91,6 @@ class Dealing:
 
     def gaussian(self, shape: tuple[int, ...], sigma: float) -> Ints:
         """Discrete Gaussian noise in units of what is released."""
-        if not self._plan.spending.is_noisy:
+        if not self._plan.spending.job.is_noisy:
             return np.zeros(shape, np.int64)
         return sample(sigma, int(np.prod(shape)), self._me.rng).reshape(shape)

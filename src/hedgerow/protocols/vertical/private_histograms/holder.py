@@ -18,10 +18,10 @@ from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.shares.full_tree import FullTree
 from hedgerow.protocols.shares.masked_columns import exchanged
 from hedgerow.protocols.shares.mesh import Mesh
-from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
-from hedgerow.protocols.shares.sharing import Sharing, begin, checked_labels
+from hedgerow.protocols.shares.messages import LevelDone
+from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
-from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.shares.supply import Sharing, Supply
 from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Target
@@ -37,19 +37,7 @@ from hedgerow.protocols.vertical.private_histograms.messages import (
     StartShare,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.private_histograms.plan import (
-    COLUMNS,
-    GRADIENTS,
-    HISTOGRAMS,
-    LEAVES,
-    SCORE_BITS,
-    SIDES,
-    START,
-    SUMS,
-    SURVEY,
-    WINNER_OF_LEVEL,
-    Plan,
-)
+from hedgerow.protocols.vertical.private_histograms.plan import SCORE_BITS, Lane, Plan
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise
 from hedgerow.protocols.vertical.private_histograms.statement import stamp
 from hedgerow.runtime.party import Party
@@ -59,7 +47,7 @@ from hedgerow.runtime.protocol import PartyData
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> SharedLeavesPart:
     """A party with data, from its table to its part of the model."""
     data = check_table(me.name, data, needs_values=False)
-    described = [job.described(me.name, column.name) for column in data.table.columns]
+    described = job.own_columns(me.name, data.table)
     data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     cells = public_cells(me.name, job, data)
@@ -117,14 +105,13 @@ class Growing:
         self._supply = Supply(me, job.dealer, job.holders)
         self._sharing = Sharing(me, job.holders)
         self._mesh = Mesh(me, job.holders)
-        step = self._supply.without_parcel(COLUMNS)
-        hidden = exchanged(me, job.holders, step, columns, plan.matrices, MaskedBins, keep_own=False)
+        step = self._supply.without_parcel(Lane.COLUMNS)
+        hidden = exchanged(me, job.holders, step, columns, plan.matrices, keep_own=False)
         self._tree = FullTree(self._mesh, hidden, columns, plan.matrices, plan.depth, self._place, n_threads=n_threads)
         self._follow_up = FollowUp(plan, job.boosting.learning_rate)
         self._accounts = Accounts(job, plan.spending.accountant())
         for event in edges:
             self._accounts.spend(event)
-        self._draws: Columns | None = None  # the label holder's, once there was a survey
         self._trees: list[PartialTree] = []
         self._values: list[Ints] = []
 
@@ -147,7 +134,7 @@ class Growing:
             self._labels = self._sharing.take(self._job.label_holder, plan.n_rows, SUM32, label).words
         self._supply.begin(0, 0, 1)
         total = np.asarray([self._labels.sum(dtype=np.uint32)])
-        noisy = self._accounts.noisy(total, self._supply.step(START), plan.spending.start_event(), 1)
+        noisy = self._accounts.noisy(total, self._supply.step(Lane.START), plan.spending.start_event(), 1)
         positives = int(signed(self._mesh.reveal(StartShare, noisy.sums, event=noisy.event))[0])
         self._supply.finish()
         first = self._told(lambda: self._follow_up.first_score(positives), 1, -LARGEST_VALUE, LARGEST_VALUE)
@@ -160,14 +147,14 @@ class Growing:
         plan = self._plan
         self._begin(tree, 0)
         gradients = self.gradients()
-        self._tree.begin(self._supply.step(SUMS), gradients)
+        self._tree.begin(self._supply.step(Lane.SUMS), gradients)
         self._end()
         levels: list[int] = []
         for level in range(plan.depth):
             self._begin(tree, level + 1)
             histograms = self._tree.sums()
             levels.append(self._winner(level, histograms) if plan.reveal == WINNER else self._best(level, histograms))
-            self._tree.divide(self._supply.step(SIDES), self._shared_sides(tree, level, levels[-1]))
+            self._tree.divide(self._supply.step(Lane.SIDES), self._shared_sides(tree, level, levels[-1]))
             self._end()
         self._begin(tree, plan.depth + 1)
         self._settle()
@@ -186,7 +173,7 @@ class Growing:
         """Shares of p - y of all rows, in units of 2**-gradient_bits."""
         plan = self._plan
         scores = Share(self._scores.astype(np.uint64), SUM64)  # 32 bits are enough for a sine: modulo 2**32
-        talk = sigmoid(self._supply.step(GRADIENTS), scores, plan.sigmoid, is_first=self._is_first)
+        talk = sigmoid(self._supply.step(Lane.GRADIENTS), scores, plan.sigmoid, is_first=self._is_first)
         p = self._mesh.talk(talk).words.astype(np.uint32)
         return p - (self._labels << np.uint32(plan.gradient_bits))
 
@@ -229,11 +216,11 @@ class Growing:
     def _contest(self, utilities: Array, handles: Array) -> Share:
         """A share of the handle of the winner, by utilities with noise that nobody knows."""
         plan, first = self._plan, self._is_first
-        noise = take_noise(self._supply.step(WINNER_OF_LEVEL), plan.n_candidates, SUM64).words.astype(np.uint32)
+        noise = take_noise(self._supply.step(Lane.WINNER), plan.n_candidates, SUM64).words.astype(np.uint32)
         whole = plan.tournament.kind
         one = np.full((1, plan.n_candidates, 1), first, np.uint32)  # whole numbers are fractions over 1
         talk = tournament(
-            lambda place: self._supply.step(WINNER_OF_LEVEL, place + 1),
+            lambda place: self._supply.step(Lane.WINNER, place + 1),
             Share((utilities + noise).reshape(1, -1, 1), whole),
             Share(one, whole),
             Share(handles, SUM32),
@@ -249,7 +236,7 @@ class Growing:
             if plan.has_survey(len(self._trees), level):
                 self._take_survey(histograms)
             n_drawn = plan.depth * min(COLUMNS_PER_LEVEL, len(plan.codes))
-            drawn = self._told(lambda: self._drawn().draw(plan.depth).reshape(-1), n_drawn, 0, len(plan.codes) - 1)
+            drawn = self._told(lambda: self._draws.draw(plan.depth).reshape(-1), n_drawn, 0, len(plan.codes) - 1)
             by_level = drawn.reshape(plan.depth, -1)
             if (by_level[:, 1:] <= by_level[:, :-1]).any():  # noise is dealt for different columns
                 raise ProtocolError(
@@ -259,7 +246,7 @@ class Growing:
         columns = self._columns_of_level[level]
         sums, event = self._bins_of(columns, histograms), spending.histogram_event(level)
         noisy = self._accounts.noisy(
-            sums, self._supply.step(HISTOGRAMS), event, (len(sums), spending.released.most_bins)
+            sums, self._supply.step(Lane.HISTOGRAMS), event, (len(sums), spending.released.most_bins)
         )
         seen = signed(self._mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
         cut = int(self._told(lambda: np.array([self._follow_up.best(seen, columns)]), 1, 0, plan.n_candidates - 1)[0])
@@ -270,15 +257,10 @@ class Growing:
         """Noisy histograms of all columns at the first root: which ones matter, to who draws columns."""
         every = list(range(len(self._plan.codes)))
         sums, event = self._bins_of(every, histograms)[0], self._plan.spending.survey_event()
-        noisy = self._accounts.noisy(sums, self._supply.step(SURVEY), event, len(sums))
+        noisy = self._accounts.noisy(sums, self._supply.step(Lane.SURVEY), event, len(sums))
         seen = signed(self._mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
         if self._is_first:
             self._draws = Columns(self._follow_up.importance(seen), self._job.boosting.seed)
-
-    def _drawn(self) -> Columns:
-        if self._draws is None:
-            raise ProtocolError("columns are drawn before there was a survey of them")
-        return self._draws
 
     def _bins_of(self, columns: Sequence[int], histograms: Array) -> Array:
         """Shares of the sums in all bins of some columns, one after the other; a column's last is what is left."""
@@ -304,7 +286,7 @@ class Growing:
         plan = self._plan
         sums = self._tree.totals
         sums[:, 1] *= np.uint32(plan.spending.count_unit)
-        noisy = self._accounts.noisy(sums, self._supply.step(LEAVES), plan.spending.leaf_event(), sums.shape)
+        noisy = self._accounts.noisy(sums, self._supply.step(Lane.LEAVES), plan.spending.leaf_event(), sums.shape)
         seen = signed(self._mesh.reveal(LeafShare, noisy.sums, event=noisy.event))
         values = self._told(lambda: self._follow_up.leaf_values(seen), len(seen), -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(values)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
 from hedgerow.protocols.shares.job import SharesJob, check_only
 from hedgerow.protocols.vertical.common.job import WithSchema
 from hedgerow.runtime.options import Settled, option
-from hedgerow.schema import NumericColumn, Schema
+from hedgerow.schema import Column, NumericColumn, Schema
 
 GROWN, SMOOTH = "grown_trees", "smooth_then_trees"
 WINNER, HISTOGRAM = "winner", "histogram"
@@ -114,16 +115,20 @@ class PrivateHistogramsJob(WithSchema, SharesJob):
         """Of a party: an entry of the schema describes two of its columns at most, "x" and "party.x"."""
         return 0 if self.schema is None else 2 * len(self.schema.columns)
 
-    def described(self, party: str, column: str) -> NumericColumn:
-        """What the schema says about a party's column of numbers, under "party.column" or "column"."""
+    def described(self, party: str, column: str) -> Column:
+        """What the schema says about a party's column, under "party.column" or "column"."""
         entry = super().described(party, column)
         if entry is None:
             raise InvalidParameter(
                 f"{self.NAME}: column {column!r} of {party} has no entry in the schema, neither as {column!r} nor as "
                 f"'{party}.{column}'"
             )
-        if not isinstance(entry, NumericColumn):
+        if self.policy == GROWN and not isinstance(entry, NumericColumn):
             raise InvalidParameter(
                 f"{self.NAME}: column {column!r} of {party} has levels; make a column of 0 and 1 for each level"
             )
         return entry
+
+    def own_columns(self, party: str, table: Table) -> tuple[Column, ...]:
+        """What the schema says about the columns of a party, under the names that it has for them."""
+        return tuple(replace(self.described(party, column.name), name=column.name) for column in table.columns)

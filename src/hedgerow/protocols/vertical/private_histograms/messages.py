@@ -64,3 +64,6 @@ class Chosen(Message, name="vertical.private_histograms.chosen", version=1):
 
     discloses = Result("columns, splits, leaf values and the first score, which follow from what all know")
     values: Annotated[Int64s, Shape("n_values"), Within("lowest", "highest")]
+
+
+ALL = (CountedColumns, StartShare, WinnerShare, HistogramShare, LeafShare, Chosen)

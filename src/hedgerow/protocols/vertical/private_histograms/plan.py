@@ -25,10 +25,6 @@ from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHi
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, Released, Spending
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
-COLUMNS, START, GRADIENTS, SUMS, SIDES, LEAVES = "columns", "start", "gradients", "sums", "sides", "leaves"
-SURVEY, HISTOGRAMS, WINNER_OF_LEVEL = "survey", "histograms", "winner"
-"""Lanes of what is dealt; those of sizes of sums are `Plan.lane`."""
-
 LARGEST_SCORE = 12
 """Scores stay within -+ this, so that the logistic function of shares is right: leaf values are cut to fit."""
 SCORE_BITS = 20
@@ -43,6 +39,13 @@ MANY_CANDIDATES = 4096
 """Beyond this many the first groups are chosen from with less that is dealt, and a round more."""
 QUICK = Circuit(6, 6)
 _ROOM = 1 << 16  # of a frame, for what is not an array
+
+
+class Lane:
+    """Of what is dealt; those of sizes of sums are `Plan.lane`."""
+
+    COLUMNS, START, GRADIENTS, SUMS, SIDES, LEAVES = "columns", "start", "gradients", "sums", "sides", "leaves"
+    SURVEY, HISTOGRAMS, WINNER = "survey", "histograms", "winner"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Plan(OfAllColumns):
         check_splits(job, sizes)
         bits = gradient_bits(job, sizes.n_rows)
         n_cuts = sum(len(Cuts.of(bins, gaps).bin) for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True))
-        n_codes = _codes_of(sizes)
+        n_codes = sizes.codes
         most_bins = sum(sorted(n_codes)[-COLUMNS_PER_LEVEL:])
         released = Released(tuple(len(bins) for bins in sizes.n_bins), n_cuts, sum(n_codes), most_bins)
         spending = Spending.of(job, bits, _sigmoid(1, bits).error, released)
@@ -98,14 +101,9 @@ class Plan(OfAllColumns):
         return len(self.all_cuts.bin)
 
     @cached_property
-    def first_column(self) -> Ints:
-        """Each holder's first column among all, in the order of holders."""
-        return np.cumsum([0, *(len(bins) for bins in self.sizes.n_bins[:-1])])
-
-    @cached_property
     def codes(self) -> list[int]:
         """Bins of each of all columns, missing values included."""
-        return _codes_of(self.sizes)
+        return self.sizes.codes
 
     @cached_property
     def bins_of_column(self) -> list[slice]:
@@ -116,7 +114,8 @@ class Plan(OfAllColumns):
     @cached_property
     def column_of_cut(self) -> Ints:
         """The column of each possible split, among all."""
-        return np.asarray(self.all_cuts.column + self.first_column[self.owner_of_cut])
+        first = np.cumsum([0, *(len(bins) for bins in self.sizes.n_bins[:-1])])
+        return np.asarray(self.all_cuts.column + first[self.owner_of_cut])
 
     @property
     def sigmoid(self) -> Sigmoid:
@@ -156,8 +155,18 @@ class Plan(OfAllColumns):
 
     @cached_property
     def tournament(self) -> Tournament:
-        """Of all possible splits of a level, whose utilities are whole numbers of 32 bits."""
-        return quick_tournament(self.n_candidates)
+        """Of all possible splits of a level: the fewest rounds, and among those the fewest bytes opened.
+
+        There is one contest in a level, not one for each node: what is dealt and opened is little, and rounds count.
+        Digits of 6 bits make comparisons of utilities, whole numbers of 32 bits, take two rounds.
+        """
+        n, n_levels = self.n_candidates, 1
+        while MAX_GROUP**n_levels < n:
+            n_levels += 1
+        sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
+        select: tuple[Select, ...] = ("table",) if n <= MANY_CANDIDATES else ("lean", "table")
+        plans = [Tournament(1, n, 1, groups, select, QUICK) for groups in sizes if math.prod(groups) >= n]
+        return min(plans, key=lambda plan: (plan.opened_bytes(), plan.groups))
 
     # --- what is dealt -----------------------------------------------------------------------------------------------
 
@@ -185,27 +194,6 @@ class Plan(OfAllColumns):
     def has_survey(self, tree: int, level: int) -> bool:
         """Whether histograms of all columns are released here."""
         return self.reveal != WINNER and tree == 0 and level == 0
-
-
-def quick_tournament(n: int) -> Tournament:
-    """One of n numbers of 32 bits in the fewest rounds, and among those with the fewest bytes opened.
-
-    There is one contest in a level, not one for each node: what is dealt and opened is little, and rounds count. Digits
-    of 6 bits make comparisons of 32 bits take two rounds.
-    """
-    n_levels = 1
-    while MAX_GROUP**n_levels < n:
-        n_levels += 1
-    sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
-    select: tuple[Select, ...] = ("table",) if n <= MANY_CANDIDATES else ("lean", "table")
-    plans = [Tournament(1, n, 1, groups, select, QUICK) for groups in sizes if math.prod(groups) >= n]
-    return min(plans, key=lambda plan: (plan.opened_bytes(), plan.groups))
-
-
-def _codes_of(sizes: Sizes) -> list[int]:
-    return [
-        n + gap for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True) for n, gap in zip(bins, gaps, strict=True)
-    ]
 
 
 def gradient_bits(job: PrivateHistogramsJob, n_rows: int) -> int:

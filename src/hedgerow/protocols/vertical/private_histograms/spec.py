@@ -7,36 +7,17 @@ from typing import Any
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian, NonPrivate
 from hedgerow.protocols.made_up import made_up_schema
-from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
+from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
 from hedgerow.protocols.shares.playing import dealing, result, small
-from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes, LevelDone, MaskedBins, SharingSeed
 from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.private_histograms import messages
 from hedgerow.protocols.vertical.private_histograms.dealer import dealer
 from hedgerow.protocols.vertical.private_histograms.holder import holder
 from hedgerow.protocols.vertical.private_histograms.job import DEFAULTS, SMOOTH, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.messages import (
-    Chosen,
-    CountedColumns,
-    HistogramShare,
-    LeafShare,
-    StartShare,
-    WinnerShare,
-)
 from hedgerow.protocols.vertical.private_histograms.plan import most_spent
+from hedgerow.protocols.vertical.private_histograms.smooth import messages as smooth
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import dealer as smooth_dealer
 from hedgerow.protocols.vertical.private_histograms.smooth.holder import holder as smooth_holder
-from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
-    SmoothAsked,
-    SmoothBinSums,
-    SmoothColumns,
-    SmoothCounts,
-    SmoothLeafSums,
-    SmoothMean,
-    SmoothPositives,
-    SmoothQuestions,
-    SmoothSides,
-    SmoothSizes,
-)
 from hedgerow.protocols.vertical.private_histograms.statement import statement
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import (
@@ -77,13 +58,7 @@ def warmup(job: PrivateHistogramsJob) -> Rehearsal:
 SPEC = Protocol(
     PrivateHistogramsJob,
     roles={LABEL_HOLDER: hold, FEATURE_HOLDER: hold, DEALER: dealing(deal)},
-    messages=(
-        *(ReadyToTrain, GoAhead, Seed, Dealt, MaskedWords),
-        *(ColumnSizes, AllColumns, SharingSeed, MaskedBins, LevelDone),
-        *(SmoothColumns, SmoothSizes, SmoothAsked, SmoothCounts, SmoothSides),
-        *(SmoothPositives, SmoothBinSums, SmoothLeafSums, SmoothMean, SmoothQuestions),
-        *(CountedColumns, StartShare, WinnerShare, HistogramShare, LeafShare, Chosen),
-    ),
+    messages=(ReadyToTrain, GoAhead, *ON_SHARES, *SHARED_ROWS, *smooth.ALL, *messages.ALL),
     statement=statement,
     warmup=warmup,
     result=result,

@@ -94,14 +94,9 @@ class Released:
 class Spending:
     """Noise of each release, and the events that they are. Without noise all sigmas are 0 and `choice` is None."""
 
-    is_noisy: bool
-    epsilon: float
-    delta: float
-    reveal: str
+    job: PrivateHistogramsJob
     largest_gradient: Fraction  # g*
     gradient_bits: int  # gradients are in units of 2**-gradient_bits
-    n_trees: int
-    depth: int
     released: Released
     start_sigma: float = 0.0  # in rows
     edge_sigma: float = 0.0  # in rows, of one column
@@ -116,36 +111,28 @@ class Spending:
 
         Noise is for the most that the job allows: it depends on no number that follows from noisy counts.
         """
-        spending = cls(
-            job.is_noisy,
-            job.noise,
-            job.delta,
-            job.reveal,
-            1 + Fraction(error) + Fraction(1, 1 << gradient_bits),
-            gradient_bits,
-            job.boosting.n_iterations,
-            job.depth,
-            released,
-        )
+        largest = 1 + Fraction(error) + Fraction(1, 1 << gradient_bits)
+        spending = cls(job, largest, gradient_bits, released)
         if not job.is_noisy:
             return spending
         whole = _whole(job)
         for _ in range(_TRIES):
-            most = spending.with_noise(job, whole, Released.most(job))
+            most = spending.with_noise(whole, Released.most(job))
             accountant = most.accountant()
             accountant.compose(most.planned())
             if accountant.delta(job.noise) <= job.delta:
-                return spending.with_noise(job, whole, released)
+                return spending.with_noise(whole, released)
             whole *= _A_LITTLE_LESS  # roundings, and what discrete and clipped noise costs beyond what is ideal
         raise BudgetExceeded(
             f"{job.NAME}: no noise was found that keeps what is released within epsilon={job.epsilon} and "
             f"delta={job.delta}"
         )
 
-    def with_noise(self, job: PrivateHistogramsJob, whole: float, released: Released) -> Spending:
+    def with_noise(self, whole: float, released: Released) -> Spending:
         """The same with noise that costs about this much, for releases of these sizes."""
-        trees, levels, is_choice = self.n_trees, self.n_trees * self.depth, self.reveal == WINNER
-        sigma, largest = _sigma_for(self.reveal), self._units(self.largest_gradient)
+        job, is_choice = self.job, self.job.reveal == WINNER
+        trees, levels = job.boosting.n_iterations, job.boosting.n_iterations * job.depth
+        sigma, largest = _sigma_for(job.reveal), self._units(self.largest_gradient)
         rest = 1.0 - EDGE_SHARE - START_SHARE - (0.0 if is_choice else SURVEY_SHARE)
         splits, leaves = job.split_share * rest * whole, (1.0 - job.split_share) * rest * whole
         noise, survey, histogram = None, 0.0, 0.0
@@ -167,7 +154,7 @@ class Spending:
 
     def accountant(self) -> Accountant:
         """A new one: for choices zCDP is best, for Gaussian noise alone Gaussian DP."""
-        return _accountant(self.reveal)
+        return _accountant(self.job.reveal)
 
     @property
     def largest_release(self) -> int:
@@ -188,7 +175,7 @@ class Spending:
 
     def leaf_event(self) -> Event:
         """Of all leaves of a tree."""
-        return self._gaussian(self._both, self.leaf_sigma, 2 << self.depth)
+        return self._gaussian(self._both, self.leaf_sigma, 2 << self.job.depth)
 
     def survey_event(self) -> Event:
         """Of the histograms of all columns at the first root."""
@@ -209,17 +196,17 @@ class Spending:
 
     def level_event(self, level: int) -> Event:
         """Of what is released to split the nodes of a level."""
-        return self.choice_event() if self.reveal == WINNER else self.histogram_event(level)
+        return self.choice_event() if self.job.reveal == WINNER else self.histogram_event(level)
 
     def planned(self) -> Event:
         """All that a run releases."""
         edges = [self._gaussian(1.0, self.edge_sigma, MOST_CELLS * n) for n in self.released.n_columns]
-        survey = [] if self.reveal == WINNER else [self.survey_event()]
-        tree = Composed((*(self.level_event(level) for level in range(self.depth)), self.leaf_event()))
-        return Composed((*edges, self.start_event(), *survey, Repeated(tree, self.n_trees)))
+        survey = [] if self.job.reveal == WINNER else [self.survey_event()]
+        tree = Composed((*(self.level_event(level) for level in range(self.job.depth)), self.leaf_event()))
+        return Composed((*edges, self.start_event(), *survey, Repeated(tree, self.job.boosting.n_iterations)))
 
     def _gaussian(self, sensitivity: float, sigma: float, coordinates: int) -> Event:
-        if not self.is_noisy:
+        if not self.job.is_noisy:
             return NonPrivate("no noise was asked for")
         return DiscreteGaussian(sensitivity, sigma, coordinates)
 

@@ -139,7 +139,7 @@ class _Growing:
             self._mesh,
             shape,
             level,
-            (left[0], left[1], right[0], right[1]),
+            np.concatenate([left, right]),
             (nothing, nothing),
             words,
             is_first=False,

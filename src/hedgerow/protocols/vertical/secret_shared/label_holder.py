@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, received
+from hedgerow.protocols.shares.playing import checked_labels
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.shares.sharing import checked_labels
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import ForeignSplits
@@ -69,7 +68,7 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
         me.report(done, trees.n_iterations)
         forest.grow(done)
     me.report(trees.n_iterations, trees.n_iterations)
-    n_own, handles = len(mapper.features), forest.n_handles
+    handles = forest.foreign.n_handles
     meta = {
         "privacy": None,
         "stamp": None,
@@ -83,7 +82,7 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
         composite_features(mapper.features, handles),
         shape.scales.loss.name,
         [own.base_score],
-        trees=forest.trees(n_own),
+        trees=forest.foreign.in_trees(forest.trees, len(mapper.features)),
         classes=data.classes,
         meta=meta,
     )
@@ -135,7 +134,7 @@ class _OwnRows:
     ) -> None:
         params, loss, quantiser = scales.boosting(job.boosting), scales.loss, scales.quantiser
         self.params = params
-        self.base_score = float(loss.base_scores(labels)[0] if params.base_score is None else params.base_score)
+        self.base_score = scales.base_score(labels, params)
         packed = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
         base = np.array([self.base_score])
         self.rows = JointRows(packed, labels, None, loss, base, quantiser, n_threads=data.n_threads)
@@ -149,10 +148,7 @@ class _OwnRows:
         self.rows.gradients()
         self.rows.start_tree()
         self.grower.begin()
-        packed = self.rows.gradients_packed[0]
-        dtype = self._scales.sums.dtype
-        self._gradients = (packed >> 32).astype(dtype)  # a negative one wraps round, as it should
-        self._hessians = (packed & 0xFFFFFFFF).astype(dtype)
+        self._gradients, self._hessians = self._scales.words(self.rows.gradients_packed[0])
 
     def minus(self, nodes: range, masks: Array) -> Array:
         """Gradients and hessians of the rows of some nodes, minus masks: [2 x nodes, rows]."""
@@ -172,11 +168,13 @@ class _OwnRows:
 
     def totals(self) -> tuple[Array, Array]:
         """Sums of gradients and hessians of each node, as words."""
-        packed, dtype = self.grower.totals, self._scales.sums.dtype
-        return (packed >> 32).astype(dtype), (packed & 0xFFFFFFFF).astype(dtype)
+        return self._scales.words(self.grower.totals)
 
-    def candidates(self, splits: LevelSplits) -> _Candidates:
-        """For each node the better of its own best split and stopping, which wins if they are equal."""
+    def candidates(self, splits: LevelSplits) -> tuple[Array, tuple[Array, Array]]:
+        """For each node the better of its own best split and stopping, which wins if they are equal.
+
+        Handles [nodes]; numerators and denominators [nodes, limbs].
+        """
         scales = self._scales
         numerators, denominators, handles = [], [], []
         totals, lefts = self.grower.totals.tolist(), splits.left_sum.tolist()
@@ -190,7 +188,7 @@ class _OwnRows:
             numerators.append(limbs.constant(P, scales.wide.limbs))
             denominators.append(limbs.constant(Q, scales.wide.limbs))
             handles.append(handle)
-        return _Candidates(np.stack(numerators), np.stack(denominators), np.array(handles, np.uint32))
+        return np.array(handles, np.uint32), (np.stack(numerators), np.stack(denominators))
 
     def divide(self, splits: LevelSplits, owner: Ints) -> bool:
         """Split the nodes that somebody won by the rows' sides; whether the tree goes on."""
@@ -203,14 +201,6 @@ class _OwnRows:
         np.maximum(splits.gain, enough, out=splits.gain)
         splits.feature[owner < 0] = -1
         return self.grower.divide(splits)
-
-
-class _Candidates(NamedTuple):
-    """What the label holder enters for each node."""
-
-    numerators: Array  # [nodes, limbs]
-    denominators: Array
-    handles: Array
 
 
 def _halves(packed: int) -> tuple[int, int]:
@@ -254,8 +244,8 @@ class _Forest:
         self._me, self._job, self._shape, self._cuts = me, job, shape, cuts
         self._supply, self._mesh = supply, Mesh(me, job.holders)
         self._hidden, self._own, self._n_threads = hidden, own, n_threads
-        self._trees: list[Tree] = []
-        self._foreign = ForeignSplits(job.holders, job.label_holder)
+        self.trees: list[Tree] = []  # as they were grown, without handles of foreign splits
+        self.foreign = ForeignSplits(job.holders, job.label_holder)
         self.levels = 0
         self._other_rounds = 0
 
@@ -267,7 +257,7 @@ class _Forest:
     def grow(self, tree: int) -> None:
         """One tree."""
         self._own.begin_tree()
-        self._foreign.begin_tree()
+        self.foreign.begin_tree()
         goes_on, parents = True, None
         for level in range(self._job.depth):
             self._supply.begin(tree, level, self._shape.n_parcels(level))
@@ -275,7 +265,7 @@ class _Forest:
                 goes_on, parents = self._grow_level(level, parents)
             self._supply.finish()
             self._me.send(self._job.dealer, LevelDone())
-        self._trees.append(self._own.grower.finish())
+        self.trees.append(self._own.grower.finish())
 
     def _grow_level(self, level: int, parents: Array | None) -> tuple[bool, Array]:
         """All nodes of a level; whether the tree goes on, and shares of the histograms of those that split."""
@@ -320,25 +310,25 @@ class _Forest:
 
     def _play(self, level: int, histograms: Array, splits: LevelSplits) -> Ints:
         """Who won each node, as `Shape.owners`; the label holder only where it entered a split of its own."""
-        shape, mine = self._shape, self._own.candidates(splits)
+        shape, (mine, first) = self._shape, self._own.candidates(splits)
         left = self._cuts.left(histograms)
         gradient, hessian = (total[:, None] for total in self._own.totals())
         gl = left[:, 0] + gradient * self._cuts.missing_left
         hl = left[:, 1] + hessian * self._cuts.missing_left
         handles = np.zeros((len(left), 1 + shape.n_candidates), np.uint32)
-        handles[:, 0] = mine.handles
+        handles[:, 0] = mine
         won = play_level(
             self._supply,
             self._mesh,
             shape,
             level,
-            (gl, hl, gradient - gl, hessian - hl),
-            (mine.numerators, mine.denominators),
+            np.stack([gl, hl, gradient - gl, hessian - hl]),
+            first,
             handles,
             is_first=True,
         )
         own = won <= LABEL_HOLDERS
-        if (won[own] != mine.handles[own]).any():
+        if (won[own] != mine[own]).any():
             raise ProtocolError(
                 f"a node was won by what {self._me.name} did not enter: some party sent words that are no shares of it"
             )
@@ -353,7 +343,7 @@ class _Forest:
             nodes = np.flatnonzero(winners == place)
             if not len(nodes):
                 continue
-            known = self._foreign.n_handles_of(place)
+            known = self.foreign.n_handles_of(place)
             answer = self._me.recv(party, WhichWay, n_won=len(nodes), n_bytes=n_bytes, n_handles=known + len(nodes))
             before = np.maximum.accumulate([known - 1, *answer.handles.tolist()])
             if (answer.handles > before[:-1] + 1).any():
@@ -366,13 +356,4 @@ class _Forest:
             right |= np.bitwise_or.reduce(members[nodes] & ~left, axis=0)
         rows.sides[:] |= np.unpackbits(right, count=rows.n_rows)
         foreign = winners > 0
-        self._foreign.add_level(winners[foreign], handles[foreign])
-
-    @property
-    def n_handles(self) -> dict[str, int]:
-        """Questions of each feature holder."""
-        return self._foreign.n_handles
-
-    def trees(self, n_own: int) -> list[Tree]:
-        """All trees over own columns and handles."""
-        return self._foreign.in_trees(self._trees, n_own)
+        self.foreign.add_level(winners[foreign], handles[foreign])

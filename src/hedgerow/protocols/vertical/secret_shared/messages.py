@@ -75,3 +75,6 @@ class LevelDone(Message, name="vertical.secret_shared.level_done", version=1):
     """Label holder to dealer: one more level is over, or was not needed."""
 
     discloses = Public("how far the training is")
+
+
+ALL = (ColumnShapes, Sizes, MaskedColumns, LevelInput, WinnerShare, WhichWay, LevelDone)

@@ -67,15 +67,12 @@ class Shape:
 
     def candidates_of(self, place: int) -> slice:
         """Where its candidates are among those of all feature holders."""
-        start = self._candidates_before(place)
+        start = sum(self.candidates[: place - 1])
         return slice(start, start + self.candidates[place - 1])
-
-    def _candidates_before(self, place: int) -> int:
-        return sum(self.candidates[: place - 1])
 
     def first_handle(self, place: int) -> int:
         """Its first handle; it has as many as candidates."""
-        return LABEL_HOLDERS + 1 + self._candidates_before(place)
+        return LABEL_HOLDERS + 1 + sum(self.candidates[: place - 1])
 
     def owners(self, handles: np.ndarray) -> Ints:
         """Who won: -1 for nobody (a leaf), 0 for the label holder, 1, 2, ... for feature holders.

@@ -3,57 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.crypto.dealing import HandStep
-from hedgerow.crypto.shares import SUM32, Array
+from hedgerow.crypto.shares import Array
 from hedgerow.engine.dtypes import Bytes, Ints
-from hedgerow.errors import InvalidParameter, ProtocolError
+from hedgerow.errors import ProtocolError
 from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
 from hedgerow.protocols.shares.columns import bins_minus
 from hedgerow.protocols.shares.job import MOST_ROWS
-from hedgerow.protocols.shares.masked_columns import Matrices, exchanged
-from hedgerow.protocols.shares.rows_messages import MaskedBins
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothColumns, SmoothSizes
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
-
-
-class Described(NamedTuple):
-    """A party's columns in the schema."""
-
-    places: list[int]
-    described: list[Column]  # under the names that the party has for them
-
-
-def own_columns(party: str, job: PrivateHistogramsJob, data: PartyData) -> Described:
-    """What the schema says about the columns of a party, under "party.column" or "column"."""
-    known = _known(job)
-    names = [entry.name for entry in known]
-    own = Described([], [])
-    for column in data.table.columns:
-        name = next((name for name in (f"{party}.{column.name}", column.name) if name in names), None)
-        if name is None:
-            raise InvalidParameter(
-                f"{job.NAME}: column {column.name!r} of {party} has no entry in the schema, neither as "
-                f"{column.name!r} nor as '{party}.{column.name}'"
-            )
-        own.places.append(names.index(name))
-        own.described.append(_renamed(known[own.places[-1]], column.name))
-    return own
+from hedgerow.schema import Column, Schema
 
 
 class OwnColumns:
     """Its own columns, which fit the schema, in cells; levels are welcome, for they need no order here."""
 
     def __init__(self, party: str, job: PrivateHistogramsJob, data: PartyData) -> None:
-        own = own_columns(party, job, data)
-        self.places = own.places
-        schema = Schema(tuple(own.described), classes=(0, 1))
+        names = [entry.name for entry in _known(job)]
+        self.places = [names.index(job.described(party, column.name).name) for column in data.table.columns]
+        schema = Schema(job.own_columns(party, data.table), classes=(0, 1))
         mapper = grid_of(schema)
         self.cells: Bytes = mapper.transform(data.table, data.n_threads)
         self.grid = mapper.features
@@ -79,18 +53,6 @@ class OwnColumns:
     def minus(self, masks: Array, bins: slice) -> Array:
         """Some rows of the one-hot matrix of all bins but each column's last, minus masks, written over them."""
         return bins_minus(self.codes, self.n_bins, masks, bins)
-
-
-def exchanged_bins(
-    me: Party, job: PrivateHistogramsJob, step: HandStep, columns: OwnColumns, rows: Sequence[Sequence[tuple[int, int]]]
-) -> Array:
-    """Masked bins of all holders, one below the other; those of its own are empty.
-
-    `rows`: for each column of each holder, rows of its one-hot matrix, and rows for which there are masks.
-    """
-    in_use = [np.concatenate([np.arange(most) < used for used, most in theirs]) for theirs in rows]
-    hidden = Matrices(tuple(int(used.sum()) for used in in_use), columns.n_rows, SUM32)
-    return exchanged(me, job.holders, step, columns, hidden, MaskedBins, keep_own=False, in_use=in_use)
 
 
 class Layout(NamedTuple):
@@ -152,19 +114,13 @@ def layout_of(job: PrivateHistogramsJob, places: Sequence[Ints | np.ndarray], na
                 name += "'"
             taken.add(name)
             owners.append(place)
-            columns.append(_renamed(described[number], name))
+            columns.append(replace(described[number], name=name))
     schema = Schema(tuple(columns), classes=(0, 1))
     return Layout(tuple(owners), schema, cells_of(schema, grid_of(schema)))
 
 
 def _known(job: PrivateHistogramsJob) -> tuple[Column, ...]:
     return () if job.schema is None else job.schema.columns
-
-
-def _renamed(entry: Column, name: str) -> Column:
-    if isinstance(entry, NumericColumn):
-        return NumericColumn(name, entry.low, entry.high, entry.integer, entry.may_be_missing)
-    return CategoricalColumn(name, entry.levels, entry.may_be_missing)
 
 
 def merged_bins(of_cell: Bytes, n_cells: Sequence[int], caps: Sequence[int]) -> list[int]:

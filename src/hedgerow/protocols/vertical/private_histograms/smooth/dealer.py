@@ -9,7 +9,7 @@ from hedgerow.crypto.dealing import Ints, Label, deal_noise
 from hedgerow.crypto.shares import SUM32, SUM64
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.masked_columns import Matrices, drawn_masks
-from hedgerow.protocols.shares.rows_messages import LevelDone
+from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob

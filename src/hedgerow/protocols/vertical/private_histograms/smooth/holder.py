@@ -11,27 +11,25 @@ from hedgerow.crypto.shares import SUM32, Array, Shape
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.errors import InvalidInput
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.mechanisms import Released, discrete_gaussian
 from hedgerow.protocols.central.gaussian.requests import SumRequest
 from hedgerow.protocols.central.gaussian.tables import Bins
 from hedgerow.protocols.central.gaussian.trees import merged_feature
+from hedgerow.protocols.shares.masked_columns import Matrices, exchanged
 from hedgerow.protocols.shares.mesh import Mesh
-from hedgerow.protocols.shares.rows_messages import LevelDone
-from hedgerow.protocols.shares.sharing import begin, checked_labels
+from hedgerow.protocols.shares.messages import LevelDone
+from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.supply import Supply
 from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, Noisy, signed
-from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
     OwnColumns,
     agreed_layout,
-    exchanged_bins,
     merged_bins,
-    own_columns,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.dealer import COLUMNS, NOISE, SINES, SUMS, VALUES
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums, ways_of
@@ -58,15 +56,13 @@ from hedgerow.protocols.vertical.private_histograms.smooth.series import (
 from hedgerow.protocols.vertical.private_histograms.statement import stamp
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.resources import memory_available
-
-POLICY = "smooth_then_trees"
+from hedgerow.runtime.resources import check_room
 
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -> Part:
     """A party with data, from its table to its part of the model."""
     data = check_table(me.name, data, needs_values=False)
-    described = own_columns(me.name, job, data).described
+    described = job.own_columns(me.name, data.table)
     data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     labels = checked_labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OwnColumns(me.name, job, data)
@@ -270,19 +266,15 @@ class Answering:
         self._columns.merge(bins[self._own])
         self._of_cell = bins[self._own]
         n_hidden = sum(self._n_bins) - len(self._n_bins)
-        needed, available = SUM32.number_bytes * n_rows * n_hidden, memory_available()
-        if available is not None and needed > available:
-            raise InvalidInput(
-                f"{self._me.name}: {n_hidden:,} bins of {n_rows:,} rows need about {needed / 2**30:.1f} GiB, but only "
-                f"{available / 2**30:.1f} GiB are available here; a smaller max_bins takes less"
-            )
+        check_room(self._me.name, SUM32.number_bytes * n_rows * n_hidden, f"{n_hidden:,} bins of {n_rows:,} rows")
         self._bin_starts = np.concatenate([[0], np.cumsum(np.array(self._n_bins) - 1)]).tolist()
-        rows = [
-            [(self._n_bins[j] - 1, schedule.caps[j] - 1) for j in self._layout.of(place)]
+        in_use = [  # of the rows for which there are masks, those that a party's matrix has
+            np.concatenate([np.arange(schedule.caps[j] - 1) < self._n_bins[j] - 1 for j in self._layout.of(place)])
             for place in range(schedule.n_holders)
         ]
-        step = self._supply.without_parcel(COLUMNS)
-        self._hidden = exchanged_bins(self._me, self._job, step, self._columns, rows)
+        matrices = Matrices(tuple(int(used.sum()) for used in in_use), n_rows, SUM32)
+        step, holders = self._supply.without_parcel(COLUMNS), self._job.holders
+        self._hidden = exchanged(self._me, holders, step, self._columns, matrices, keep_own=False, in_use=in_use)
         self._base = base[0] if self._place == 0 else np.uint32(0)
         self._scores = np.full(n_rows, self._base, np.uint32)
 
@@ -356,7 +348,7 @@ class Answering:
         return {
             "privacy": privacy,
             "stamp": stamp(self._job),
-            "policy": POLICY,
+            "policy": SMOOTH,
             "gradient_bits": self._precision.bits,
             "rounds": {"setup": 4, "training": self._mesh.rounds + self._groups.rounds},
         }

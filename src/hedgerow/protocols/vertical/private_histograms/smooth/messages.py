@@ -106,3 +106,9 @@ class SmoothQuestions(Message, name="vertical.private_histograms.smooth_question
     bin: Annotated[Int32s, Shape("n_splits"), Within(-1, 255)]  # last bin that goes left, -1 for a split by levels
     missing_left: Annotated[Bools, Shape("n_splits")]
     left_levels: Annotated[UInt8s, Shape("n_splits", 32), Anything()]  # one bit per level
+
+
+ALL = (
+    *(SmoothColumns, SmoothSizes, SmoothAsked, SmoothCounts, SmoothSides),
+    *(SmoothPositives, SmoothBinSums, SmoothLeafSums, SmoothMean, SmoothQuestions),
+)

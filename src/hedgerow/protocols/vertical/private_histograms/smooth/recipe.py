@@ -30,7 +30,8 @@ import numpy as np
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.protocols.central.gaussian.recipe import MEAN_CLIP, Learned, Recipe
 from hedgerow.protocols.central.gaussian.requests import AnyKind, SumRequest
-from hedgerow.protocols.central.gaussian.tables import Bins, merged
+from hedgerow.protocols.central.gaussian.tables import Bins
+from hedgerow.protocols.vertical.private_histograms.columns import NOISES_PER_BIN, merged_at_most
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
     COUNT_UNIT,
     ROW_WEIGHT_BITS,
@@ -39,19 +40,16 @@ from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
 )
 from hedgerow.schema import NumericColumn
 
-NOISES_PER_BIN = 4.0
-_FEWER = 1.05  # a target of rows per bin that leaves too many bins is raised by this much
-
 
 class SharedRecipe(Recipe):
     """Asks for sums that are computed on shares; see `holder` for who answers."""
 
     def __init__(self, schedule: Schedule) -> None:
         """The schema is that of all parties' columns together; the seed is public."""
-        public = schedule
-        super().__init__(public.layout.schema, epsilon=public.epsilon, delta=public.delta, seed=public.seed)
-        self.precision = public.precision
-        self._schedule = public
+        job = schedule.job
+        super().__init__(schedule.layout.schema, epsilon=job.noise, delta=job.delta, seed=job.boosting.seed)
+        self.precision = schedule.precision
+        self._schedule = schedule
         self.shares = tuple(SHARES.values())
         self._kind = ""  # of the last request
         self._mass: Floats = np.empty(0)  # of the column's bins
@@ -69,11 +67,11 @@ class SharedRecipe(Recipe):
         share = min(max(float(positives[0]) / COUNT_UNIT, 1.0), n_rows - 1.0) / n_rows
         start = self.start_of_classes(np.array([share, 1.0 - share]), n_rows)
         start.size = self._schedule.size
-        target = max(n_rows / self._schedule.max_bins, NOISES_PER_BIN * noise)
+        target = max(n_rows / self._schedule.job.max_bins, NOISES_PER_BIN * noise)
         parts = np.split(cells / COUNT_UNIT, np.cumsum(self.cells)[:-1])
         for column, cap, part in zip(self.schema.columns, self._schedule.caps, parts, strict=True):
             ordered = len(part) - column.may_be_missing if isinstance(column, NumericColumn) else 0
-            start.bins.append(_at_most(cap, part, ordered, target))
+            start.bins.append(merged_at_most(cap, part, ordered, target, 1.05))
         self._bins, self._hessian = start.bins, float(start.hessians[0])
         return start
 
@@ -124,12 +122,3 @@ class SharedRecipe(Recipe):
     def hessian_noise(self) -> float:
         """Standard deviation of the noise in the last hessians of leaves."""
         return self.gradient_noise * self._hessian * 2.0**ROW_WEIGHT_BITS
-
-
-def _at_most(cap: int, counts: Floats, n_ordered: int, target: float) -> Bins:
-    """Bins of about `target` rows, or of as many more as leave no more than `cap` bins."""
-    bins = merged(counts, n_ordered=n_ordered, target=target)
-    while bins.n_bins > cap:
-        target *= _FEWER
-        bins = merged(counts, n_ordered=n_ordered, target=target)
-    return bins

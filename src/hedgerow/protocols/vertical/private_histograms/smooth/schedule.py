@@ -96,18 +96,14 @@ def sensitivity_squared(kind: str, n_columns: int, precision: Precision) -> int:
 class Schedule:
     """Public, and the same at every party: kinds, noise and sizes of all requests."""
 
+    job: PrivateHistogramsJob
     layout: Layout
-    n_holders: int
     n_rows: int
-    max_bins: int
-    epsilon: float
-    delta: float
-    seed: int
 
     @classmethod
     def of(cls, job: PrivateHistogramsJob, layout: Layout, n_rows: int) -> Schedule:
         """InvalidParameter if noise or rows do not fit the numbers, or a tree does not fit a message."""
-        made = cls(layout, len(job.holders), n_rows, job.max_bins, job.noise, job.delta, job.boosting.seed)
+        made = cls(job, layout, n_rows)
         largest = made.largest_message
         if largest > MAX_FRAME_BYTES - _ROOM:
             raise InvalidParameter(
@@ -120,14 +116,19 @@ class Schedule:
     @cached_property
     def precision(self) -> Precision:
         """Of gradients."""
-        return precision_for(self.n_rows, len(self.layout.owners), self.epsilon, self.delta)
+        return precision_for(self.n_rows, len(self.layout.owners), self.job.noise, self.job.delta)
 
     # --- sizes -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def size(self) -> Size:
         """Of the task: trees and depth."""
-        return Size.of_task("logistic", float(self.n_rows), ASSUMED_POSITIVE, mu_for(self.epsilon, self.delta))
+        return Size.of_task("logistic", float(self.n_rows), ASSUMED_POSITIVE, mu_for(self.job.noise, self.job.delta))
+
+    @property
+    def n_holders(self) -> int:
+        """Parties with data."""
+        return len(self.job.holders)
 
     @property
     def n_trees(self) -> int:
@@ -143,7 +144,7 @@ class Schedule:
     def caps(self) -> tuple[int, ...]:
         """Bins of each column at most: `max_bins` of values of a number; levels and gaps have bins of their own."""
         return tuple(
-            min(cells - column.may_be_missing, self.max_bins) + column.may_be_missing
+            min(cells - column.may_be_missing, self.job.max_bins) + column.may_be_missing
             if isinstance(column, NumericColumn)
             else cells
             for column, cells in zip(self.layout.schema.columns, self.layout.n_cells, strict=True)
@@ -158,7 +159,7 @@ class Schedule:
     @cached_property
     def columns(self) -> tuple[int, ...]:
         """The column of each request for sums of bins."""
-        orders = orders_of(np.random.default_rng(self.seed), len(self.layout.owners))
+        orders = orders_of(np.random.default_rng(self.job.boosting.seed), len(self.layout.owners))
         return tuple(feature for order in orders for feature in order)
 
     @cached_property
@@ -181,7 +182,7 @@ class Schedule:
 
     @cached_property
     def _sigmas(self) -> dict[str, float]:
-        mu_squared = mu_for(self.epsilon, self.delta) ** 2
+        mu_squared = mu_for(self.job.noise, self.job.delta) ** 2
         return {
             kind: sigma_for_mu(math.sqrt(self.sensitivity_squared(kind)), share * mu_squared / self.kinds.count(kind))
             for kind, share in SHARES.items()
