@@ -17,14 +17,81 @@ import numpy.typing as npt
 from scipy.special import expit, logit, logsumexp
 from scipy.stats import rankdata
 
-from hedgerow.attacks.intervals import Interval, share
-from hedgerow.attacks.masked_gradients.active_set import N_KEPT, SURE, RecoveredSet, SeenNoise, chain, recovered
+from hedgerow.attacks.intervals import Interval, area_under_roc, share
+from hedgerow.attacks.masked_gradients.active_set import N_KEPT, SURE, SeenNoise, chain
 from hedgerow.attacks.results import Found
 from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.errors import InvalidInput
 
 _GIVEN = 6.0
 """What candidates say to each other is cut off here, so that each can still be heard beside the others."""
+
+
+# --- how well an attacker did ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveredSet(Found):
+    """How many rows' sides were found, beside chance."""
+
+    n_rows: int
+    n_vectors: int
+    how: str
+    accuracy: Interval
+    """Of the likelier side of each row."""
+    area: Interval | None
+    """Under the ROC curve, over all rows; None where the attack gives sides alone."""
+    chance: float
+    """Accuracy of who says the same of all rows."""
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether sides are told apart by more than chance explains."""
+        return self.accuracy.low > self.chance or (self.area is not None and self.area.low > 0.5)
+
+    def verdict(self) -> str:
+        """The outcome in words."""
+        if self.succeeds:
+            return f"ALARM: {self}. The noise tells which rows the split sends left."
+        return f"{self}. The split was not found."
+
+
+def recovered(
+    how: str, scores: Floats | None, found: Bools, true: Bools, n_vectors: int, confidence: float
+) -> RecoveredSet:
+    """Sides that were found, and scores of them if there are any, held against the true ones."""
+    n_rows, n_active = len(true), int(true.sum())
+    return RecoveredSet(
+        n_rows=n_rows,
+        n_vectors=n_vectors,
+        how=how,
+        accuracy=share(int((found == true).sum()), n_rows, confidence),
+        area=None if scores is None else area_under_roc(scores[true], scores[~true], confidence),
+        chance=max(n_active, n_rows - n_active) / n_rows,
+    )
+
+
+def attack_chain(
+    messages: Sequence[SeenNoise],
+    sigma1: float,
+    sigma2: float,
+    active: npt.ArrayLike,
+    *,
+    prior: float | None = None,
+    confidence: float = 0.95,
+) -> RecoveredSet:
+    """Decode, and hold the result against the truth, `active` [rows]; rows that no message is about do not count.
+
+    The adversary knows the share of active rows, as that of the paper does, or has the `prior` for it.
+    """
+    true = np.asarray(active, np.bool_)
+    share_active = float(true.mean()) if prior is None else prior
+    found = chain(messages, sigma1, sigma2, n_rows=len(true), prior=share_active)
+    seen = np.zeros(len(true), np.bool_)
+    for message in messages:
+        seen[slice(None) if message.rows is None else message.rows] = True
+    n_vectors = sum(np.shape(message.noise)[1] for message in messages)
+    return recovered("the chain", found[seen], found[seen] > 0.0, true[seen], n_vectors, confidence)
 
 
 # --- the paper's attacker --------------------------------------------------------------------------------------------

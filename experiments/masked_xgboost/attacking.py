@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.masked_xgboost.active_sets import attack_smallest_sum
+from experiments.masked_xgboost.active_sets import attack_chain, attack_smallest_sum
 from experiments.masked_xgboost.cells import VECTOR, Cell
 from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import DELTA_AP, fit
@@ -69,8 +69,8 @@ def on_active_sets(cell: Cell) -> dict[str, Any]:
     for candidate, messages in seen.items():
         true = sides.active[candidate]
         results["sum"].append(attack_smallest_sum(messages[0].noise, true))
-        results["chain"].append(active_set.attack_chain(messages[:1], noise.sigma1, noise.sigma2, true))
-        results["trees"].append(active_set.attack_chain(messages, noise.sigma1, noise.sigma2, true))
+        results["chain"].append(attack_chain(messages[:1], noise.sigma1, noise.sigma2, true))
+        results["trees"].append(attack_chain(messages, noise.sigma1, noise.sigma2, true))
     found: dict[str, Any] = {"ratio": noise.ratio, "chance": _mean([each.chance for each in results["sum"]])}
     shares = [sides.active[candidate].mean() for candidate in chosen]
     found["same_size"] = _mean([share**2 + (1.0 - share) ** 2 for share in shares])

@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 
 from hedgerow.attacks import registry
-from hedgerow.attacks.bucket_rr.bucket_bayes import Guess, Guessed
-from hedgerow.attacks.bucket_rr.on_runs import _outcome as bucket_outcome
+from hedgerow.attacks.bucket_rr.bucket_bayes import Guess, Guessed, outcome_of
 from hedgerow.attacks.intervals import Interval, share
 from hedgerow.attacks.masked_gradients import on_runs as masked_gradients
 from hedgerow.attacks.results import ceiling
@@ -274,11 +273,11 @@ def test_one_column_that_is_guessed_too_well_is_shown_by_itself() -> None:
 
     scored = [guessed(0.6), guessed(0.6), guessed(0.8)]
     job: Any = SimpleNamespace(noise=2.0, is_noisy=True)
-    outcome = bucket_outcome(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored, own=True)
+    outcome = outcome_of(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored, own=True)
     assert outcome.verdict == registry.BROKEN
     assert outcome.value.low > outcome.ceiling
     assert "column 3 of 3 alone" in outcome.found
-    fine = bucket_outcome(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored[:2], own=True)
+    fine = outcome_of(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored[:2], own=True)
     assert (fine.verdict, fine.value.estimate) == (registry.HOLDS, pytest.approx(0.6))
 
 

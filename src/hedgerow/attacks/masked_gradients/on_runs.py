@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.attacks.intervals import Interval
+from hedgerow.attacks.intervals import Interval, area_under_roc
 from hedgerow.attacks.masked_gradients import active_set as sets
 from hedgerow.attacks.masked_gradients import label_network as network
 from hedgerow.attacks.masked_gradients import unmask_least_squares as unmask
@@ -173,15 +173,12 @@ def _decoded(context: Context, job: MaskedGradientsJob, party: str) -> list[Outc
         sure = [np.abs(sets.chain(messages, noise.sigma1, noise.sigma2)) > 3.0 for messages in seen.values()]
         claim = f"{words}; surer than 20 to 1 of {np.mean(sure) if sure else 0.0:.1%} of them"
         return [aim.says(NOT_SCORED, claim)]
-    areas = [
-        result.area
-        for candidate, messages in seen.items()
-        if 2 <= active[candidate].sum() <= n_rows - 2
-        for result in [
-            sets.attack_chain(messages, noise.sigma1, noise.sigma2, active[candidate], prior=0.5, confidence=CONFIDENCE)
-        ]
-        if result.area is not None
-    ]
+    areas = []
+    for candidate, messages in seen.items():
+        true = active[candidate]
+        if 2 <= true.sum() <= n_rows - 2:
+            odds = sets.chain(messages, noise.sigma1, noise.sigma2)
+            areas.append(area_under_roc(odds[true], odds[~true], CONFIDENCE))
     if not areas:
         return [aim.says(NOT_RUN, "no candidate divides the rows")]
     value = Interval(*(float(np.mean([area[k] for area in areas])) for k in range(3)))
