@@ -17,7 +17,7 @@ from experiments.masked_xgboost.cells import VECTOR, Cell
 from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import DELTA_AP, fit
 from hedgerow.attacks.masked_gradients import active_set, label_network, unmask_least_squares
-from hedgerow.attacks.masked_gradients.on_runs import SeenCandidate, root_candidates
+from hedgerow.attacks.masked_gradients.on_runs import root_candidates
 from hedgerow.attacks.results import ceiling
 from hedgerow.federation.run import Run
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
@@ -42,12 +42,12 @@ def on_labels(cell: Cell) -> dict[str, Any]:
     transcript = run.transcript(FEATURE_HOLDER)
     seen = [each for each in root_candidates(transcript, LABEL_HOLDER, cell.vectors) if each.candidate in balanced]
     seen.sort(key=lambda each: balanced.index(each.candidate))
-    first, messages = seen[0], [_masked(each) for each in seen]
+    first = seen[0]
     n_rows, y = len(here.y), here.y
     strength = run.job.noise_for(n_rows).C_for(n_rows)
-    network = label_network.attack(messages[0], sides.active[first.candidate], strength, y, n_made_up=N_MADE_UP)
-    one = unmask_least_squares.attack(messages[:1], y, total=first.total)
-    several = unmask_least_squares.attack(messages, y)
+    network = label_network.attack(first, sides.active[first.candidate], strength, y, n_made_up=N_MADE_UP)
+    one = unmask_least_squares.attack(seen[:1], y, total=first.total)
+    several = unmask_least_squares.attack(seen, y)
     claimed = ceiling(math.sqrt(theorem2_R(cell.epsilon or 0.0, DELTA_AP)))
     found: dict[str, Any] = {"chance": network.chance, "claimed": claimed}
     for name, result in (("network", network), ("one", one), ("two", several)):
@@ -112,7 +112,3 @@ class Sides(NamedTuple):
         ranked = sorted(range(len(off)), key=lambda candidate: float(off[candidate]))
         first_of = {int(self.column[candidate]): candidate for candidate in reversed(ranked)}
         return sorted(first_of.values(), key=lambda candidate: float(off[candidate]))[:n]
-
-
-def _masked(seen: SeenCandidate) -> unmask_least_squares.Masked:
-    return unmask_least_squares.Masked(seen.noise, seen.gradients, seen.hessians)

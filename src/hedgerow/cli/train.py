@@ -12,7 +12,7 @@ import typer
 
 from hedgerow import __version__
 from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
-from hedgerow.cli.job_file import Job, flag, number, private_owner, read_job, set_flags
+from hedgerow.cli.job_file import Job, Privacy, flag, number, private_owner, read_job, set_flags
 from hedgerow.cli.outcome import json_text, one_line_errors, print_json, progress_bar, say, waiting_for, whole_file
 from hedgerow.errors import JobError
 
@@ -124,7 +124,7 @@ class _Labelled:
 
 def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
     started = time.perf_counter()
-    private = None if job.privacy is None else _private_estimator(job)
+    private = None if job.privacy is None else _private_estimator(job, job.privacy)
     rows = _read(job, job.train)
     valid = _read(job, job.valid, rows.types) if job.valid else None
     test = _read(job, job.test, rows.types) if job.test else None
@@ -154,14 +154,11 @@ def _fitted(job: Job, rows: _Labelled, valid: _Labelled | None, *, verbose: bool
     return model.set_params(callbacks=None)
 
 
-def _private_estimator(job: Job) -> Any:
+def _private_estimator(job: Job, privacy: Privacy) -> Any:
     """The estimator of a private job, with schema and budget, before a row is read."""
     from hedgerow.privacy.budget_file import BudgetFile
     from hedgerow.schema import Schema
 
-    privacy = job.privacy
-    if privacy is None:
-        raise AssertionError("a job without [privacy] has no private estimator")
     schema = Schema.load(privacy.schema)
     kind = job.kind or ("regressor" if schema.classes is None else "classifier")
     asked: dict[str, Any] = {"epsilon": privacy.epsilon, "schema": schema}

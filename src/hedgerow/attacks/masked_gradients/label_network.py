@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +32,6 @@ HIDDEN_LAYERS = (64, 64, 64, 64)
 PENALTY = 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelsByNetwork(LabelsFound):
-    """How well the network guessed labels, beside chance."""
-
-    n_made_up: int
-    """Rows of made-up messages that it learnt from."""
-
-
 def attack(
     message: Masked,
     active: Bools,
@@ -52,7 +43,7 @@ def attack(
     hidden_layers: tuple[int, ...] = HIDDEN_LAYERS,
     seed: int = 0,
     confidence: float = 0.95,
-) -> LabelsByNetwork:
+) -> LabelsFound:
     """Train on made-up messages about the same candidate, then guess the labels behind the real one.
 
     `active` [rows] says which rows the candidate sends left; `square_sum` is C, the public sum of the squares of c. The
@@ -70,10 +61,7 @@ def attack(
         network.fit((inputs - middle) / scale, wanted)
 
     found = np.asarray(network.predict((_inputs(message, active) - middle) / scale)).reshape(len(true), -1)[:, 0]
-    return LabelsByNetwork(
-        **scored(true, -found, labels_of(found) == 1, confidence),
-        n_made_up=len(inputs),
-    )
+    return LabelsFound(**scored(true, -found, labels_of(found) == 1, confidence))
 
 
 def _inputs(message: Masked, active: Bools) -> Floats:

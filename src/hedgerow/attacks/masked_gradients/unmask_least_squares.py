@@ -37,6 +37,9 @@ class Masked(NamedTuple):
     noise: Floats  # [rows, W], B
     gradients: Floats  # [rows], g + B c
     hessians: Floats | None = None  # [rows], h + B d; None where only gradients are sent (score="first_order")
+    total: float | None = None  # of the gradients, which is sent with them
+    tree: int = 0
+    candidate: int = 0  # its number among those of the feature holder
 
 
 class Unmasked(NamedTuple):
