@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +19,65 @@ from scipy.special import expit, logit, logsumexp
 from scipy.stats import rankdata
 
 from hedgerow.attacks.intervals import Interval, area_under_roc, share
-from hedgerow.attacks.masked_gradients.active_set import N_KEPT, SURE, SeenNoise, chain
+from hedgerow.attacks.masked_gradients.active_set import N_KEPT, SURE, decoded
 from hedgerow.attacks.results import Found
-from hedgerow.engine.dtypes import Bools, Floats
-from hedgerow.errors import InvalidInput
+from hedgerow.engine.dtypes import Bools, Floats, Ints
+from hedgerow.errors import InvalidInput, InvalidParameter
 
 _GIVEN = 6.0
 """What candidates say to each other is cut off here, so that each can still be heard beside the others."""
+
+
+# --- all that was seen about a candidate -----------------------------------------------------------------------------
+
+
+class SeenNoise(NamedTuple):
+    """Noise vectors for one candidate at one node, as the label holder got them."""
+
+    noise: Floats  # [rows of the node, W]
+    rows: Ints | None = None  # their numbers, ascending; None for all rows, as at a root
+
+
+def chain(
+    messages: Sequence[SeenNoise],
+    sigma1: float,
+    sigma2: float,
+    *,
+    n_rows: int | None = None,
+    prior: npt.ArrayLike = 0.5,
+    n_kept: int = N_KEPT,
+) -> Floats:
+    """[rows] log-odds that a row is active, from all messages about one candidate, whatever their trees and nodes.
+
+    Messages about the same rows are one. Nodes with other rows come in turn, each beginning with what the others have
+    found.
+
+    `prior` is the share of active rows, or the chance of each row. `n_rows` is needed where no message is about all.
+    """
+    if not (sigma1 > 0.0 and sigma2 >= 0.0):
+        raise InvalidParameter(f"sigma1 must be above 0 and sigma2 not below, got {sigma1} and {sigma2}")
+    groups = _by_rows(messages, n_rows)
+    size = n_rows if n_rows is not None else max(int(rows[-1]) + 1 for rows, _ in groups)
+    log_odds: Floats = np.clip(logit(np.broadcast_to(np.asarray(prior, np.float64), size)), -SURE, SURE)
+    for rows, noise in groups:
+        log_odds[rows] = decoded(noise, log_odds[rows], sigma1, sigma2, n_kept)
+    return log_odds
+
+
+def _by_rows(messages: Sequence[SeenNoise], n_rows: int | None) -> list[tuple[Ints, Floats]]:
+    """Messages about the same rows side by side, the largest nodes first."""
+    if not messages:
+        raise InvalidInput("there is no noise to look at")
+    groups: dict[bytes, tuple[Ints, list[Floats]]] = {}
+    for message in messages:
+        noise = np.asarray(message.noise, np.float64)
+        rows = np.arange(len(noise)) if message.rows is None else np.asarray(message.rows, np.int64)
+        fits = noise.ndim == 2 and rows.shape == noise.shape[:1] and len(rows) and np.isfinite(noise).all()
+        if not fits or (np.diff(rows) <= 0).any() or rows[0] < 0 or (n_rows is not None and rows[-1] >= n_rows):
+            raise InvalidInput(f"noise [rows, W] and ascending rows are needed, got {noise.shape} and {rows.shape}")
+        groups.setdefault(rows.tobytes(), (rows, []))[1].append(noise)
+    pooled = [(rows, np.ascontiguousarray(np.hstack(noises))) for rows, noises in groups.values()]
+    return sorted(pooled, key=lambda group: -group[1].size)
 
 
 # --- how well an attacker did ----------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.masked_xgboost.active_sets import attack_chain, attack_smallest_sum
+from experiments.masked_xgboost.active_sets import SeenNoise, attack_chain, attack_smallest_sum
 from experiments.masked_xgboost.cells import VECTOR, Cell
 from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import DELTA_AP, fit
-from hedgerow.attacks.masked_gradients import active_set, label_network, unmask_least_squares
+from hedgerow.attacks.masked_gradients import label_network, unmask_least_squares
 from hedgerow.attacks.masked_gradients.on_runs import root_candidates
 from hedgerow.attacks.results import ceiling
 from hedgerow.federation.run import Run
@@ -61,10 +61,10 @@ def on_active_sets(cell: Cell) -> dict[str, Any]:
     sides = Sides.of(run, here)
     chosen = sides.most_balanced(N_COLUMNS)
     noise = run.job.noise_for(len(here.y))
-    seen: dict[int, list[active_set.SeenNoise]] = {candidate: [] for candidate in chosen}
+    seen: dict[int, list[SeenNoise]] = {candidate: [] for candidate in chosen}
     for each in root_candidates(run.transcript(LABEL_HOLDER), FEATURE_HOLDER, cell.vectors):
         if each.candidate in seen:
-            seen[each.candidate].append(active_set.SeenNoise(each.noise))
+            seen[each.candidate].append(SeenNoise(each.noise))
     results: dict[str, list[Any]] = {"sum": [], "chain": [], "trees": []}
     for candidate, messages in seen.items():
         true = sides.active[candidate]

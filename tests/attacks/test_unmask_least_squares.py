@@ -164,7 +164,7 @@ def test_single_precision_does_not_protect():
     drawn = [node.message() for _ in range(2)]
     messages = [
         Masked(b.astype(np.float32).astype(np.float64), (1000.0 * g).astype(np.float32).astype(np.float64) / 1000.0)
-        for b, g, _ in drawn
+        for b, g, *_ in drawn
     ]
     assert attack(messages, node.labels).accuracy.estimate > 0.999
     assert np.abs(several_messages(messages).gradients - node.g).max() < 1e-3

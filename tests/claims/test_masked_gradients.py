@@ -8,9 +8,8 @@ from itertools import groupby, islice
 import numpy as np
 import pytest
 
-from experiments.masked_xgboost.active_sets import attack_chain
+from experiments.masked_xgboost.active_sets import SeenNoise, attack_chain
 from hedgerow import Federation
-from hedgerow.attacks.masked_gradients.active_set import SeenNoise
 from hedgerow.attacks.masked_gradients.on_runs import root_candidates
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, attack
 from hedgerow.attacks.results import ceiling

@@ -5,31 +5,26 @@ b. On the rows that go left (the active set) they are differences p_k - p_(k-1) 
 elsewhere they are independent, with the same variance. So a row shows nothing by itself, but each active row goes
 against the active row before it. Everybody knows the order of rows.
 
-`chain` decodes that:
+`decoded` follows that:
 
     1  if the last active row was a, the adversary has an estimate of its p from the past, by Kalman's filter
     2  the next active row i has b_i = p_i - p_a + r: how well b_i fits that, against a b_i on its own, is one factor of
        the likelihood. Hypotheses with the same last three active rows are put together, and the likeliest are kept
     3  from the end back to the beginning: how likely each row is active, given all of b. That the first active row
        goes against the last one is left out
-
-Candidates are the same in every tree, noise is fresh: at the root all trees are one message with W x trees vectors.
-Nodes with other rows come in turn, each beginning with what the others have found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import logit, logsumexp
+from scipy.special import logsumexp
 
 from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.errors import InvalidInput
 
 N_KEPT = 64
 """Hypotheses that are kept at each row. Four times as many find no more in any case we tried."""
@@ -40,54 +35,13 @@ SURE = 30.0
 """Log-odds are cut off here: what is sure must not become infinite."""
 
 
-class SeenNoise(NamedTuple):
-    """Noise vectors for one candidate at one node, as the label holder got them."""
+def decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_kept: int = N_KEPT) -> Floats:
+    """[rows] log-odds of being active, from noise [rows, vectors] about one candidate and the odds before that.
 
-    noise: Floats  # [rows of the node, W]
-    rows: Ints | None = None  # their numbers, ascending; None for all rows, as at a root
-
-
-def chain(
-    messages: Sequence[SeenNoise],
-    sigma1: float,
-    sigma2: float,
-    *,
-    n_rows: int | None = None,
-    prior: npt.ArrayLike = 0.5,
-    n_kept: int = N_KEPT,
-) -> Floats:
-    """[rows] log-odds that a row is active, from all messages about one candidate, whatever their trees and nodes.
-
-    `prior` is the share of active rows, or the chance of each row. `n_rows` is needed where no message is about all.
+    Candidates are the same in every tree, noise is fresh: at the root the vectors of all trees stand side by side.
     """
-    if not (sigma1 > 0.0 and sigma2 >= 0.0):
-        raise InvalidParameter(f"sigma1 must be above 0 and sigma2 not below, got {sigma1} and {sigma2}")
-    groups = _by_rows(messages, n_rows)
-    size = n_rows if n_rows is not None else max(int(rows[-1]) + 1 for rows, _ in groups)
-    log_odds: Floats = np.clip(logit(np.broadcast_to(np.asarray(prior, np.float64), size)), -SURE, SURE)
-    for rows, noise in groups:
-        log_odds[rows] = _decoded(noise, log_odds[rows], sigma1, sigma2, n_kept)
-    return log_odds
-
-
-def _by_rows(messages: Sequence[SeenNoise], n_rows: int | None) -> list[tuple[Ints, Floats]]:
-    """Messages about the same rows side by side, the largest nodes first."""
-    if not messages:
-        raise InvalidInput("there is no noise to look at")
-    groups: dict[bytes, tuple[Ints, list[Floats]]] = {}
-    for message in messages:
-        noise = np.asarray(message.noise, np.float64)
-        rows = np.arange(len(noise)) if message.rows is None else np.asarray(message.rows, np.int64)
-        fits = noise.ndim == 2 and rows.shape == noise.shape[:1] and len(rows) and np.isfinite(noise).all()
-        if not fits or (np.diff(rows) <= 0).any() or rows[0] < 0 or (n_rows is not None and rows[-1] >= n_rows):
-            raise InvalidInput(f"noise [rows, W] and ascending rows are needed, got {noise.shape} and {rows.shape}")
-        groups.setdefault(rows.tobytes(), (rows, []))[1].append(noise)
-    pooled = [(rows, np.ascontiguousarray(np.hstack(noises))) for rows, noises in groups.values()]
-    return sorted(pooled, key=lambda group: -group[1].size)
-
-
-def _decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_kept: int) -> Floats:
-    """[rows] log-odds of being active, after one look at noise [rows, vectors]."""
+    if not np.isfinite(noise).all():
+        raise InvalidInput("noise must be finite")
     n_rows, n_vectors = noise.shape
     n_live = 2 * n_kept
     live = Hypotheses(
@@ -101,7 +55,7 @@ def _decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_ke
     steps = Steps(np.full((n_rows, n_kept), _UNUSED), np.full((n_rows, n_kept), _UNUSED), np.zeros((n_rows, n_kept)))
     ends = np.full((n_rows, n_kept), -np.inf)
     follows = np.zeros((n_rows, n_kept))
-    _forward(noise, log_odds, sigma1**2, sigma2**2, live, steps, ends)
+    _forward(np.ascontiguousarray(noise), log_odds, sigma1**2, sigma2**2, live, steps, ends)
     _backward(log_odds, steps, follows.reshape(-1))
     everything = float(logsumexp(np.append(ends, 0.0)))
     active = np.minimum(logsumexp(ends + follows, axis=1) - everything, -math.exp(-SURE))

@@ -86,7 +86,7 @@ def _made_up(
             values.append(p * (1.0 - p))
         noise = message.noise[rows]
         masked = [each + noise @ _on_sphere(n_vectors, square_sum, rng) for each in values]
-        inputs.append(_inputs(Masked(noise, *masked), active[rows]))
+        inputs.append(_inputs(Masked(noise, masked[0], masked[1] if len(masked) > 1 else None), active[rows]))
         plain.append(np.column_stack(values))
     wanted = np.concatenate(plain)
     return np.concatenate(inputs), wanted if wanted.shape[1] > 1 else wanted[:, 0]

@@ -17,7 +17,7 @@ from hedgerow.attacks.masked_gradients import active_set as sets
 from hedgerow.attacks.masked_gradients import label_network as network
 from hedgerow.attacks.masked_gradients import unmask_least_squares as unmask
 from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
-from hedgerow.engine.dtypes import Bools
+from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
 from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob
 from hedgerow.protocols.published.masked_gradients.messages import MaskedGradients, NoiseVectors, Scales
@@ -147,22 +147,25 @@ def _decoded(context: Context, job: MaskedGradientsJob, party: str) -> list[Outc
         return [aim.says(NOT_RUN, "without sigma1 neighbours in the noise are not correlated")]
     n_candidates = sum(1 for each in root_candidates(transcript, party, job.n_vectors) if each.tree == 0)
     chosen = np.unique(np.linspace(0, n_candidates - 1, N_CANDIDATES).astype(int)).tolist() if n_candidates else []
-    seen: dict[int, list[sets.SeenNoise]] = {candidate: [] for candidate in chosen}
+    seen: dict[int, list[Floats]] = {candidate: [] for candidate in chosen}
     for each in root_candidates(transcript, party, job.n_vectors):
         if each.candidate in seen:
-            seen[each.candidate].append(sets.SeenNoise(each.noise))
+            seen[each.candidate].append(each.noise)
+    odds = {
+        candidate: sets.decoded(np.hstack(vectors), np.zeros(n_rows), noise.sigma1, noise.sigma2)
+        for candidate, vectors in seen.items()
+    }
     active = _active_rows(context, party, n_rows)
     words = f"{len(chosen)} of {n_candidates} candidates, {job.boosting.n_iterations} trees: which rows each sends left"
     if active is None:
-        sure = [np.abs(sets.chain(messages, noise.sigma1, noise.sigma2)) > 3.0 for messages in seen.values()]
+        sure = [np.abs(found) > 3.0 for found in odds.values()]
         claim = f"{words}; surer than 20 to 1 of {np.mean(sure) if sure else 0.0:.1%} of them"
         return [aim.says(NOT_SCORED, claim)]
     areas = []
-    for candidate, messages in seen.items():
+    for candidate, found in odds.items():
         true = active[candidate]
         if 2 <= true.sum() <= n_rows - 2:
-            odds = sets.chain(messages, noise.sigma1, noise.sigma2)
-            areas.append(area_under_roc(odds[true], odds[~true], CONFIDENCE))
+            areas.append(area_under_roc(found[true], found[~true], CONFIDENCE))
     if not areas:
         return [aim.says(NOT_RUN, "no candidate divides the rows")]
     value = Interval(*(float(np.mean([area[k] for area in areas])) for k in range(3)))
