@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from hedgerow.attacks.bucket_rr.bucket_bayes import attack, ceiling, chances, debiased, infer, score
+from experiments.bucket_guesses import attack, score
+from hedgerow.attacks.bucket_rr.bucket_bayes import ceiling, chances, debiased, infer
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.mechanisms import randomised_response
 

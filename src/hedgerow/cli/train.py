@@ -12,7 +12,7 @@ import typer
 
 from hedgerow import __version__
 from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
-from hedgerow.cli.job_file import Job, Privacy, flag, number, private_owner, read_job, set_flags
+from hedgerow.cli.job_file import Job, Privacy, flags, number, private_owner, read_job, set_flags
 from hedgerow.cli.outcome import json_text, one_line_errors, print_json, progress_bar, say, waiting_for, whole_file
 from hedgerow.errors import JobError
 
@@ -66,23 +66,15 @@ def train(
     Example: hedgerow train --data loans.parquet --label defaulted --out loans.json --set max_iter=200
     """
     with one_line_errors(as_json=as_json):
-        flags = {
-            **flag("data", "train", data, "--data"),
-            **flag("data", "label", label, "--label"),
-            **flag("data", "valid", valid, "--valid"),
-            **flag("data", "test", test, "--test"),
-            **flag("data", "weight", weight, "--weight"),
-            **flag("data", "drop", drop, "--drop"),
-            **flag("data", "categorical", categorical, "--categorical"),
-            **flag("model", "kind", kind, "--kind"),
-            **flag("privacy", "epsilon", epsilon, "--epsilon"),
-            **flag("privacy", "delta", delta, "--delta"),
-            **flag("privacy", "schema", schema, "--schema"),
-            **flag("privacy", "protocol", protocol, "--protocol"),
+        given = {
+            **flags("data", train=data, label=label, valid=valid, test=test, weight=weight),
+            **flags("data", drop=drop, categorical=categorical),
+            **flags("model", kind=kind),
+            **flags("privacy", epsilon=epsilon, delta=delta, schema=schema, protocol=protocol),
             **_out_flags(out),
             **set_flags(settings or ()),
         }
-        plan = read_job(job, os.environ, flags)
+        plan = read_job(job, os.environ, given)
         _check_outputs(plan)
         result = _dry_run(plan) if dry_run else _run(plan, verbose=verbose, quiet=quiet)
         if as_json:
@@ -93,11 +85,8 @@ def train(
 
 def _out_flags(out: Path | None) -> Any:
     if out is None or out.suffix == ".json":
-        return flag("output", "model", out, "--out")
-    return {
-        **flag("output", "model", out / "model.json", "--out"),
-        **flag("output", "result", out / "result.json", "--out"),
-    }
+        return flags("output", model=out)
+    return flags("output", model=out / "model.json", result=out / "result.json")
 
 
 def _check_outputs(job: Job) -> None:
