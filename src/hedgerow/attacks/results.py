@@ -84,7 +84,7 @@ class LabelsFound(Found):
             return f"{self}. The claim is not contradicted."
         if self.succeeds:
             return f"ALARM: {self}. Labels are told apart. Nothing is claimed."
-        return f"{self}. Labels are not told apart, which says nothing about a better one. Nothing is claimed."
+        return f"{self}. This attacker finds nothing, which says nothing about a better one. Nothing is claimed."
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, with the ceiling."""

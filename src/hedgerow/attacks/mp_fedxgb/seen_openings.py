@@ -142,7 +142,7 @@ def opened_nodes(transcript: Transcript, kinds: tuple[type[Any], type[Any]], tre
             if is_second[k]:  # better than no split
                 children += [(len(found), True), (len(found), False)]
             pairs, winner = _compared(seen, k, plan.n_candidates(opened.level))
-            found.append(OpenedNode(pairs, winner, int(numbers.reshape(-1)[k]), parent))
+            found.append(OpenedNode(pairs, winner, int(numbers[k]), parent))
         above, seen = children, []
     return found
 
