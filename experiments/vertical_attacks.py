@@ -21,9 +21,8 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow.parquet as pq
 
-from experiments import moved_edges
+from experiments import bucket_guesses, moved_edges
 from hedgerow import __version__
-from hedgerow.attacks.bucket_rr import bucket_bayes
 from hedgerow.attacks.noised_gradients import noised_labels
 from hedgerow.attacks.noised_gradients.noised_labels import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
@@ -78,14 +77,14 @@ def buckets(table: Table, epsilon: float, edges: str, schema: Schema | None = No
 # --- bucket_bayes ----------------------------------------------------------------------------------------------------
 
 
-def attacked(table: Table, epsilon: float, seed: int) -> list[bucket_bayes.Guessed]:
+def attacked(table: Table, epsilon: float, seed: int) -> list[bucket_guesses.Guessed]:
     """Every column of a table, guessed from the randomised buckets of all of them."""
     truth, n_codes = buckets(table, epsilon, "quantile")
     received = randomise(truth, np.array(n_codes), epsilon, noise(seed)).values
-    return bucket_bayes.attack(received, n_codes, epsilon, truth)
+    return bucket_guesses.attack(received, n_codes, epsilon, truth)
 
 
-def averaged(name: str, epsilon: float, results: list[bucket_bayes.Guessed]) -> dict[str, Any]:
+def averaged(name: str, epsilon: float, results: list[bucket_guesses.Guessed]) -> dict[str, Any]:
     """One row of the table: means over the columns."""
 
     def mean(values: list[float]) -> float:

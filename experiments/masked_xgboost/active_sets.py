@@ -11,20 +11,140 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit, logsumexp
 from scipy.stats import rankdata
 
-from hedgerow.attacks.intervals import Interval, share
-from hedgerow.attacks.masked_gradients.active_set import N_KEPT, SURE, RecoveredSet, SeenNoise, chain, recovered
+from hedgerow.attacks.intervals import Interval, area_under_roc, share
+from hedgerow.attacks.masked_gradients.active_set import N_KEPT, SURE, decoded
 from hedgerow.attacks.results import Found
-from hedgerow.engine.dtypes import Bools, Floats
-from hedgerow.errors import InvalidInput
+from hedgerow.engine.dtypes import Bools, Floats, Ints
+from hedgerow.errors import InvalidInput, InvalidParameter
 
 _GIVEN = 6.0
 """What candidates say to each other is cut off here, so that each can still be heard beside the others."""
+
+
+# --- all that was seen about a candidate -----------------------------------------------------------------------------
+
+
+class SeenNoise(NamedTuple):
+    """Noise vectors for one candidate at one node, as the label holder got them."""
+
+    noise: Floats  # [rows of the node, W]
+    rows: Ints | None = None  # their numbers, ascending; None for all rows, as at a root
+
+
+def chain(
+    messages: Sequence[SeenNoise],
+    sigma1: float,
+    sigma2: float,
+    *,
+    n_rows: int | None = None,
+    prior: npt.ArrayLike = 0.5,
+    n_kept: int = N_KEPT,
+) -> Floats:
+    """[rows] log-odds that a row is active, from all messages about one candidate, whatever their trees and nodes.
+
+    Messages about the same rows are one. Nodes with other rows come in turn, each beginning with what the others have
+    found.
+
+    `prior` is the share of active rows, or the chance of each row. `n_rows` is needed where no message is about all.
+    """
+    if not (sigma1 > 0.0 and sigma2 >= 0.0):
+        raise InvalidParameter(f"sigma1 must be above 0 and sigma2 not below, got {sigma1} and {sigma2}")
+    groups = _by_rows(messages, n_rows)
+    size = n_rows if n_rows is not None else max(int(rows[-1]) + 1 for rows, _ in groups)
+    log_odds: Floats = np.clip(logit(np.broadcast_to(np.asarray(prior, np.float64), size)), -SURE, SURE)
+    for rows, noise in groups:
+        log_odds[rows] = decoded(noise, log_odds[rows], sigma1, sigma2, n_kept)
+    return log_odds
+
+
+def _by_rows(messages: Sequence[SeenNoise], n_rows: int | None) -> list[tuple[Ints, Floats]]:
+    """Messages about the same rows side by side, the largest nodes first."""
+    if not messages:
+        raise InvalidInput("there is no noise to look at")
+    groups: dict[bytes, tuple[Ints, list[Floats]]] = {}
+    for message in messages:
+        noise = np.asarray(message.noise, np.float64)
+        rows = np.arange(len(noise)) if message.rows is None else np.asarray(message.rows, np.int64)
+        fits = noise.ndim == 2 and rows.shape == noise.shape[:1] and len(rows) and np.isfinite(noise).all()
+        if not fits or (np.diff(rows) <= 0).any() or rows[0] < 0 or (n_rows is not None and rows[-1] >= n_rows):
+            raise InvalidInput(f"noise [rows, W] and ascending rows are needed, got {noise.shape} and {rows.shape}")
+        groups.setdefault(rows.tobytes(), (rows, []))[1].append(noise)
+    pooled = [(rows, np.ascontiguousarray(np.hstack(noises))) for rows, noises in groups.values()]
+    return sorted(pooled, key=lambda group: -group[1].size)
+
+
+# --- how well an attacker did ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveredSet(Found):
+    """How many rows' sides were found, beside chance."""
+
+    n_rows: int
+    n_vectors: int
+    how: str
+    accuracy: Interval
+    """Of the likelier side of each row."""
+    area: Interval | None
+    """Under the ROC curve, over all rows; None where the attack gives sides alone."""
+    chance: float
+    """Accuracy of who says the same of all rows."""
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether sides are told apart by more than chance explains."""
+        return self.accuracy.low > self.chance or (self.area is not None and self.area.low > 0.5)
+
+    def verdict(self) -> str:
+        """The outcome in words."""
+        if self.succeeds:
+            return f"ALARM: {self}. The noise tells which rows the split sends left."
+        return f"{self}. The split was not found."
+
+
+def recovered(
+    how: str, scores: Floats | None, found: Bools, true: Bools, n_vectors: int, confidence: float
+) -> RecoveredSet:
+    """Sides that were found, and scores of them if there are any, held against the true ones."""
+    n_rows, n_active = len(true), int(true.sum())
+    return RecoveredSet(
+        n_rows=n_rows,
+        n_vectors=n_vectors,
+        how=how,
+        accuracy=share(int((found == true).sum()), n_rows, confidence),
+        area=None if scores is None else area_under_roc(scores[true], scores[~true], confidence),
+        chance=max(n_active, n_rows - n_active) / n_rows,
+    )
+
+
+def attack_chain(
+    messages: Sequence[SeenNoise],
+    sigma1: float,
+    sigma2: float,
+    active: npt.ArrayLike,
+    *,
+    prior: float | None = None,
+    confidence: float = 0.95,
+) -> RecoveredSet:
+    """Decode, and hold the result against the truth, `active` [rows]; rows that no message is about do not count.
+
+    The adversary knows the share of active rows, as that of the paper does, or has the `prior` for it.
+    """
+    true = np.asarray(active, np.bool_)
+    share_active = float(true.mean()) if prior is None else prior
+    found = chain(messages, sigma1, sigma2, n_rows=len(true), prior=share_active)
+    seen = np.zeros(len(true), np.bool_)
+    for message in messages:
+        seen[slice(None) if message.rows is None else message.rows] = True
+    n_vectors = sum(np.shape(message.noise)[1] for message in messages)
+    return recovered("the chain", found[seen], found[seen] > 0.0, true[seen], n_vectors, confidence)
 
 
 # --- the paper's attacker --------------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.masked_xgboost.active_sets import attack_smallest_sum
+from experiments.masked_xgboost.active_sets import SeenNoise, attack_chain, attack_smallest_sum
 from experiments.masked_xgboost.cells import VECTOR, Cell
 from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import DELTA_AP, fit
-from hedgerow.attacks.masked_gradients import active_set, label_network, unmask_least_squares
-from hedgerow.attacks.masked_gradients.on_runs import SeenCandidate, root_candidates
+from hedgerow.attacks.masked_gradients import label_network, unmask_least_squares
+from hedgerow.attacks.masked_gradients.on_runs import root_candidates
 from hedgerow.attacks.results import ceiling
 from hedgerow.federation.run import Run
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
@@ -42,12 +42,12 @@ def on_labels(cell: Cell) -> dict[str, Any]:
     transcript = run.transcript(FEATURE_HOLDER)
     seen = [each for each in root_candidates(transcript, LABEL_HOLDER, cell.vectors) if each.candidate in balanced]
     seen.sort(key=lambda each: balanced.index(each.candidate))
-    first, messages = seen[0], [_masked(each) for each in seen]
+    first = seen[0]
     n_rows, y = len(here.y), here.y
     strength = run.job.noise_for(n_rows).C_for(n_rows)
-    network = label_network.attack(messages[0], sides.active[first.candidate], strength, y, n_made_up=N_MADE_UP)
-    one = unmask_least_squares.attack(messages[:1], y, total=first.total)
-    several = unmask_least_squares.attack(messages, y)
+    network = label_network.attack(first, sides.active[first.candidate], strength, y, n_made_up=N_MADE_UP)
+    one = unmask_least_squares.attack(seen[:1], y, total=first.total)
+    several = unmask_least_squares.attack(seen, y)
     claimed = ceiling(math.sqrt(theorem2_R(cell.epsilon or 0.0, DELTA_AP)))
     found: dict[str, Any] = {"chance": network.chance, "claimed": claimed}
     for name, result in (("network", network), ("one", one), ("two", several)):
@@ -61,16 +61,16 @@ def on_active_sets(cell: Cell) -> dict[str, Any]:
     sides = Sides.of(run, here)
     chosen = sides.most_balanced(N_COLUMNS)
     noise = run.job.noise_for(len(here.y))
-    seen: dict[int, list[active_set.SeenNoise]] = {candidate: [] for candidate in chosen}
+    seen: dict[int, list[SeenNoise]] = {candidate: [] for candidate in chosen}
     for each in root_candidates(run.transcript(LABEL_HOLDER), FEATURE_HOLDER, cell.vectors):
         if each.candidate in seen:
-            seen[each.candidate].append(active_set.SeenNoise(each.noise))
+            seen[each.candidate].append(SeenNoise(each.noise))
     results: dict[str, list[Any]] = {"sum": [], "chain": [], "trees": []}
     for candidate, messages in seen.items():
         true = sides.active[candidate]
         results["sum"].append(attack_smallest_sum(messages[0].noise, true))
-        results["chain"].append(active_set.attack_chain(messages[:1], noise.sigma1, noise.sigma2, true))
-        results["trees"].append(active_set.attack_chain(messages, noise.sigma1, noise.sigma2, true))
+        results["chain"].append(attack_chain(messages[:1], noise.sigma1, noise.sigma2, true))
+        results["trees"].append(attack_chain(messages, noise.sigma1, noise.sigma2, true))
     found: dict[str, Any] = {"ratio": noise.ratio, "chance": _mean([each.chance for each in results["sum"]])}
     shares = [sides.active[candidate].mean() for candidate in chosen]
     found["same_size"] = _mean([share**2 + (1.0 - share) ** 2 for share in shares])
@@ -112,7 +112,3 @@ class Sides(NamedTuple):
         ranked = sorted(range(len(off)), key=lambda candidate: float(off[candidate]))
         first_of = {int(self.column[candidate]): candidate for candidate in reversed(ranked)}
         return sorted(first_of.values(), key=lambda candidate: float(off[candidate]))[:n]
-
-
-def _masked(seen: SeenCandidate) -> unmask_least_squares.Masked:
-    return unmask_least_squares.Masked(seen.noise, seen.gradients, seen.hessians)

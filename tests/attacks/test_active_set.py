@@ -9,9 +9,16 @@ import math
 import numpy as np
 import pytest
 
-from experiments.masked_xgboost.active_sets import attack_smallest_sum, bins, score_bins, smallest_sum
+from experiments.masked_xgboost.active_sets import (
+    SeenNoise,
+    attack_chain,
+    attack_smallest_sum,
+    bins,
+    chain,
+    score_bins,
+    smallest_sum,
+)
 from experiments.masked_xgboost.masked_noise import noise_vectors
-from hedgerow.attacks.masked_gradients.active_set import SeenNoise, attack_chain, chain
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 N_ROWS = 2000

@@ -243,7 +243,7 @@ def test_one_run_without_knowledge_shows_nothing():
     rng = np.random.default_rng(9)
     result = audit_one_run(lambda included: rng.random(len(included)), 999, guesses=101, delta=1e-5, random=rng)
     assert result.epsilon_lower == 0.0
-    assert result.p_value(1.0) > 0.5
+    assert one_run_p_value(999, 101, result.right, 1.0, 1e-5) > 0.5
     assert json.loads(json.dumps(result.to_dict()))["n_canaries"] == 999
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from hedgerow.attacks.bucket_rr.bucket_bayes import Guessed, attack, ceiling, chances, debiased, infer, score
+from experiments.bucket_guesses import attack, score
+from hedgerow.attacks.bucket_rr.bucket_bayes import ceiling, chances, debiased, infer
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.mechanisms import randomised_response
 
@@ -159,14 +160,9 @@ def test_ceilings_at_the_ends():
     assert ceiling([0.1, 0.5, 0.4], math.inf) == pytest.approx(1.0)
 
 
-def test_results_are_rows_of_a_table_and_json():
-    """For documents and for statements."""
+def test_results_are_json():
+    """For statements."""
     result = attacked(3, 0.9, 2.0)
-    figures = [float(word) for word in str(result).split() if word != "/"]
-    assert figures[1:5] == pytest.approx(
-        [2.0, 1 / 16, result.own.accuracy.estimate, result.all.accuracy.estimate], abs=1e-3
-    )
-    assert len(str(result)) == len(Guessed.HEADER)
     read = json.loads(json.dumps(result.to_dict()))
     assert read["all"]["accuracy"]["estimate"] == result.all.accuracy.estimate
     assert read["ceiling_of_record"] == result.ceiling_of_record

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.central.all_but_one import likelihood_ratio, repeated_noise, silent_sums, watched_fit
+from hedgerow.attacks.central.all_but_one import likelihood_ratio, watched_fit
 from hedgerow.attacks.central.audit import Trials, audit, audit_mechanism, audit_one_run, lower_bound
 from hedgerow.attacks.central.canaries import append, canaries_for, canary_for
 from hedgerow.attacks.central.membership import Ceiling, attack, label_confidence
@@ -34,6 +34,8 @@ from twins.broken_privacy import (
     RestartingRandom,
     bounds_from_rows,
     noise_where_rows_are,
+    repeated_noise,
+    silent_sums,
     weak_noise,
 )
 from twins.local_fit import fit_locally

@@ -11,7 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, from_base_rate, from_score, own_counts, sums_of_labels
+from hedgerow.attacks.mp_fedxgb.argmax_opened import (
+    Rules,
+    Side,
+    from_base_rate,
+    from_score,
+    known_rows,
+    own_counts,
+    sums_of_labels,
+)
 from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_hessians
 from hedgerow.attacks.mp_fedxgb.seen_openings import (
     DENOMINATORS,
@@ -110,21 +118,18 @@ def as_p2(done):
     """P2's attack on the first tree: nodes, its own counts, what it found."""
     nodes = nodes_of(done, P2, 0)
     own = own_counts(nodes, done.columns.of_party(P2))
-    own = {place: {c: n for c, n in counts.items() if c in candidates(nodes[place])} for place, counts in own.items()}
+    own = {place: {c: n for c, n in counts.items() if c in nodes[place].candidates} for place, counts in own.items()}
     return nodes, own, sums_of_labels(nodes, N_ROWS, own, done.columns.candidates, done.known, done.rules)
-
-
-def candidates(node):
-    """All that were compared at a node."""
-    return {c for pair in node.pairs for c in pair[:2]} | {node.winner}
 
 
 def p2_score(done, nodes, own, found):
     """Candidates by what was found: exactly so, among left and right, or else; own ones of known rows, and others."""
     score = {"own": [0, 0, 0], "others": [0, 0, 0]}
-    for place, (node, rows, result) in enumerate(zip(nodes, done.columns.rows_of(nodes), found, strict=True)):
+    for place, (node, rows, result) in enumerate(
+        zip(nodes, known_rows(nodes, done.columns.goes_left).values(), found, strict=True)
+    ):
         whole = Side(int(rows.sum()), int(done.labels[rows].sum()))
-        for candidate in candidates(node):
+        for candidate in node.candidates:
             left = rows & done.columns.goes_left[candidate]
             truth = Side(int(left.sum()), int((left & done.labels).sum()))
             sides = set(() if result is None else result.sides.get(candidate, ()))
@@ -160,11 +165,11 @@ def test_p1_computes_every_sum_of_hessians(tree):
     nodes, hessians = nodes_of(done, P1, tree), done.seen.gradients[tree][1]
     own = done.columns.of_party(P1)
     exact = among = n = 0
-    for node, rows in zip(nodes, done.columns.rows_of(nodes), strict=True):
+    for node, rows in zip(nodes, known_rows(nodes, done.columns.goes_left).values(), strict=True):
         mine = {c: int(hessians[rows & left].sum()) for c, left in own.items()}
         total = int(hessians[rows].sum())
         found = sums_of_hessians(node, total, done.rules.lambda_int, done.columns.candidates, mine)
-        for candidate in candidates(node) - own.keys():
+        for candidate in node.candidates - own.keys():
             truth = int(hessians[rows & done.columns.goes_left[candidate]].sum())
             n += 1
             exact += found.get(candidate) == (truth,)
@@ -223,7 +228,7 @@ def test_first_layer_mask_does_not_stop_p2():
     """P2 has no candidate at the root and knows the rows of no node; the root's test is start enough."""
     done = run(first_layer_mask=True)
     nodes, own, found = as_p2(done)
-    assert {done.columns.plan.owner_of_cut[c] for c in candidates(nodes[0])} == {P1}
+    assert {done.columns.plan.owner_of_cut[c] for c in nodes[0].candidates} == {P1}
     assert not any(own.values())
     score = p2_score(done, nodes, own, found)
     assert score["own"] == [0, 0, 0]
@@ -255,7 +260,7 @@ def true_leaves(done, tree):
     last_level = {place for place in range(len(nodes)) if depth_of(nodes, place) == TREES.max_depth - 1}
     splits = nodes_of(done, P2, tree)
     leaf = np.zeros(N_ROWS, np.int64)
-    for place, (node, rows) in enumerate(zip(nodes, done.columns.rows_of(nodes), strict=True)):
+    for place, (node, rows) in enumerate(zip(nodes, known_rows(nodes, done.columns.goes_left).values(), strict=True)):
         leaf[rows] = 2 * place
         if place in parents or (place in last_level and splits[place].test > 0):
             leaf[rows & ~done.columns.goes_left[node.winner]] += 1
@@ -279,7 +284,7 @@ def test_minimal_disclosure_leaves_nothing_to_work_on():
     assert played.errors == {}
     kinds = {peek(passed.frame)[0] for name in HOLDERS for passed in played.recording(name).passed}
     assert not any(kind.startswith("vertical.mp_fedxgb.") for kind in kinds)
-    assert outcome([], []).has_nothing_to_work_on
+    assert outcome([], []).n_opened == 0
     done = run()
     received = played.recording("ben").messages(MaskedWords, "received", "anna")
     stream = np.concatenate([message.words for message in received])

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.bucket_guesses import attack
 from experiments.moved_edges import compare, neighbour
-from hedgerow.attacks.bucket_rr.bucket_bayes import attack
 from hedgerow.attacks.intervals import at_least, at_most, share
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.boosting import BoostingParams

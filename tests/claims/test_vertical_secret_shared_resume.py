@@ -29,7 +29,6 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party, root_cause
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.transcripts import Vanished, Vanishing, identity_of
@@ -40,6 +39,7 @@ from hedgerow.transport.grpc_channel import PeerChannel
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
+from twins.cut_link import CutLink
 from twins.simulated_shares import Leaked, ideal, rounds_of
 
 N_ROWS = 200

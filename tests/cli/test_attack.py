@@ -6,7 +6,6 @@ import itertools
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ import pandas as pd
 import pytest
 
 from hedgerow.attacks import registry
-from hedgerow.attacks.bucket_rr.bucket_bayes import Guess, Guessed
-from hedgerow.attacks.bucket_rr.on_runs import _outcome as bucket_outcome
+from hedgerow.attacks.bucket_rr.bucket_bayes import Guessed, outcome_of
 from hedgerow.attacks.intervals import Interval, share
 from hedgerow.attacks.masked_gradients import on_runs as masked_gradients
 from hedgerow.attacks.results import ceiling
@@ -269,16 +267,14 @@ def test_one_column_that_is_guessed_too_well_is_shown_by_itself() -> None:
     """A mean over columns would hide it: what is printed is the interval that the verdict is about."""
 
     def guessed(accuracy: float) -> Guessed:
-        guess = Guess(share(round(1000 * accuracy), 1000), 1.0, 0.0, 1.0)
-        return Guessed(0, 1000, 3, 8, 2.0, 0.2, 2.0, guess, guess, ceiling_of_element=0.7, ceiling_of_record=1.0)
+        return Guessed(share(round(1000 * accuracy), 1000, registry.CONFIDENCE), chance=0.2, ceiling=0.7)
 
     scored = [guessed(0.6), guessed(0.6), guessed(0.8)]
-    job: Any = SimpleNamespace(noise=2.0, is_noisy=True)
-    outcome = bucket_outcome(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored, own=True)
+    outcome = outcome_of(registry.Aim("bucket_bayes", "bank", "x"), "buckets", "an element", scored, is_noisy=True)
     assert outcome.verdict == registry.BROKEN
     assert outcome.value.low > outcome.ceiling
     assert "column 3 of 3 alone" in outcome.found
-    fine = bucket_outcome(registry.Aim("bucket_bayes", "bank", "x"), "buckets", job, scored[:2], own=True)
+    fine = outcome_of(registry.Aim("bucket_bayes", "bank", "x"), "buckets", "an element", scored[:2], is_noisy=True)
     assert (fine.verdict, fine.value.estimate) == (registry.HOLDS, pytest.approx(0.6))
 
 

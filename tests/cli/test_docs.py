@@ -104,10 +104,30 @@ def test_every_option_of_mp_fedxgb_is_documented() -> None:
     assert documented_options("vertical_mp_fedxgb.md") == defaults
 
 
+def reference_page() -> str:
+    """docs/reference/options.md: the options of all protocols."""
+    from hedgerow.cli.protocols import described
+    from hedgerow.runtime.protocol import find, names, services
+
+    parts = [
+        "# Options of the protocols",
+        (
+            "Beside the [parameters of the trees](estimators.md#parameters), `Federation.fit(protocol, ...)` takes "
+            "these. The page is made from the declarations of the protocols, as are the checks and the sentences of "
+            "errors. `hedgerow protocols NAME` shows the same."
+        ),
+    ]
+    for name in (*names(), *services()):
+        rows = ["| option | must be | default | what it is |", "|---|---|---|---|"]
+        for each in described(find(name).job):
+            cells = (f"`{each['name']}`", each["must be"], f"`{each['default']}`", each["meaning"])
+            rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        parts += [f"## {name}", "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
 def test_the_page_of_options_is_up_to_date() -> None:
     """The reference of options is what the protocols declare; HEDGEROW_WRITE_GOLDEN=1 writes it anew."""
-    from hedgerow.cli.protocols import reference_page
-
     page = DOCS / "reference" / "options.md"
     if os.environ.get("HEDGEROW_WRITE_GOLDEN"):
         page.write_text(reference_page(), encoding="utf-8")

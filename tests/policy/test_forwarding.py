@@ -20,8 +20,7 @@ TRANSPARENT = {"property", "staticmethod", "classmethod", "override", "abstractm
 FACES = {*hedgerow.__all__, "VerticalModel"}
 """What users call: their public methods may forward to where the work is done."""
 
-INTERFACES: dict[str, str] = {
-}
+INTERFACES: dict[str, str] = {}
 """Methods that an interface asks for -> why this one has nothing to add."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

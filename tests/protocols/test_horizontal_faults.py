@@ -34,13 +34,13 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
 )
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party, root_cause
-from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.mtls import Identity
 from hedgerow.transport.transcripts import Recording
+from twins.cut_link import CutLink
 from twins.horizontal import NAMES, document, make_pooled, share_out, with_losses
 
 HUB = "coordinator"

@@ -24,7 +24,6 @@ from hedgerow.errors import (
     TransportError,
     VersionMismatch,
 )
-from hedgerow.testing.cut_link import CutLink
 from hedgerow.testing.parties import Authority, connect_star, make_identities, trust_in
 from hedgerow.transport import grpc_envelope as envelope
 from hedgerow.transport.endpoint import NOTHING, LastWord
@@ -32,6 +31,7 @@ from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.grpc_envelope import Hello
 from hedgerow.transport.grpc_streams import METHOD
 from hedgerow.transport.mtls import Identity, TrustStore, now
+from twins.cut_link import CutLink
 
 DAY = dt.timedelta(days=1)
 PARTIES = make_identities(["hub", "bank", "shop", "farm"])

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.attacks.central.all_but_one import AddNoise
+from hedgerow.attacks.central.all_but_one import AddNoise, SeenSum
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.mechanisms import discrete_gaussian
@@ -79,3 +80,25 @@ def best_of_each_feature(
     noisy = epsilon * scores / (2.0 * sensitivity) + rng.gumbel(size=(n_samples, len(scores)))
     features = np.argmax(noisy, axis=1)
     return np.stack([features, best[features]], axis=1).astype(np.int64)
+
+
+# --- statistics that look for such mistakes --------------------------------------------------------------------------
+
+
+def silent_sums(seen: Sequence[SeenSum]) -> float:
+    """How many of the sums that the canary would move came without any noise."""
+    return float(sum(np.count_nonzero((noise == 0) & (canary != 0)) for _, noise, canary in seen))
+
+
+def repeated_noise(seen: Sequence[SeenSum]) -> float:
+    """Of the places that the canary would move differently in two answers running: the share with the same noise.
+
+    With noise used twice it is 1 without the canary and 0 with it, because there the difference of the moves shows.
+    """
+    places = repeated = 0
+    for before, after in pairwise(seen):
+        if before.request.n_sums == after.request.n_sums and before.request.sigma == after.request.sigma:
+            telling = before.canary != after.canary
+            places += int(np.count_nonzero(telling))
+            repeated += int(np.count_nonzero(telling & (before.noise == after.noise)))
+    return repeated / places if places else 0.0

@@ -198,7 +198,7 @@ class Attack:
 
 
 ATTACKS = (
-    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", "bucket_rr.on_runs:bucket_bayes"),
+    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", "bucket_rr.bucket_bayes:on_run"),
     Attack("noised_labels", ("vertical.noised_gradients",), "feature holder", "noised_gradients.noised_labels:on_run"),
     Attack("argmax_opened", ("vertical.mp_fedxgb",), "first feature holder", "mp_fedxgb.on_runs:argmax_opened"),
     Attack("denominators_opened", ("vertical.mp_fedxgb",), "label holder", "mp_fedxgb.on_runs:denominators_opened"),

@@ -31,11 +31,20 @@ class Found:
         """JSON-able, for a privacy statement: the fields by their names, None for what is infinite."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
+    def __str__(self) -> str:
+        """The same for people: the fields by their names."""
+        found = {field.name.replace("_", " "): getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name} {_shown(value)}" for name, value in found.items() if value is not None)
+
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {name: _plain(each) for name, each in value._asdict().items()}
     return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +71,20 @@ class LabelsFound(Found):
         """Whether the area is above the ceiling by more than chance explains."""
         return self.area.low > self.ceiling
 
+    @property
+    def succeeds(self) -> bool:
+        """Whether labels are told apart by more than chance explains."""
+        return self.area.low > 0.5
+
     def verdict(self) -> str:
         """The outcome in words."""
         if self.refutes:
             return f"ALARM: {self}. That is more than the claim allows: the claim is false."
-        return f"{self}. The claim is not contradicted."
+        if math.isfinite(self.mu):
+            return f"{self}. The claim is not contradicted."
+        if self.succeeds:
+            return f"ALARM: {self}. Labels are told apart. Nothing is claimed."
+        return f"{self}. This attacker finds nothing, which says nothing about a better one. Nothing is claimed."
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, with the ceiling."""

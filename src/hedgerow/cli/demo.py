@@ -258,10 +258,9 @@ def _vertical(
 def _planned(*divided: _Runs) -> Iterator[tuple[str, Any]]:
     """The jobs of all these runs, to get their kernels ready."""
     for runs in divided:
-        federation = runs.federation
         for training in runs.trainings:
-            chosen, *_, job = federation._plan(training.protocol, training.params)  # noqa: SLF001 - no run comes of it, so nobody else asks
-            yield chosen.name, job.to_dict()
+            plan = runs.federation.plan(training.protocol, **training.params)
+            yield plan.protocol.name, plan.job.to_dict()
 
 
 def _between_parties(runs: _Runs, labels: Any) -> Iterator[dict[str, Any]]:
@@ -272,12 +271,8 @@ def _between_parties(runs: _Runs, labels: Any) -> Iterator[dict[str, Any]]:
         with progress_of_parties(title) as on_progress:
             run = runs.federation.fit(protocol, transport="grpc", on_progress=on_progress, **params)
         same = None if worth else runs.same_as_pooled(run)
-        together = (
-            {"transport": "memory" if protocol in PUBLISHED else "grpc"}
-            if runs.federation.partition == "columns"
-            else {}
-        )
-        shares = run.model.predict_proba(runs.rows, **together)
+        together = {"transport": "memory" if protocol in PUBLISHED else "grpc"}
+        shares = run.model.predict_proba(runs.rows, **(together if runs.federation.partition == "columns" else {}))
         statement = run.statement().to_dict()
         yield {
             "protocol": run.protocol,
@@ -392,8 +387,12 @@ def _print(result: dict[str, Any], *, statements: bool) -> None:
     from hedgerow.runtime.progress import duration
 
     out = console()
+
+    def say(line: str = "", style: str = "") -> None:
+        out.print(Text(line, style=style))
+
     rows, seconds, params = result["rows"], result["seconds"], result["params"]
-    out.print(Text("Who earns more than 50,000 dollars a year? (Adult census data, 1994)", style="bold"))
+    say("Who earns more than 50,000 dollars a year? (Adult census data, 1994)", style="bold")
     out.print(
         f"Trained {result['iterations']} trees of depth {params['max_depth']} on {rows['train']:,} people with "
         f"{result['columns']} columns\n({result['categorical_columns']} of them categorical, some values missing) "
@@ -402,45 +401,41 @@ def _print(result: dict[str, Any], *, statements: bool) -> None:
         highlight=False,
     )
     ready = duration(seconds["compile_or_load"])
-    out.print(Text(f"Before that, {ready} to get kernels ready: compiled on the first run, then kept.", style="dim"))
-    out.print()
+    say(f"Before that, {ready} to get kernels ready: compiled on the first run, then kept.", style="dim")
+    say()
     out.print(score_table({f"on {rows['test']:,} other people": result["scores"]["test"]}))
-    out.print()
+    say()
     out.print(importance_table(result["importances"], top=6))
-    out.print()
-    out.print(Text("The same people, with protection", style="bold"))
-    out.print(
-        Text(
-            "central: in one table, but the model may be released. horizontal: owned by\n"
-            f"three offices that do not show them to each other ({', '.join(OWNERS)} and\n"
-            "a coordinator: four processes, mutual TLS). vertical: each of three parties\n"
-            f"({', '.join(HOLDERS)}) knows other things about everybody, and only\n"
-            f"the {LABEL_HOLDER} what they earn (a process each, mutual TLS; scored together, too).",
-            style="dim",
-        )
+    say()
+    say("The same people, with protection", style="bold")
+    say(
+        "central: in one table, but the model may be released. horizontal: owned by\n"
+        f"three offices that do not show them to each other ({', '.join(OWNERS)} and\n"
+        "a coordinator: four processes, mutual TLS). vertical: each of three parties\n"
+        f"({', '.join(HOLDERS)}) knows other things about everybody, and only\n"
+        f"the {LABEL_HOLDER} what they earn (a process each, mutual TLS; scored together, too).",
+        style="dim",
     )
-    out.print()
+    say()
     out.print(protocol_table(result))
-    out.print()
+    say()
     aligned = result["alignment"]
-    out.print(Text("vertical.aligning", style="bold"))
-    out.print(
-        Text(
-            f"{aligned['common']:,} of {min(aligned['ids'].values()):,} customers are common to all three; found in "
-            f"{duration(aligned['seconds'])},\nwithout showing any party a customer that it does not have."
-        )
+    say("vertical.aligning", style="bold")
+    say(
+        f"{aligned['common']:,} of {min(aligned['ids'].values()):,} customers are common to all three; found in "
+        f"{duration(aligned['seconds'])},\nwithout showing any party a customer that it does not have."
     )
-    out.print()
+    say()
     for entry in result["protocols"] if statements else ():
         if entry["protocol"] in BASELINES:
             continue
-        out.print(Text(entry["title"], style="bold"))
-        out.print(Text(entry["statement"]["words"]))
-        out.print()
-    out.print(Text(result["protection"]))
+        say(entry["title"], style="bold")
+        say(entry["statement"]["words"])
+        say()
+    say(result["protection"])
     if not statements:
-        out.print(Text("Every other run has a statement of what holds and what does not: hedgerow demo --statements"))
-    out.print()
-    out.print(Text("Next, on your own table: hedgerow train --data FILE --label COLUMN", style="dim"))
-    out.print(Text("A model that may be released: docs/tutorials/private_model.md", style="dim"))
-    out.print(Text("Between parties: docs/tutorials/three_owners.md, docs/tutorials/shared_customers.md", style="dim"))
+        say("Every other run has a statement of what holds and what does not: hedgerow demo --statements")
+    say()
+    say("Next, on your own table: hedgerow train --data FILE --label COLUMN", style="dim")
+    say("A model that may be released: docs/tutorials/private_model.md", style="dim")
+    say("Between parties: docs/tutorials/three_owners.md, docs/tutorials/shared_customers.md", style="dim")

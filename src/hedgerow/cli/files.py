@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,19 +33,26 @@ def read_file(path: Path, types: Mapping[str, Any] | None = None, numbers: Colle
     with the training file's types, a validation file cannot be read differently by accident. `numbers` are columns that
     hold no text, whatever their cells look like: if all are "NA", all are missing.
     """
+    with _reading(path) as fmt:
+        table = _read_parquet(path) if fmt == ".parquet" else _read_csv(path, types or {}, numbers)
+    _check_names(table.column_names, path)
+    if table.num_rows == 0:
+        raise InvalidInput(f"{path}: the file has no rows")
+    return table
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[str]:
+    """The format of a file that is there; what arrow or the disk says against it names the file."""
     import pyarrow as pa
 
     fmt = format_of(path)
     if not path.is_file():
         raise InvalidInput(f"{path}: there is no such file")
     try:
-        table = _read_parquet(path) if fmt == ".parquet" else _read_csv(path, types or {}, numbers)
+        yield fmt
     except (pa.ArrowException, OSError) as problem:
         raise InvalidInput(f"{path}: cannot be read as {fmt[1:]}: {problem}") from problem
-    _check_names(table.column_names, path)
-    if table.num_rows == 0:
-        raise InvalidInput(f"{path}: the file has no rows")
-    return table
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
@@ -58,16 +66,9 @@ def read_schema(path: Path) -> tuple[dict[str, str], int | None]:
     if format_of(path) == ".csv":
         table = read_file(path)
         return {field.name: str(field.type) for field in table.schema}, table.num_rows
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise InvalidInput(f"{path}: there is no such file")
-    try:
-        parquet = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as problem:
-        raise InvalidInput(f"{path}: cannot be read as parquet: {problem}") from problem
-    with parquet:
+    with _reading(path), pq.ParquetFile(path) as parquet:
         _check_names(parquet.schema_arrow.names, path)
         return {field.name: str(field.type) for field in parquet.schema_arrow}, parquet.metadata.num_rows
 

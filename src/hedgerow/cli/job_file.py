@@ -41,6 +41,8 @@ KEYS = {
     },
 }
 """Section -> key -> what it holds; [model] has the parameters of the estimators."""
+FLAGS = {"train": "--data", "model": "--out", "result": "--out"}
+"""Those that are not called as what they set."""
 SECTIONS = ("data", "model", "output", "privacy")
 PROTOCOLS = ("central.gaussian", "central.dpboost", "central.sequential", "central.parallel", "central.plain")
 
@@ -88,17 +90,18 @@ class Job:
     privacy: Privacy | None = None
 
 
-def read_job(path: Path | None, environment: Mapping[str, str], flags: Settings) -> Job:
+def read_job(path: Path | None, environment: Mapping[str, str], given: Settings) -> Job:
     """Put the three sources together and check the result."""
-    settings = {**(_from_file(path) if path else {}), **_from_environment(environment), **flags}
+    settings = {**(_from_file(path) if path else {}), **_from_environment(environment), **given}
     for (section, key), setting in settings.items():
         _check_known(section, key, setting)
     return _job(settings)
 
 
-def flag(section: str, key: str, value: Any, name: str) -> Settings:
-    """A setting given by a flag of the command; none if the flag was left out."""
-    return {} if value is None or value == [] else {(section, key): Setting(value, name, Path())}
+def flags(section: str, **values: Any) -> Settings:
+    """Settings of a section given by flags of the command, without those that were left out."""
+    given = {key: value for key, value in values.items() if value is not None and value != []}
+    return {(section, key): Setting(value, FLAGS.get(key, f"--{key}"), Path()) for key, value in given.items()}
 
 
 def set_flags(pairs: Iterable[str]) -> Settings:

@@ -15,6 +15,7 @@ from hedgerow.errors import InvalidParameter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hedgerow.federation.alignment import Alignment
     from hedgerow.federation.run import Run
     from hedgerow.ledger import Ledger
     from hedgerow.transport.meter import Meter
@@ -46,34 +47,27 @@ def _result(run: Run, party: str | None) -> dict[str, Any]:
     run.reconcile()  # what is shown below is what both sides wrote
     matching = None
     if run.alignment is not None:
-        found = run.alignment
-        found.reconcile()
-        matching = {
-            "protocol": "vertical.aligning",
-            "transport": found.transport,
-            "seconds": found.seconds,
-            **_books(found.ledgers, found.meters, party),
-            "statement": found.statement().to_dict(),
-        }
+        run.alignment.reconcile()
+        matching = {"protocol": "vertical.aligning", **_told(run.alignment, party)}
     return {
         "command": "ledger",
         "protocol": run.protocol,
-        "transport": run.transport,
-        "seconds": run.seconds,
         "recorded": list(run.transcripts),
         "lost": run.lost,
         "party": party,
         "matching": matching,
-        **_books(run.ledgers, run.meters, party),
-        "statement": run.statement().to_dict(),
+        **_told(run, party),
     }
 
 
-def _books(ledgers: Mapping[str, Ledger], meters: Mapping[str, Meter], party: str | None) -> dict[str, Any]:
-    """What passed between all, or between one party and the others, and how much that was."""
+def _told(found: Run | Alignment, party: str | None) -> dict[str, Any]:
+    """What passed between all, or between one party and the others, how much that was, and what was promised."""
     return {
-        "messages": [entry for entry in _entries(ledgers) if party in (None, entry["from"], entry["to"])],
-        "totals": {name: _total(meters, name) for name in ledgers if party in (None, name)},
+        "transport": found.transport,
+        "seconds": found.seconds,
+        "messages": [entry for entry in _entries(found.ledgers) if party in (None, entry["from"], entry["to"])],
+        "totals": {name: _total(found.meters, name) for name in found.ledgers if party in (None, name)},
+        "statement": found.statement().to_dict(),
     }
 
 

@@ -146,9 +146,10 @@ def _strict(value: Any) -> Any:
 class _Bar:
     """A training callback that moves the bar and shows the newest metric of the last evaluation set."""
 
-    def __init__(self, progress: Any, task: Any) -> None:
+    def __init__(self, progress: Any, n_iterations: int) -> None:
         self._progress = progress
-        self._task = task
+        # Until the first tree is there, time goes into binning and, once per machine, into compiling.
+        self._task = progress.add_task("preparing", total=n_iterations, metric="")
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:  # noqa: ARG002 - XGBoost's signature
         metric = ""
@@ -159,10 +160,10 @@ class _Bar:
 
 
 @contextmanager
-def progress_bar(n_iterations: int, *, wanted: bool = True) -> Iterator[list[Any]]:
-    """Callbacks for `fit`: one that draws a bar, or none where there is no terminal to draw on."""
+def _progress(*, wanted: bool = True) -> Iterator[Any]:
+    """Bars on stderr, or None where there is no terminal to draw on."""
     if not wanted or not sys.stderr.isatty():
-        yield []
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -175,9 +176,14 @@ def progress_bar(n_iterations: int, *, wanted: bool = True) -> Iterator[list[Any
         TextColumn("{task.fields[metric]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        # Until the first tree is there, time goes into binning and, once per machine, into compiling.
-        task = progress.add_task("preparing", total=n_iterations, metric="")
-        yield [_Bar(progress, task)]
+        yield progress
+
+
+@contextmanager
+def progress_bar(n_iterations: int, *, wanted: bool = True) -> Iterator[list[Any]]:
+    """Callbacks for `fit`: one that draws a bar, or none where there is no terminal to draw on."""
+    with _progress(wanted=wanted) as progress:
+        yield [] if progress is None else [_Bar(progress, n_iterations)]
 
 
 @contextmanager
@@ -195,17 +201,10 @@ def waiting_for(what: str) -> Iterator[None]:
 @contextmanager
 def progress_of_parties(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """A function that parties' progress is told to, and that draws it; None where there is no terminal to draw on."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{what}: starting processes", total=None)
+    with _progress() as progress:
+        task = None if progress is None else progress.add_task(f"{what}: starting processes", total=None, metric="")
 
         def told(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total, description=what)
 
-        yield told
+        yield None if progress is None else told

@@ -48,24 +48,3 @@ def described(job: Any) -> list[dict[str, str]]:
         for each in options_of(job)
         if not each.settled
     ]
-
-
-def reference_page() -> str:
-    """docs/reference/options.md: the options of all protocols. A test holds the page to it."""
-    from hedgerow.runtime.protocol import find, names, services
-
-    parts = [
-        "# Options of the protocols",
-        (
-            "Beside the [parameters of the trees](estimators.md#parameters), `Federation.fit(protocol, ...)` takes "
-            "these. The page is made from the declarations of the protocols, as are the checks and the sentences of "
-            "errors. `hedgerow protocols NAME` shows the same."
-        ),
-    ]
-    for name in (*names(), *services()):
-        rows = ["| option | must be | default | what it is |", "|---|---|---|---|"]
-        for each in described(find(name).job):
-            cells = (f"`{each['name']}`", each["must be"], f"`{each['default']}`", each["meaning"])
-            rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-        parts += [f"## {name}", "\n".join(rows)]
-    return "\n\n".join(parts) + "\n"

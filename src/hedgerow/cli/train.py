@@ -12,7 +12,7 @@ import typer
 
 from hedgerow import __version__
 from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
-from hedgerow.cli.job_file import Job, flag, number, private_owner, read_job, set_flags
+from hedgerow.cli.job_file import Job, Privacy, flags, number, private_owner, read_job, set_flags
 from hedgerow.cli.outcome import json_text, one_line_errors, print_json, progress_bar, say, waiting_for, whole_file
 from hedgerow.errors import JobError
 
@@ -66,23 +66,15 @@ def train(
     Example: hedgerow train --data loans.parquet --label defaulted --out loans.json --set max_iter=200
     """
     with one_line_errors(as_json=as_json):
-        flags = {
-            **flag("data", "train", data, "--data"),
-            **flag("data", "label", label, "--label"),
-            **flag("data", "valid", valid, "--valid"),
-            **flag("data", "test", test, "--test"),
-            **flag("data", "weight", weight, "--weight"),
-            **flag("data", "drop", drop, "--drop"),
-            **flag("data", "categorical", categorical, "--categorical"),
-            **flag("model", "kind", kind, "--kind"),
-            **flag("privacy", "epsilon", epsilon, "--epsilon"),
-            **flag("privacy", "delta", delta, "--delta"),
-            **flag("privacy", "schema", schema, "--schema"),
-            **flag("privacy", "protocol", protocol, "--protocol"),
+        given = {
+            **flags("data", train=data, label=label, valid=valid, test=test, weight=weight),
+            **flags("data", drop=drop, categorical=categorical),
+            **flags("model", kind=kind),
+            **flags("privacy", epsilon=epsilon, delta=delta, schema=schema, protocol=protocol),
             **_out_flags(out),
             **set_flags(settings or ()),
         }
-        plan = read_job(job, os.environ, flags)
+        plan = read_job(job, os.environ, given)
         _check_outputs(plan)
         result = _dry_run(plan) if dry_run else _run(plan, verbose=verbose, quiet=quiet)
         if as_json:
@@ -93,11 +85,8 @@ def train(
 
 def _out_flags(out: Path | None) -> Any:
     if out is None or out.suffix == ".json":
-        return flag("output", "model", out, "--out")
-    return {
-        **flag("output", "model", out / "model.json", "--out"),
-        **flag("output", "result", out / "result.json", "--out"),
-    }
+        return flags("output", model=out)
+    return flags("output", model=out / "model.json", result=out / "result.json")
 
 
 def _check_outputs(job: Job) -> None:
@@ -124,7 +113,7 @@ class _Labelled:
 
 def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
     started = time.perf_counter()
-    private = None if job.privacy is None else _private_estimator(job)
+    private = None if job.privacy is None else _private_estimator(job, job.privacy)
     rows = _read(job, job.train)
     valid = _read(job, job.valid, rows.types) if job.valid else None
     test = _read(job, job.test, rows.types) if job.test else None
@@ -154,14 +143,11 @@ def _fitted(job: Job, rows: _Labelled, valid: _Labelled | None, *, verbose: bool
     return model.set_params(callbacks=None)
 
 
-def _private_estimator(job: Job) -> Any:
+def _private_estimator(job: Job, privacy: Privacy) -> Any:
     """The estimator of a private job, with schema and budget, before a row is read."""
     from hedgerow.privacy.budget_file import BudgetFile
     from hedgerow.schema import Schema
 
-    privacy = job.privacy
-    if privacy is None:
-        raise AssertionError("a job without [privacy] has no private estimator")
     schema = Schema.load(privacy.schema)
     kind = job.kind or ("regressor" if schema.classes is None else "classifier")
     asked: dict[str, Any] = {"epsilon": privacy.epsilon, "schema": schema}

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hedgerow.crypto.identifiers import Duplicates, IdRule
 from hedgerow.engine.table import Table
@@ -50,6 +50,16 @@ from hedgerow.transport.mtls import check_party_names
 
 Estimator = BoostedTreesClassifier | BoostedTreesRegressor
 NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
+
+
+class Plan(NamedTuple):
+    """A training between parties, before it runs."""
+
+    protocol: Protocol  # or the variant that is meant
+    options: dict[str, Any]
+    trees: dict[str, Any]  # all parameters of trees
+    data: dict[str, PartyData]
+    job: Any
 
 
 class Federation:
@@ -217,7 +227,7 @@ class Federation:
         """
         check_how(transport, deadline)
         refuse_raising(budget, params)
-        spec, own, trees, data, job = self._plan(protocol, params)
+        spec, own, trees, data, job = self.plan(protocol, **params)
         budgets = checked_budgets(budget, spec, job, data)
         if own.get("on_bad_rows") == "raise":
             self._refuse_bad_rows(own)
@@ -237,16 +247,13 @@ class Federation:
         run.reconcile()
         return run
 
-    def _plan(
-        self, protocol: str, params: dict[str, Any]
-    ) -> tuple[Protocol, dict[str, Any], dict[str, Any], dict[str, PartyData], Any]:
-        """What `fit` would run: the protocol or the variant that is meant, its options, those of trees, data, job."""
+    def plan(self, protocol: str, **params: Any) -> Plan:
+        """What `fit` would run, checked as `fit` checks it; nothing is run."""
         spec = protocols.find(protocol)
         if spec.partition != self.partition:
             raise InvalidParameter(f"{protocol} is for data split by {spec.partition}, not by {self.partition}")
         if protocol not in protocols.names():
             raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
-        params = dict(params)
         variant = spec.variant(params)
         spec = spec if variant is None else protocols.find(variant)
         own = {name: value for name, value in params.items() if name in spec.options}
@@ -254,7 +261,7 @@ class Federation:
             own.setdefault("schema", self._schema)
         trees = self._trees({name: value for name, value in params.items() if name not in own}, spec)
         data = self._read(spec, own, trees)
-        return spec, own, trees, data, self._job(spec, own, trees, data)
+        return Plan(spec, own, trees, data, self._job(spec, own, trees, data))
 
     def _trees(self, params: dict[str, Any], spec: Protocol) -> dict[str, Any]:
         """All parameters of trees under our names, checked: what the user wrote, then the protocol's, then ours."""

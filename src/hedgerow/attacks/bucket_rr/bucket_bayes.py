@@ -18,16 +18,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from hedgerow.attacks.intervals import Interval, share
-from hedgerow.attacks.results import Found
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.protocols.vertical.bucket_rr.buckets import Bucketing, codes_of, unpack
+from hedgerow.protocols.vertical.bucket_rr.job import PRIVATE, QUANTILE, Job
+from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds
+from hedgerow.transport.transcripts import RECEIVED, Transcript
 
 N_CLASSES = 24
 """Of the mixture. More than the rows can feed do little harm: they share their rows with their neighbours."""
@@ -186,108 +190,102 @@ def _check(answers: Bytes, n_codes: Sequence[int], epsilon: float, n_classes: in
         raise InvalidParameter(f"n_classes must be at least 1, got {n_classes!r}")
 
 
-# --- how well it did, for those who have the rows --------------------------------------------------------------------
+# --- a recorded run --------------------------------------------------------------------------------------------------
 
 
-class Guess(NamedTuple):
-    """Posteriors of one column against its true buckets."""
-
-    accuracy: Interval
-    """How often the likeliest bucket is the true one."""
-    surest: float
-    """The same, among the tenth of the rows of which the adversary is most certain."""
-    rank_error: float
-    """How many buckets the middle of the posterior is off, on average."""
-    correlation: float
-    """Of the mean of the posterior with the true bucket."""
+def on_run(context: Context) -> list[Outcome]:
+    """The label holder guesses every bucket of every feature holder, from one answer and from all of a row."""
+    job: Job = context.job
+    transcript = context.run.transcript(job.label_holder)
+    return [outcome for party in job.feature_holders for outcome in _against(context, job, transcript, party)]
 
 
-@dataclass(frozen=True)
-class Guessed(Found):
-    """What the adversary knows about one column, beside chance and beside what the guarantee allows."""
+def _against(context: Context, job: Job, transcript: Transcript, party: str) -> list[Outcome]:
+    aim = Aim("bucket_bayes", job.label_holder, f"columns of {party}")
+    sent = transcript.messages(ColumnKinds, RECEIVED, party)
+    if not sent:
+        return [aim.says(NOT_RUN, "the buckets were kept from an earlier run, not sent in this one")]
+    n_rows = n_rows_of(transcript)
+    categories = sent[0].n_values.astype(np.int64) + sent[0].may_be_missing
+    answers = _received(transcript, party, categories, n_rows)
+    beliefs = infer(answers, categories.tolist(), job.noise)
+    # What is promised to one element goes by its own epsilon, what is promised to a record by that of all its columns.
+    ways = (
+        ("own answer", beliefs.from_own, "one element", job.noise),
+        ("all answers", beliefs.from_all, "a record", job.noise * len(answers)),
+    )
+    truth = _truth(context, job, party, n_rows)
+    if truth is None:
+        found = [
+            f"from {name}: a guess for each of {answers.size:,} values, by its own account right for "
+            f"{np.mean([how(j).max(axis=1).mean() for j in range(len(answers))]):.3f} of them"
+            for name, how, _, _ in ways
+        ]
+        return [aim.says(NOT_SCORED, words) for words in found]
+    return [
+        outcome_of(
+            aim,
+            f"the bucket of each value, from {name}",
+            f"{whose} at epsilon {epsilon:g}",
+            [guessed(how(column), true, epsilon) for column, true in enumerate(truth)],
+            is_noisy=job.is_noisy,
+        )
+        for name, how, whose, epsilon in ways
+    ]
 
-    column: int
-    n_rows: int
-    n_columns: int
-    n_codes: int
-    epsilon: float
+
+class Guessed(NamedTuple):
+    """How often the likeliest bucket of a column is the true one, beside chance and beside what is allowed."""
+
+    right: Interval
     chance: float
-    """How often the most frequent bucket is right."""
-    chance_rank_error: float
-    own: Guess
-    """From the answer in that column alone."""
-    all: Guess
-    """From all answers of the row."""
-    ceiling_of_element: float
-    """The best accuracy if odds move by e^epsilon at most: what is promised to somebody with this one column."""
-    ceiling_of_record: float
-    """The best accuracy at e^(columns epsilon): what is promised to a record."""
-
-    HEADER: ClassVar[str] = (
-        "column  eps  chance  own code  all codes  surest tenth  rank error: own / all  correlation: own / all"
-    )
-
-    def __str__(self) -> str:
-        own, together = self.own, self.all
-        return (
-            f"{self.column:6d}{self.epsilon:5g}{self.chance:8.3f}{own.accuracy.estimate:10.3f}"
-            f"{together.accuracy.estimate:11.3f}{together.surest:14.3f}{own.rank_error:16.2f} / "
-            f"{together.rank_error:.2f}{own.correlation:17.2f} / {together.correlation:.2f}"
-        )
-
-    def verdict(self) -> str:
-        """The outcome in words."""
-        found = (
-            f"column {self.column}: the true bucket is guessed for {self.own.accuracy} of {self.n_rows} rows from its "
-            f"own answer and for {self.all.accuracy} from all {self.n_columns}; chance is {self.chance:.3f}, "
-            f"{self.ceiling_of_element:.3f} is allowed for one element at epsilon {self.epsilon:g} and "
-            f"{self.ceiling_of_record:.3f} for a record at {self.n_columns * self.epsilon:g}"
-        )
-        if self.all.accuracy.low > self.ceiling_of_record or self.own.accuracy.low > self.ceiling_of_element:
-            return f"ALARM: {found}: the claim is false."
-        if self.all.accuracy.low > self.ceiling_of_element:
-            return f"{found}: other columns give this one away beyond its own epsilon."
-        return f"{found}: it is not contradicted."
+    ceiling: float
 
 
-def attack(answers: Bytes, n_codes: Sequence[int], epsilon: float, truth: Bytes, **how: Any) -> list[Guessed]:
-    """Infer every column and hold it against the true buckets [columns, rows]; `how` goes to `infer`."""
-    beliefs = infer(answers, n_codes, epsilon, **how)
-    return [score(beliefs, column, own) for column, own in enumerate(truth)]
+def guessed(posterior: Floats, truth: Bytes, epsilon: float) -> Guessed:
+    """Hold the posterior of a column [rows, codes] against its true buckets [rows]."""
+    shares = np.bincount(truth, minlength=posterior.shape[1]) / len(truth)
+    hits = int((posterior.argmax(axis=1) == truth).sum())
+    return Guessed(share(hits, len(truth), CONFIDENCE), float(shares.max()), ceiling(shares, epsilon))
 
 
-def score(beliefs: Beliefs, column: int, truth: Bytes) -> Guessed:
-    """Hold the posteriors of one column against its true buckets [rows]."""
-    if truth.shape != beliefs.answers[column].shape:
-        raise InvalidInput(f"one true bucket per row is needed, got {truth.shape} for {beliefs.answers.shape[1]} rows")
-    true = np.asarray(truth, np.int64)
-    counts = np.bincount(true, minlength=beliefs.n_codes[column])
-    chance = float(counts.max() / len(true))
-    middle = int(np.searchsorted(np.cumsum(counts), len(true) / 2.0))
-    return Guessed(
-        column=column,
-        n_rows=len(true),
-        n_columns=len(beliefs.answers),
-        n_codes=beliefs.n_codes[column],
-        epsilon=beliefs.epsilon,
-        chance=chance,
-        chance_rank_error=float(np.abs(true - middle).mean()),
-        own=_guess(beliefs.from_own(column), true),
-        all=_guess(beliefs.from_all(column), true),
-        ceiling_of_element=ceiling(counts / len(true), beliefs.epsilon),
-        ceiling_of_record=ceiling(counts / len(true), beliefs.epsilon * len(beliefs.answers)),
+def outcome_of(aim: Aim, found: str, promised: str, scored: list[Guessed], *, is_noisy: bool) -> Outcome:
+    """Means over the columns; if one alone is beyond its ceiling, that one, so that the verdict follows from it."""
+    excess = [each.right.low - each.ceiling for each in scored]
+    worst = int(np.argmax(excess))
+    alone = is_noisy and excess[worst] > 0
+    counted = [scored[worst]] if alone else scored
+    columns = f"column {worst + 1} of {len(scored)} alone" if alone else "the mean over columns"
+    return aim.scored(
+        f"{found}, {columns}; the ceiling is that for {promised}",
+        "accuracy",
+        Interval(*(float(np.mean([each.right[k] for each in counted])) for k in range(3))),
+        chance=float(np.mean([each.chance for each in counted])),
+        ceiling=float(np.mean([each.ceiling for each in counted])) if is_noisy else None,
     )
 
 
-def _guess(posterior: Floats, true: Ints) -> Guess:
-    right = posterior.argmax(axis=1) == true
-    surest = np.argsort(-posterior.max(axis=1), kind="stable")[: max(len(true) // 10, 1)]
-    middle = (np.cumsum(posterior, axis=1) < 0.5).sum(axis=1)
-    mean = posterior @ np.arange(posterior.shape[1])
-    apart = min(float(mean.std()), float(true.std())) > 1e-12
-    return Guess(
-        share(int(right.sum()), len(true)),
-        float(right[surest].mean()),
-        float(np.abs(true - middle).mean()),
-        float(np.corrcoef(mean, true)[0, 1]) if apart else 0.0,
-    )
+def _received(transcript: Transcript, party: str, categories: Ints, n_rows: int) -> Bytes:
+    """The randomised buckets [columns, rows]."""
+    messages = transcript.messages(Buckets, RECEIVED, party)
+    answers = np.empty((len(categories), n_rows), np.uint8)
+    stops = [message.first for message in messages[1:]] + [len(categories)]
+    for message, stop in zip(messages, stops, strict=True):
+        unpack(message.packed, categories[message.first : stop], answers[message.first : stop])
+    return answers
+
+
+def _truth(context: Context, job: Job, party: str, n_rows: int) -> Bytes | None:
+    """The buckets before the noise, by the edges that the feature holder used."""
+    features = context.run.model.parts[party].features
+    table = context.table(party, features, n_rows)
+    if table is None:
+        return None
+    gaps = []
+    for column, feature in zip(table.columns, features, strict=True):
+        described = job.described(party, feature.name)
+        missing = column.values < 0 if column.levels is not None else np.isnan(column.values)
+        from_data = job.edges_mode == QUANTILE and bool(missing.any())
+        in_public = job.edges_mode != QUANTILE and described is not None and described.may_be_missing
+        gaps.append(job.edges_mode == PRIVATE or from_data or in_public)
+    return codes_of(party, table, Bucketing(features, tuple(gaps)))

@@ -8,17 +8,13 @@ sees all those sums. For each of them it knows what the exact answer would be wi
     3  canary's part = the exact answer with the canary - without it
     4  a statistic of all these pairs goes to `audit`
 
-`likelihood_ratio` is the best statistic there is against independent Gaussian noise (Neyman and Pearson). The others
-look for mistakes that people have made.
+`likelihood_ratio` is the best statistic there is against independent Gaussian noise (Neyman and Pearson).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from hedgerow.attacks.central.canaries import Canary
 from hedgerow.engine.dtypes import Ints
@@ -97,22 +93,3 @@ def likelihood_ratio(seen: Sequence[SeenSum]) -> float:
         own = canary / request.sigma
         total += float(own @ (noise / request.sigma) - own @ own / 2.0)
     return total
-
-
-def silent_sums(seen: Sequence[SeenSum]) -> float:
-    """How many of the sums that the canary would move came without any noise."""
-    return float(sum(np.count_nonzero((noise == 0) & (canary != 0)) for _, noise, canary in seen))
-
-
-def repeated_noise(seen: Sequence[SeenSum]) -> float:
-    """Of the places that the canary would move differently in two answers running: the share with the same noise.
-
-    With noise used twice it is 1 without the canary and 0 with it, because there the difference of the moves shows.
-    """
-    places = repeated = 0
-    for before, after in pairwise(seen):
-        if before.request.n_sums == after.request.n_sums and before.request.sigma == after.request.sigma:
-            telling = before.canary != after.canary
-            places += int(np.count_nonzero(telling))
-            repeated += int(np.count_nonzero(telling & (before.noise == after.noise)))
-    return repeated / places if places else 0.0

@@ -12,7 +12,7 @@ worlds is called P. So:
     3  p, below the true P(E), and q, above the true Q(E), by Clopper and Pearson, at half of the risk each
     4  epsilon >= log((p - delta) / q), with the confidence that was asked for, over the whole procedure
 
-With 1000 trials that see the worlds perfectly apart, the bound is about 4.9; more cannot be had from so few.
+With 1000 trials that see the worlds perfectly apart, the bound is about 4.9; this few cannot show more.
 
 One run (`audit_one_run`). Many canaries, each put in or left out by its own coin, one training, and a guess for those
 canaries of which the adversary is most certain. Steinke, Nasr and Jagielski 2023, corollary 5.4, bound how many guesses
@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, ndtri
 
 from hedgerow.attacks.intervals import at_least, at_most, checked_confidence
+from hedgerow.attacks.results import Found
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.curves import gaussian_delta, smallest
@@ -57,14 +58,42 @@ class Trials(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AuditResult:
-    """A lower bound on epsilon, and what it was computed from."""
+class LowerBound(Found):
+    """A lower bound on epsilon."""
 
     epsilon_lower: float
     """The true epsilon, at this delta, is not below this, or the audit met with bad luck of probability 1 - confidence.
     """
     delta: float
     confidence: float
+
+    METHOD: ClassVar[str]
+
+    def refutes(self, epsilon: float) -> bool:
+        """Whether a claim of this epsilon, at the delta of the audit, is refuted."""
+        return self.epsilon_lower > epsilon
+
+    def verdict(self, epsilon: float, proviso: str = "") -> str:
+        """The outcome in words, for those who claim this epsilon."""
+        bound = (
+            f"With {self.confidence:.0%} confidence epsilon is at least {self.epsilon_lower:.3g}"
+            f" at delta {self.delta:g}{proviso}"
+        )
+        if self.refutes(epsilon):
+            return f"ALARM: {bound}, more than the {epsilon:g} that was claimed: the claim is false."
+        return f"{bound}; this does not contradict the claim of {epsilon:g}, and does not prove it."
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, for a privacy statement."""
+        return {"method": self.METHOD, **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class AuditResult(LowerBound):
+    """A lower bound on epsilon from two worlds, and what it was computed from."""
+
+    METHOD = "two worlds"
+
     threshold: float
     side: Side
     """The event is a statistic on this side of the threshold..."""
@@ -80,30 +109,14 @@ class AuditResult:
     mu_lower: float | None = None
     """A lower bound on mu; for the Gaussian family only."""
 
-    @property
-    def true_positive_rate(self) -> float:
-        """How often the event happens in its world; an estimate."""
-        return self.true_positives / self.true_trials
-
-    @property
-    def false_positive_rate(self) -> float:
-        """How often it happens in the other world."""
-        return self.false_positives / self.false_trials
-
-    def refutes(self, epsilon: float) -> bool:
-        """Whether a claim of this epsilon, at the delta of the audit, is refuted."""
-        return self.epsilon_lower > epsilon
-
-    def verdict(self, epsilon: float) -> str:
+    def verdict(self, epsilon: float, proviso: str = "") -> str:
         """The outcome in words, for those who claim this epsilon."""
-        return _verdict(self, epsilon) + (
+        if self.family == "gaussian":
+            proviso += " (if the training is Gaussian DP at all)"
+        return super().verdict(epsilon, proviso) + (
             f" The adversary's event happened in {self.true_positives} of {self.true_trials} trials {self.world} the"
             f" canary and in {self.false_positives} of {self.false_trials} of the others."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        return {"method": "two worlds", **asdict(self)}
 
 
 # --- two worlds ----------------------------------------------------------------------------------------------------
@@ -255,33 +268,19 @@ def _epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class OneRunResult:
+class OneRunResult(LowerBound):
     """A lower bound on epsilon from one training, and what it was computed from."""
 
-    epsilon_lower: float
-    delta: float
-    confidence: float
+    METHOD = "one run"
+
     n_canaries: int
     guesses: int
     right: int
 
-    def refutes(self, epsilon: float) -> bool:
-        """Whether a claim of this epsilon, at the delta of the audit, is refuted."""
-        return self.epsilon_lower > epsilon
-
-    def p_value(self, epsilon: float) -> float:
-        """How likely this many right guesses or more are, at most, under (epsilon, delta)-DP."""
-        return one_run_p_value(self.n_canaries, self.guesses, self.right, epsilon, self.delta)
-
-    def verdict(self, epsilon: float) -> str:
+    def verdict(self, epsilon: float, proviso: str = "") -> str:
         """The outcome in words, for those who claim this epsilon."""
-        return _verdict(self, epsilon) + (
-            f" Of {self.guesses} guesses about {self.n_canaries} canaries {self.right} were right."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        return {"method": "one run", **asdict(self)}
+        found = f"Of {self.guesses} guesses about {self.n_canaries} canaries {self.right} were right."
+        return f"{super().verdict(epsilon, proviso)} {found}"
 
 
 def audit_one_run(
@@ -366,19 +365,7 @@ def _one_run_epsilon(n_canaries: int, guesses: int, right: int, delta: float, ri
     return low
 
 
-# --- words and checks ----------------------------------------------------------------------------------------------
-
-
-def _verdict(result: AuditResult | OneRunResult, epsilon: float) -> str:
-    bound = (
-        f"With {result.confidence:.0%} confidence epsilon is at least {result.epsilon_lower:.3g}"
-        f" at delta {result.delta:g}"
-    )
-    if isinstance(result, AuditResult) and result.family == "gaussian":
-        bound += " (if the training is Gaussian DP at all)"
-    if result.refutes(epsilon):
-        return f"ALARM: {bound}, more than the {epsilon:g} that was claimed: the claim is false."
-    return f"{bound}; this does not contradict the claim of {epsilon:g}, and does not prove it."
+# --- checks --------------------------------------------------------------------------------------------------------
 
 
 def _check(delta: float, confidence: float, family: Family) -> float:

@@ -5,34 +5,26 @@ b. On the rows that go left (the active set) they are differences p_k - p_(k-1) 
 elsewhere they are independent, with the same variance. So a row shows nothing by itself, but each active row goes
 against the active row before it. Everybody knows the order of rows.
 
-`chain` decodes that:
+`decoded` follows that:
 
     1  if the last active row was a, the adversary has an estimate of its p from the past, by Kalman's filter
     2  the next active row i has b_i = p_i - p_a + r: how well b_i fits that, against a b_i on its own, is one factor of
        the likelihood. Hypotheses with the same last three active rows are put together, and the likeliest are kept
     3  from the end back to the beginning: how likely each row is active, given all of b. That the first active row
        goes against the last one is left out
-
-Candidates are the same in every tree, noise is fresh: at the root all trees are one message with W x trees vectors.
-Nodes with other rows come in turn, each beginning with what the others have found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import logit, logsumexp
+from scipy.special import logsumexp
 
-from hedgerow.attacks.intervals import Interval, area_under_roc, share
-from hedgerow.attacks.results import Found
 from hedgerow.compiling import kernel
-from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.errors import InvalidInput
 
 N_KEPT = 64
 """Hypotheses that are kept at each row. Four times as many find no more in any case we tried."""
@@ -43,57 +35,13 @@ SURE = 30.0
 """Log-odds are cut off here: what is sure must not become infinite."""
 
 
-class SeenNoise(NamedTuple):
-    """Noise vectors for one candidate at one node, as the label holder got them."""
+def decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_kept: int = N_KEPT) -> Floats:
+    """[rows] log-odds of being active, from noise [rows, vectors] about one candidate and the odds before that.
 
-    noise: Floats  # [rows of the node, W]
-    rows: Ints | None = None  # their numbers, ascending; None for all rows, as at a root
-
-
-# --- the chain -------------------------------------------------------------------------------------------------------
-
-
-def chain(
-    messages: Sequence[SeenNoise],
-    sigma1: float,
-    sigma2: float,
-    *,
-    n_rows: int | None = None,
-    prior: npt.ArrayLike = 0.5,
-    n_kept: int = N_KEPT,
-) -> Floats:
-    """[rows] log-odds that a row is active, from all messages about one candidate, whatever their trees and nodes.
-
-    `prior` is the share of active rows, or the chance of each row. `n_rows` is needed where no message is about all.
+    Candidates are the same in every tree, noise is fresh: at the root the vectors of all trees stand side by side.
     """
-    if not (sigma1 > 0.0 and sigma2 >= 0.0):
-        raise InvalidParameter(f"sigma1 must be above 0 and sigma2 not below, got {sigma1} and {sigma2}")
-    groups = _by_rows(messages, n_rows)
-    size = n_rows if n_rows is not None else max(int(rows[-1]) + 1 for rows, _ in groups)
-    log_odds: Floats = np.clip(logit(np.broadcast_to(np.asarray(prior, np.float64), size)), -SURE, SURE)
-    for rows, noise in groups:
-        log_odds[rows] = _decoded(noise, log_odds[rows], sigma1, sigma2, n_kept)
-    return log_odds
-
-
-def _by_rows(messages: Sequence[SeenNoise], n_rows: int | None) -> list[tuple[Ints, Floats]]:
-    """Messages about the same rows side by side, the largest nodes first."""
-    if not messages:
-        raise InvalidInput("there is no noise to look at")
-    groups: dict[bytes, tuple[Ints, list[Floats]]] = {}
-    for message in messages:
-        noise = np.asarray(message.noise, np.float64)
-        rows = np.arange(len(noise)) if message.rows is None else np.asarray(message.rows, np.int64)
-        fits = noise.ndim == 2 and rows.shape == noise.shape[:1] and len(rows) and np.isfinite(noise).all()
-        if not fits or (np.diff(rows) <= 0).any() or rows[0] < 0 or (n_rows is not None and rows[-1] >= n_rows):
-            raise InvalidInput(f"noise [rows, W] and ascending rows are needed, got {noise.shape} and {rows.shape}")
-        groups.setdefault(rows.tobytes(), (rows, []))[1].append(noise)
-    pooled = [(rows, np.ascontiguousarray(np.hstack(noises))) for rows, noises in groups.values()]
-    return sorted(pooled, key=lambda group: -group[1].size)
-
-
-def _decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_kept: int) -> Floats:
-    """[rows] log-odds of being active, after one look at noise [rows, vectors]."""
+    if not np.isfinite(noise).all():
+        raise InvalidInput("noise must be finite")
     n_rows, n_vectors = noise.shape
     n_live = 2 * n_kept
     live = Hypotheses(
@@ -107,7 +55,7 @@ def _decoded(noise: Floats, log_odds: Floats, sigma1: float, sigma2: float, n_ke
     steps = Steps(np.full((n_rows, n_kept), _UNUSED), np.full((n_rows, n_kept), _UNUSED), np.zeros((n_rows, n_kept)))
     ends = np.full((n_rows, n_kept), -np.inf)
     follows = np.zeros((n_rows, n_kept))
-    _forward(noise, log_odds, sigma1**2, sigma2**2, live, steps, ends)
+    _forward(np.ascontiguousarray(noise), log_odds, sigma1**2, sigma2**2, live, steps, ends)
     _backward(log_odds, steps, follows.reshape(-1))
     everything = float(logsumexp(np.append(ends, 0.0)))
     active = np.minimum(logsumexp(ends + follows, axis=1) - everything, -math.exp(-SURE))
@@ -255,74 +203,3 @@ def _backward(log_odds: Floats, steps: Steps, follows: Floats) -> None:
                 path = steps.gain[i, k] + log_odds[i] + follows[steps.end[i, k]]
                 highest = max(path, follows[start])
                 follows[start] = highest + np.log(np.exp(path - highest) + np.exp(follows[start] - highest))
-
-
-# --- how well they did -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecoveredSet(Found):
-    """How many rows' sides were found, beside chance."""
-
-    n_rows: int
-    n_vectors: int
-    how: str
-    accuracy: Interval
-    """Of the likelier side of each row."""
-    area: Interval | None
-    """Under the ROC curve, over all rows; None where the attack gives sides alone."""
-    chance: float
-    """Accuracy of who says the same of all rows."""
-
-    @property
-    def succeeds(self) -> bool:
-        """Whether sides are told apart by more than chance explains."""
-        return self.accuracy.low > self.chance or (self.area is not None and self.area.low > 0.5)
-
-    def __str__(self) -> str:
-        area = "" if self.area is None else f", area {self.area}"
-        return f"{self.how}, {self.n_vectors} noise vectors: accuracy {self.accuracy}{area}, chance {self.chance:.3f}"
-
-    def verdict(self) -> str:
-        """The outcome in words."""
-        if self.succeeds:
-            return f"ALARM: {self}. The noise tells which rows the split sends left."
-        return f"{self}. The split was not found."
-
-
-def attack_chain(
-    messages: Sequence[SeenNoise],
-    sigma1: float,
-    sigma2: float,
-    active: npt.ArrayLike,
-    *,
-    prior: float | None = None,
-    confidence: float = 0.95,
-) -> RecoveredSet:
-    """Decode, and hold the result against the truth, `active` [rows]; rows that no message is about do not count.
-
-    The adversary knows the share of active rows, as that of the paper does, or has the `prior` for it.
-    """
-    true = np.asarray(active, np.bool_)
-    share_active = float(true.mean()) if prior is None else prior
-    found = chain(messages, sigma1, sigma2, n_rows=len(true), prior=share_active)
-    seen = np.zeros(len(true), np.bool_)
-    for message in messages:
-        seen[slice(None) if message.rows is None else message.rows] = True
-    n_vectors = sum(np.shape(message.noise)[1] for message in messages)
-    return recovered("the chain", found[seen], found[seen] > 0.0, true[seen], n_vectors, confidence)
-
-
-def recovered(
-    how: str, scores: Floats | None, found: Bools, true: Bools, n_vectors: int, confidence: float
-) -> RecoveredSet:
-    """Sides that were found, and scores of them if there are any, held against the true ones."""
-    n_rows, n_active = len(true), int(true.sum())
-    return RecoveredSet(
-        n_rows=n_rows,
-        n_vectors=n_vectors,
-        how=how,
-        accuracy=share(int((found == true).sum()), n_rows, confidence),
-        area=None if scores is None else area_under_roc(scores[true], scores[~true], confidence),
-        chance=max(n_active, n_rows - n_active) / n_rows,
-    )

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,33 +32,6 @@ HIDDEN_LAYERS = (64, 64, 64, 64)
 PENALTY = 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelsByNetwork(LabelsFound):
-    """How well the network guessed labels, beside chance."""
-
-    n_made_up: int
-    """Rows of made-up messages that it learnt from."""
-    made_up_accuracy: float
-    """On the rows it learnt from."""
-
-    def __str__(self) -> str:
-        return (
-            f"a network trained on {self.n_made_up:,} made-up rows ({self.made_up_accuracy:.3f} on those): "
-            f"accuracy {self.accuracy}, chance {self.chance:.3f}; area {self.area}"
-        )
-
-    @property
-    def succeeds(self) -> bool:
-        """Whether it tells labels apart by more than chance explains."""
-        return self.area.low > 0.5
-
-    def verdict(self) -> str:
-        """The outcome in words."""
-        if self.succeeds:
-            return f"ALARM: {self}. Labels are told apart."
-        return f"{self}. This attacker finds nothing, which says nothing about a better one."
-
-
 def attack(
     message: Masked,
     active: Bools,
@@ -71,7 +43,7 @@ def attack(
     hidden_layers: tuple[int, ...] = HIDDEN_LAYERS,
     seed: int = 0,
     confidence: float = 0.95,
-) -> LabelsByNetwork:
+) -> LabelsFound:
     """Train on made-up messages about the same candidate, then guess the labels behind the real one.
 
     `active` [rows] says which rows the candidate sends left; `square_sum` is C, the public sum of the squares of c. The
@@ -88,17 +60,8 @@ def attack(
         warnings.simplefilter("ignore", ConvergenceWarning)  # how many rounds there are is the caller's choice
         network.fit((inputs - middle) / scale, wanted)
 
-    def gradients(rows: Floats) -> Floats:
-        found: Floats = network.predict((rows - middle) / scale).reshape(len(rows), -1)[:, 0]
-        return found
-
-    found = gradients(_inputs(message, active))
-    learnt = labels_of(gradients(inputs)) == labels_of(wanted.reshape(len(inputs), -1)[:, 0])
-    return LabelsByNetwork(
-        **scored(true, -found, labels_of(found) == 1, confidence),
-        n_made_up=len(inputs),
-        made_up_accuracy=float(learnt.mean()),
-    )
+    found = np.asarray(network.predict((_inputs(message, active) - middle) / scale)).reshape(len(true), -1)[:, 0]
+    return LabelsFound(**scored(true, -found, labels_of(found) == 1, confidence))
 
 
 def _inputs(message: Masked, active: Bools) -> Floats:
@@ -123,7 +86,7 @@ def _made_up(
             values.append(p * (1.0 - p))
         noise = message.noise[rows]
         masked = [each + noise @ _on_sphere(n_vectors, square_sum, rng) for each in values]
-        inputs.append(_inputs(Masked(noise, *masked), active[rows]))
+        inputs.append(_inputs(Masked(noise, masked[0], masked[1] if len(masked) > 1 else None), active[rows]))
         plain.append(np.column_stack(values))
     wanted = np.concatenate(plain)
     return np.concatenate(inputs), wanted if wanted.shape[1] > 1 else wanted[:, 0]

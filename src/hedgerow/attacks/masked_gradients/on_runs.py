@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.attacks.intervals import Interval
+from hedgerow.attacks.intervals import Interval, area_under_roc
 from hedgerow.attacks.masked_gradients import active_set as sets
 from hedgerow.attacks.masked_gradients import label_network as network
 from hedgerow.attacks.masked_gradients import unmask_least_squares as unmask
@@ -26,18 +25,7 @@ from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
 
 
-class SeenCandidate(NamedTuple):
-    """One candidate of a feature holder at the root of a tree."""
-
-    tree: int
-    candidate: int
-    noise: Floats  # [rows, W]
-    gradients: Floats  # [rows] g + B c
-    hessians: Floats | None  # [rows] h + B d
-    total: float  # of the gradients, which is sent with them
-
-
-def root_candidates(transcript: Transcript, peer: str, n_vectors: int) -> Iterator[SeenCandidate]:
+def root_candidates(transcript: Transcript, peer: str, n_vectors: int) -> Iterator[unmask.Masked]:
     """All candidates at roots, in order, from the transcript of one of the two parties; `peer` is the other one."""
     scales = next(message for way in (SENT, RECEIVED) for message in transcript.messages(Scales, way, peer))
     parts: list[np.ndarray] = []
@@ -58,13 +46,13 @@ def root_candidates(transcript: Transcript, peer: str, n_vectors: int) -> Iterat
                 continue
             tree += candidate == 0
             for k, vectors in enumerate(noise):
-                yield SeenCandidate(
-                    tree,
-                    candidate + k,
+                yield unmask.Masked(
                     vectors.T.astype(np.float64),
                     answer.gradients[k] / scales.gradient_scale,
                     answer.hessians[k] / scales.hessian_scale if len(answer.hessians) else None,
                     float(answer.gradient_sums[0] / scales.gradient_scale),
+                    tree,
+                    candidate + k,
                 )
             candidate = 0 if last else candidate + len(noise)
 
@@ -95,7 +83,7 @@ def _unmasked(context: Context, job: MaskedGradientsJob, attacker: str) -> list[
     truth = context.ones(job.label_holder, n_rows_of(transcript))
     outcomes = []
     for count in range(1, len(seen) + 1):
-        messages, total = [_masked(each) for each in seen[:count]], seen[0].total if count == 1 else None
+        messages, total = seen[:count], seen[0].total if count == 1 else None
         if truth is None:
             found = unmask.one_message(messages[0].noise, messages[0].gradients, total)
             found = found if count == 1 else unmask.several_messages(messages).gradients
@@ -127,22 +115,18 @@ def label_network(context: Context) -> list[Outcome]:
     if problem or active is None or truth is None:
         return [aim.says(NOT_RUN, problem)]
     strength = job.noise_for(n_rows).C_for(n_rows)
-    result = network.attack(_masked(seen[0]), active[0], strength, truth, n_made_up=N_MADE_UP, confidence=CONFIDENCE)
-    words = f"a guess for every row, after {result.n_made_up:,} made-up ones; AUC {result.area.estimate:.3f}"
+    result = network.attack(seen[0], active[0], strength, truth, n_made_up=N_MADE_UP, confidence=CONFIDENCE)
+    words = f"a guess for every row, after {N_MADE_UP:,} made-up ones; AUC {result.area.estimate:.3f}"
     return [aim.scored(words, "accuracy", result.accuracy, chance=result.chance)]
 
 
-def _first_candidates(job: MaskedGradientsJob, transcript: Transcript) -> tuple[str, list[SeenCandidate]]:
+def _first_candidates(job: MaskedGradientsJob, transcript: Transcript) -> tuple[str, list[unmask.Masked]]:
     """Those of the first root, and why they are of no use, if so."""
     if job.task != "classification":
         return "labels are numbers; this attack is on two classes", []
     seen = list(islice(root_candidates(transcript, job.label_holder, job.n_vectors), N_MESSAGES))
     seen = [each for each in seen if each.tree == 0]
     return ("" if seen else "no candidate was sent"), seen
-
-
-def _masked(seen: SeenCandidate) -> unmask.Masked:
-    return unmask.Masked(seen.noise, seen.gradients, seen.hessians)
 
 
 # --- the label holder: which rows go left ----------------------------------------------------------------------------
@@ -163,25 +147,25 @@ def _decoded(context: Context, job: MaskedGradientsJob, party: str) -> list[Outc
         return [aim.says(NOT_RUN, "without sigma1 neighbours in the noise are not correlated")]
     n_candidates = sum(1 for each in root_candidates(transcript, party, job.n_vectors) if each.tree == 0)
     chosen = np.unique(np.linspace(0, n_candidates - 1, N_CANDIDATES).astype(int)).tolist() if n_candidates else []
-    seen: dict[int, list[sets.SeenNoise]] = {candidate: [] for candidate in chosen}
+    seen: dict[int, list[Floats]] = {candidate: [] for candidate in chosen}
     for each in root_candidates(transcript, party, job.n_vectors):
         if each.candidate in seen:
-            seen[each.candidate].append(sets.SeenNoise(each.noise))
+            seen[each.candidate].append(each.noise)
+    odds = {
+        candidate: sets.decoded(np.hstack(vectors), np.zeros(n_rows), noise.sigma1, noise.sigma2)
+        for candidate, vectors in seen.items()
+    }
     active = _active_rows(context, party, n_rows)
     words = f"{len(chosen)} of {n_candidates} candidates, {job.boosting.n_iterations} trees: which rows each sends left"
     if active is None:
-        sure = [np.abs(sets.chain(messages, noise.sigma1, noise.sigma2)) > 3.0 for messages in seen.values()]
+        sure = [np.abs(found) > 3.0 for found in odds.values()]
         claim = f"{words}; surer than 20 to 1 of {np.mean(sure) if sure else 0.0:.1%} of them"
         return [aim.says(NOT_SCORED, claim)]
-    areas = [
-        result.area
-        for candidate, messages in seen.items()
-        if 2 <= active[candidate].sum() <= n_rows - 2
-        for result in [
-            sets.attack_chain(messages, noise.sigma1, noise.sigma2, active[candidate], prior=0.5, confidence=CONFIDENCE)
-        ]
-        if result.area is not None
-    ]
+    areas = []
+    for candidate, found in odds.items():
+        true = active[candidate]
+        if 2 <= true.sum() <= n_rows - 2:
+            areas.append(area_under_roc(found[true], found[~true], CONFIDENCE))
     if not areas:
         return [aim.says(NOT_RUN, "no candidate divides the rows")]
     value = Interval(*(float(np.mean([area[k] for area in areas])) for k in range(3)))

@@ -43,12 +43,6 @@ class LabelsOfBuckets(LabelsFound):
     """Rows whose labels the counts determine."""
     certain_right: int
 
-    def __str__(self) -> str:
-        return (
-            f"{self.certain:,} of {self.n_rows:,} labels certain, {self.certain_right:,} of them right; "
-            f"area {self.area}; accuracy {self.accuracy}, chance {self.chance:.3f}"
-        )
-
 
 def certain_labels(buckets: Sequence[Buckets], n_rows: int) -> Ints:
     """[rows] labels that follow from the counts, -1 where they do not."""

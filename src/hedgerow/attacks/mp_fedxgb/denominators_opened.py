@@ -81,20 +81,13 @@ class Leaf(NamedTuple):
     low: int
     high: int
 
-    @property
-    def relative_error(self) -> float:
-        """At most, of the estimate."""
-        return (
-            max(self.estimate - self.low, self.high - self.estimate) / self.estimate if self.estimate > 0 else math.inf
-        )
 
-
-def leaf_sizes(perturbed: Sequence[int], lambda_int: int, hessian: int, mu: Fraction | int = MU) -> list[Leaf]:
+def leaf_sizes(perturbed: Sequence[int], lambda_int: int, hessian: int) -> list[Leaf]:
     """From a + sum of sigma of each leaf, as everybody gets it from the step size."""
-    most = Fraction(mu) * lambda_int
+    most = MU * lambda_int
     found = []
     for total in perturbed:
-        low, high = Fraction(total) - lambda_int - most, Fraction(total) - lambda_int
-        middle = float((low + high) / 2 / hessian)
-        found.append(Leaf(middle, max(0, math.ceil(low / hessian)), max(0, math.floor(high / hessian))))
+        low, high = total - lambda_int - most, total - lambda_int
+        middle = float(Fraction(low + high, 2 * hessian))
+        found.append(Leaf(middle, max(0, -(-low // hessian)), max(0, high // hessian)))
     return found

@@ -21,7 +21,6 @@ from hedgerow.attacks.mp_fedxgb.seen_openings import (
     DENOMINATORS,
     NUMERATORS,
     Columns,
-    OpenedNode,
     opened_nodes,
     opened_steps,
     opened_values,
@@ -34,7 +33,7 @@ from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.transport.transcripts import NOTED, Transcript
+from hedgerow.transport.transcripts import NOTED
 
 P1, P2 = 0, 1
 MANY_ROWS = 2_000
@@ -140,7 +139,7 @@ def denominators_opened(context: Context) -> list[Outcome]:
     words = f"first tree, numbers of rows: {outcome(nodes, found).verdict().removeprefix('ALARM: ')}"
     if not others:
         return [aim.says(NOT_SCORED, words)]
-    foreign = [cut for cut in columns.goes_left if plan.owner_of_cut[cut] != P1 and cut in _candidates(nodes[0])]
+    foreign = [cut for cut in columns.goes_left if plan.owner_of_cut[cut] != P1 and cut in nodes[0].candidates]
     right = sum(found[0].get(cut) == (int(columns.goes_left[cut].sum()) * hessian,) for cut in foreign)
     return [
         aim.scored(
@@ -194,18 +193,10 @@ def nothing_opened(context: Context) -> list[Outcome]:
     outcomes = []
     for party in context.job.holders:
         transcript = context.run.transcript(party)
-        opened = (transcript.kinds() & published) | ({"noted"} if _has_notes(transcript) else set())
+        opened = (transcript.kinds() & published) | {"noted" for direction, _, _ in transcript if direction == NOTED}
         words = f"opened: {', '.join(sorted(opened))}" if opened else outcome([], []).verdict()
         outcomes.append(Aim("openings", party, "sums, gains, labels").says(BROKEN if opened else HOLDS, words))
     return outcomes
-
-
-def _has_notes(transcript: Transcript) -> bool:
-    return any(direction == NOTED for direction, _, _ in transcript)
-
-
-def _candidates(node: OpenedNode) -> set[int]:
-    return {c for pair in node.pairs for c in pair[:2]} | {node.winner}
 
 
 def _data_of(context: Context, plan: Plan, *parties: str) -> dict[str, PartyData]:

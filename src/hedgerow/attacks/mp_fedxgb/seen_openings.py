@@ -5,7 +5,7 @@ Shares of others are on the wire; what they make together with a party's own sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hedgerow.attacks.registry import n_rows_of
 from hedgerow.crypto import limbs
 from hedgerow.crypto.shares import Array
-from hedgerow.engine.dtypes import Bools, Ints
+from hedgerow.engine.dtypes import Bools, Bytes, Ints
 from hedgerow.protocols.published.mp_fedxgb.argmax import Round
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import (
@@ -59,34 +59,10 @@ class OpenedNode:
     above: tuple[int, bool] | None = None
     """The node that it is a child of, by its place among those of the tree, and whether it is the left one."""
 
-
-class OpenedLevel(NamedTuple):
-    """The same as it comes: all nodes of a level, round by round."""
-
-    rounds: Sequence[Round]
-    numbers: Sequence[npt.NDArray[np.object_]]  # [nodes, pairs] of each round
-    second_is_better: Sequence[Bools]  # [nodes, pairs] of each round: everybody is told
-    tests: Sequence[int]  # [nodes]
-    splits: Bools  # [nodes] whether the winner is better than no split
-
-
-def nodes_of_tree(levels: Sequence[OpenedLevel], n_candidates: Sequence[int]) -> list[OpenedNode]:
-    """Node by node, parents before children; `n_candidates` says how many there are at each level."""
-    found: list[OpenedNode] = []
-    above: list[tuple[int, bool] | None] = [None]
-    for level, n in zip(levels, n_candidates, strict=False):
-        children: list[tuple[int, bool] | None] = []
-        for k, parent in enumerate(above):
-            left, pairs = np.arange(n), []
-            for each, numbers, is_second in zip(level.rounds, level.numbers, level.second_is_better, strict=True):
-                both = (left[each.first].tolist(), left[each.first + 1].tolist())
-                pairs += [Pair(*pair) for pair in zip(*both, map(int, numbers[k]), strict=True)]
-                left = left[each.winners(is_second[k])]
-            if level.splits[k]:
-                children += [(len(found), True), (len(found), False)]
-            found.append(OpenedNode(tuple(pairs), int(left[0]), int(level.tests[k]), parent))
-        above = children
-    return found
+    @property
+    def candidates(self) -> set[int]:
+        """All that were compared."""
+        return {c for pair in self.pairs for c in pair[:2]} | {self.winner}
 
 
 def in_order(options: Sequence[Sequence[T]], fits: Callable[[T, T], bool]) -> list[tuple[T, ...]]:
@@ -112,14 +88,9 @@ class Outcome:
     two_sided: int
     """Candidates with two possible left sides, mostly left and right."""
 
-    @property
-    def has_nothing_to_work_on(self) -> bool:
-        """Whether nothing was opened at all."""
-        return self.n_opened == 0
-
     def verdict(self) -> str:
         """The outcome in words."""
-        if self.has_nothing_to_work_on:
+        if not self.n_opened:
             return "Nothing was opened: there is nothing to work on."
         found = f"{self.clear:,} of {self.n_candidates:,} sums are clear, {self.two_sided:,} up to left and right"
         return f"{'ALARM: ' if self.clear + self.two_sided else ''}{self.n_opened:,} numbers were opened; {found}."
@@ -127,7 +98,7 @@ class Outcome:
 
 def outcome(nodes: Sequence[OpenedNode], sides: Sequence[Mapping[int, Sequence[object]]]) -> Outcome:
     """Of either attack, from what it found for each node."""
-    n_candidates = sum(len({c for pair in node.pairs for c in pair[:2]} | {node.winner}) for node in nodes)
+    n_candidates = sum(len(node.candidates) for node in nodes)
     sizes = [len(options) for found in sides for options in found.values()]
     n_opened = sum(len(node.pairs) + 1 for node in nodes)
     return Outcome(n_opened, n_candidates, sizes.count(1), sizes.count(2))
@@ -151,11 +122,52 @@ def plan_of(transcript: Transcript, job: MpFedXgbJob) -> Plan:
 
 
 def opened_nodes(transcript: Transcript, kinds: tuple[type[Any], type[Any]], tree: int, plan: Plan) -> list[OpenedNode]:
-    """The comparisons of a tree, node by node, as NUMERATORS or DENOMINATORS."""
-    levels: list[OpenedLevel] = []
-    numbers: list[npt.NDArray[np.object_]] = []
-    better: list[Bools] = []
-    opened: Any = None  # whose signs have not been told yet
+    """The comparisons of a tree, node by node, parents before children; kinds are NUMERATORS or DENOMINATORS."""
+    found: list[OpenedNode] = []
+    above: list[tuple[int, bool] | None] = [None]
+    seen: list[_SeenRound] = []  # of a level, so far
+    for opened, bits in _opened(transcript, kinds):
+        if opened.tree != tree:
+            continue
+        n_limbs = (plan.division(opened.level).kind if plan.argmax == DIVISION else plan.wide).limbs
+        numbers = limbs.to_ints(_words(opened, n_limbs))
+        is_second = np.unpackbits(bits, count=numbers.size).astype(np.bool_)
+        if isinstance(opened, kinds[0]):
+            each = plan.rounds(opened.level)[opened.round]
+            shape = (-1, each.n_pairs)
+            seen.append(_SeenRound(each, numbers.reshape(shape), is_second.reshape(shape)))
+            continue
+        children: list[tuple[int, bool] | None] = []
+        for k, parent in enumerate(above):
+            if is_second[k]:  # better than no split
+                children += [(len(found), True), (len(found), False)]
+            pairs, winner = _compared(seen, k, plan.n_candidates(opened.level))
+            found.append(OpenedNode(pairs, winner, int(numbers[k]), parent))
+        above, seen = children, []
+    return found
+
+
+class _SeenRound(NamedTuple):
+    """One round of comparisons, at all nodes of a level."""
+
+    round: Round
+    numbers: npt.NDArray[np.object_]  # [nodes, pairs]
+    second_is_better: Bools  # [nodes, pairs] everybody is told
+
+
+def _compared(seen: Sequence[_SeenRound], k: int, n_candidates: int) -> tuple[tuple[Pair, ...], int]:
+    """All comparisons at the k-th node of a level, and who won."""
+    left, pairs = np.arange(n_candidates), []
+    for each, numbers, is_second in seen:
+        both = (left[each.first].tolist(), left[each.first + 1].tolist())
+        pairs += [Pair(*pair) for pair in zip(*both, map(int, numbers[k]), strict=True)]
+        left = left[each.winners(is_second[k])]
+    return tuple(pairs), int(left[0])
+
+
+def _opened(transcript: Transcript, kinds: tuple[type[Any], type[Any]]) -> Iterator[tuple[Any, Bytes]]:
+    """What was opened, each with the signs that everybody was then told."""
+    opened: Any = None
     of_name = {kind.NAME: kind for kind in kinds}
     for direction, _, frame in transcript:
         name = peek(frame)[0]
@@ -163,24 +175,8 @@ def opened_nodes(transcript: Transcript, kinds: tuple[type[Any], type[Any]], tre
             opened = decode(frame, of_name[name])
         elif direction == RECEIVED and name in (NumeratorSigns.NAME, Better.NAME) and opened is not None:
             told = decode(frame, Better) if name == Better.NAME else decode(frame, NumeratorSigns)
-            if opened.tree == tree:
-                rounds = plan.rounds(opened.level)
-                shape = (-1, rounds[opened.round].n_pairs) if isinstance(opened, kinds[0]) else (-1,)
-                found = limbs.to_ints(_words(opened, _limbs(plan, opened.level))).reshape(shape)
-                answer = np.unpackbits(told.bits, count=found.size).astype(np.bool_)
-                if isinstance(opened, kinds[0]):
-                    numbers.append(found)
-                    better.append(answer.reshape(found.shape))
-                else:
-                    levels.append(OpenedLevel(rounds, numbers, better, found.tolist(), answer))
-                    numbers, better = [], []
+            yield opened, told.bits
             opened = None
-    return nodes_of_tree(levels, [plan.n_candidates(level) for level in range(plan.depth)])
-
-
-def _limbs(plan: Plan, level: int) -> int:
-    kind = plan.division(level).kind if plan.argmax == DIVISION else plan.wide
-    return kind.limbs
 
 
 def _words(message: Any, n_limbs: int) -> Array:
@@ -234,14 +230,3 @@ class Columns:
     def of_party(self, place: int) -> dict[int, Bools]:
         """Where the candidates of one holder send all rows."""
         return {cut: left for cut, left in self.goes_left.items() if self.plan.owner_of_cut[cut] == place}
-
-    def rows_of(self, nodes: list[OpenedNode]) -> list[Bools]:
-        """The rows of each node, which nobody but P1 knows."""
-        rows: list[Bools] = []
-        for node in nodes:
-            if node.above is None:
-                rows.append(np.ones(self.plan.n_rows, np.bool_))
-            else:
-                left = self.goes_left[nodes[node.above[0]].winner]
-                rows.append(rows[node.above[0]] & (left if node.above[1] else ~left))
-        return rows

@@ -55,12 +55,6 @@ class RecoveredLabels(LabelsFound):
     """Noisy vectors that were received: one per tree, or one for the whole run."""
     knows_scores: bool
 
-    def __str__(self) -> str:
-        return (
-            f"{self.n_releases} x noisy gradients, mu {self.mu:.3f}: area {self.area}, at most {self.ceiling:.3f}; "
-            f"accuracy {self.accuracy}, chance {self.chance:.3f}"
-        )
-
 
 def label_scores(gradients: npt.ArrayLike, probabilities: npt.ArrayLike | None, sigmas: Sequence[float]) -> Floats:
     """How much each row looks like label 1: its label plus noise where p is known, else minus its mean gradient.

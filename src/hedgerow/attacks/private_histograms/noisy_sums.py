@@ -107,17 +107,6 @@ class SummedLabels(LabelsFound):
         """Whether the area of matched pairs is above the ceiling by more than chance explains."""
         return self.matched.low > self.ceiling
 
-    def __str__(self) -> str:
-        return (
-            f"{self.n_sums:,} sums over {self.n_rows:,} rows: area {self.matched} among rows that columns do not tell "
-            f"apart, at most {self.ceiling:.3f}; {self.area} among all; accuracy {self.accuracy}, chance "
-            f"{self.chance:.3f}"
-        )
-
-    def verdict(self) -> str:
-        """The outcome in words."""
-        return super().verdict() if math.isfinite(self.mu) else f"{self}. Nothing is claimed."
-
 
 def attack(
     seen: Sequence[Sums],

@@ -46,10 +46,6 @@ class SeenLevel:
     nodes: Ints  # [sums] nodes of this level, children of splitting nodes in order, left before right
     sums: Ints  # [sums, cells] packed (g << 32) + h, feature after feature, missing last
 
-    def without(self, known: Ints) -> SeenLevel:
-        """The same level without a part of the sums that the adversary knows, for instance its own."""
-        return SeenLevel(self.tree, self.level, self.splits, self.goes_left, self.nodes, self.sums - known)
-
 
 @dataclass(frozen=True)
 class Public:
@@ -132,16 +128,6 @@ class Score:
     whole_records: int
     """Those that it has alone in a node: all their bins are known."""
     n_records: int
-
-    @property
-    def label_accuracy(self) -> float:
-        """Of the cells that were claimed, those that were right; 0 where nothing was claimed."""
-        return self.right_cells / self.cells if self.cells else 0.0
-
-    @property
-    def share_of_records(self) -> float:
-        """How many of all records were exposed."""
-        return self.records / self.n_records
 
 
 def score(found: Sequence[ExposedCell], levels: Sequence[SeenLevel], codes: Bytes, labels: Floats) -> Score:
