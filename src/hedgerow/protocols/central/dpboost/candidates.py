@@ -92,7 +92,8 @@ class Groups(NamedTuple):
     def room_for(cls, n_nodes: int, n_candidates: int) -> Groups:
         """Arrays that `score_families` fills."""
         most = n_nodes * n_candidates
-        return cls(np.empty(most), *np.empty((3, most), np.int64), np.zeros(n_nodes + 1, np.int64))
+        first, size, left = np.empty((3, most), np.int64)
+        return cls(np.empty(most), first, size, left, np.zeros(n_nodes + 1, np.int64))
 
 
 @inline_kernel
