@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 
 from hedgerow._version import __version__
 from hedgerow.aborts import DATA_DEPENDENT, stated
-from hedgerow.codec import from_json, to_json
+from hedgerow.codec import AsJson, from_json, to_json
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.events import Adjacency, Event, check_adjacency, check_delta, from_dict, walk
@@ -146,7 +146,7 @@ Section = tuple[str, Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Registry:
+class Registry(AsJson):
     """The fields of the public registry of differential-privacy deployments, where a run has any such guarantee."""
 
     flavour: str  # "pure", "approximate", "none"
@@ -155,11 +155,6 @@ class Registry:
     model: str  # "central", "local", "distributed": who adds the noise
     accounting: str
     implementation: str = f"Hedgerow {__version__}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        document: dict[str, Any] = to_json(self)
-        return document
 
 
 @dataclass(frozen=True)

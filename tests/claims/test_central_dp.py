@@ -18,13 +18,8 @@ from hedgerow.attacks.central.membership import Ceiling, attack, label_confidenc
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.estimators.plain import BoostedTreesClassifier
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.privacy.mechanisms import (
-    discrete_laplace,
-    exponential,
-    laplace,
-    permute_and_flip,
-    randomised_response,
-)
+from hedgerow.privacy.choices import exponential, permute_and_flip
+from hedgerow.privacy.mechanisms import discrete_laplace, laplace, randomised_response
 from hedgerow.protocols.central.dpboost.fit import fit_central
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.gaussian.grid import grid_of

@@ -134,11 +134,12 @@ def test_values_are_rounded_to_the_nearest_half_to_even():
     assert released.values.tolist() == [0.25, 0.5, 0.0, 0.5, -0.5, -0.5]
 
 
-@pytest.mark.parametrize("moved", [1, 2, 5])
-def test_rounding_is_part_of_the_sensitivity(moved):
+@pytest.mark.parametrize(("adjacency", "moved"), [("add_remove", 1), ("replace_one", 2)])
+def test_rounding_is_part_of_the_sensitivity(adjacency, moved):
     """Whole numbers of neighbours, rounded the worst way, differ by no more grid units than the event allows for."""
     sensitivity, grid = 0.75, 2.0**-20
-    event = laplace(np.zeros(0), sensitivity=sensitivity, epsilon=1.0, random=NoBytes(), moved=moved).event
+    event = laplace(np.zeros(0), sensitivity=sensitivity, epsilon=1.0, random=NoBytes(), adjacency=adjacency).event
+    assert event.adjacency == adjacency
     units = event.sensitivity / grid
     assert units == sensitivity / grid + 2 * moved
     rng = np.random.default_rng(0)
@@ -147,14 +148,6 @@ def test_rounding_is_part_of_the_sensitivity(moved):
         second = first + sensitivity * rng.dirichlet(np.ones(moved)) * rng.choice([-1, 1], moved)
         computed = [np.rint((side + rng.choice([-grid, grid], moved) / 4) / grid) for side in (first, second)]
         assert np.abs(computed[0] - computed[1]).sum() <= units
-
-
-def test_replacing_moves_two_coordinates_unless_told_otherwise():
-    """The default follows the adjacency, and shows in the event."""
-    settings = {"sensitivity": 0.75, "epsilon": 1.0, "random": NoBytes()}
-    default, one = (laplace(np.zeros(0), **settings, adjacency="replace_one", moved=moved).event for moved in (None, 1))
-    assert default.sensitivity - one.sensitivity == 2 * 2.0**-20
-    assert default.adjacency == "replace_one"
 
 
 def test_values_are_clipped_before_and_after():
@@ -191,7 +184,6 @@ def test_laplace_without_noise_is_named(bounds):
         ({"sensitivity": 0.0}, InvalidParameter, "sensitivity"),
         ({"sensitivity": math.inf}, InvalidParameter, "sensitivity"),
         ({"sensitivity": 1e-300}, InvalidParameter, "other units"),
-        ({"moved": 0}, InvalidParameter, "moved"),
         ({"bounds": (1.0, 0.0)}, InvalidParameter, "bounds"),
         ({"bounds": (0.0, math.inf)}, InvalidParameter, "bounds"),
         ({"bounds": (0.0, 1e300)}, InvalidParameter, "other units"),

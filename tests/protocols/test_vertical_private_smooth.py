@@ -21,7 +21,7 @@ from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
-from hedgerow.privacy.mechanisms import Released
+from hedgerow.privacy.events import Released
 from hedgerow.protocols.bad_rows import fit_described
 from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.vertical.common.parts import divide, part_from_dict

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hedgerow.engine.dtypes import Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Event
-from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.privacy.events import Event, Released
+from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.requests import SumRequest
 from hedgerow.protocols.central.gaussian.rows import PrivateRows

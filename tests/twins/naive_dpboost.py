@@ -18,8 +18,9 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Tree
+from hedgerow.privacy.choices import exponential, permute_and_flip
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.mechanisms import exponential, laplace, permute_and_flip
+from hedgerow.privacy.mechanisms import laplace
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from hedgerow.compiling import kernel
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
-from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.ensemble import Ensemble, checked_codes
 from hedgerow.engine.threads import Team
 from hedgerow.engine.tree_layout import TreeLayout, joined, lay_out
 from hedgerow.errors import InvalidInput
@@ -80,10 +80,7 @@ def contributions(ensemble: Ensemble, codes: Bytes, group_of_feature: Ints | Non
     values, weighted with the cover. Over all players and it the sum is the raw score. A node with less cover than
     none, as noise can make it, counts as one with none; where both children have none, each gets half.
     """
-    if codes.ndim != 2 or codes.shape[0] != len(ensemble.features) or codes.dtype != np.uint8:
-        raise InvalidInput(
-            f"codes must be uint8 [{len(ensemble.features)} features, rows], got {codes.dtype}{list(codes.shape)}"
-        )
+    codes = checked_codes(codes, len(ensemble.features))
     player_of = _checked_groups(group_of_feature, len(ensemble.features))
     n_players = int(player_of.max(initial=-1)) + 1
     layout = lay_out(ensemble.trees, ensemble.features)
@@ -93,7 +90,6 @@ def contributions(ensemble: Ensemble, codes: Bytes, group_of_feature: Ints | Non
     out[:, n_players] = _expected(ensemble, layout, game)
     tile = min(max(TILE_BYTES // (8 * max(n_players, 1)), 128), 2048, max(n_rows, 1))
     rule = _quadrature(min(MOST_PLAYERS, game.depth))
-    codes = np.ascontiguousarray(codes)
     tasks = [(layout, game, codes, first, min(first + tile, n_rows), *rule, out) for first in range(0, n_rows, tile)]
     if not all(Team(n_threads).run(add_contributions, tasks)):
         raise InvalidInput(

@@ -283,14 +283,14 @@ class Ensemble:
     def raw_scores_binned(self, codes: Bytes, n_threads: int = 1, n_iterations: int | None = None) -> Floats:
         """Raw scores [rows, n_outputs] of codes [features, rows] made with this model's mapper."""
         n_trees = self._n_trees(n_iterations)
-        codes = _checked_codes(codes, len(self.features))
+        codes = checked_codes(codes, len(self.features))
         scores = np.zeros((self.n_outputs, codes.shape[1]), np.float32)
         _add_scores(self._ready().layout, codes, n_trees, scores, n_threads)
         return scores.T + self.base_scores
 
     def add_binned(self, codes: Bytes, tree: Tree, scores: Scores, n_threads: int = 1) -> None:
         """Add what `tree` alone says about each row of `codes` to `scores`, float32, one per row, in place."""
-        codes = _checked_codes(codes, len(self.features))
+        codes = checked_codes(codes, len(self.features))
         n_rows = codes.shape[1]
         if scores.shape != (n_rows,) or scores.dtype != np.float32 or not scores.flags.c_contiguous:
             raise InvalidInput(
@@ -336,12 +336,12 @@ class Ensemble:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Ensemble:
         """The inverse of `to_dict`, exactly; ModelFileError says what is wrong with a damaged document."""
-        parts = model_file.decode(document)
+        trees, parts = model_file.decode(document)
         try:
-            model = cls(parts.mapper, parts.loss, parts.base_scores, classes=parts.classes, meta=parts.meta)
+            model = cls(**parts)
         except InvalidParameter as reason:
             raise ModelFileError(str(reason)) from None
-        for number, tree in enumerate(parts.trees):
+        for number, tree in enumerate(trees):
             try:
                 model.append(Tree(**tree))
             except InvalidInput as reason:
@@ -367,7 +367,8 @@ def _add_scores(
     Team(n_threads).run(prediction.add_scores, tasks)
 
 
-def _checked_codes(codes: Any, n_features: int) -> Bytes:
+def checked_codes(codes: Any, n_features: int) -> Bytes:
+    """Codes [features, rows], contiguous."""
     if codes.ndim != 2 or codes.shape[0] != n_features or codes.dtype != np.uint8:
         raise InvalidInput(f"codes must be uint8 [{n_features} features, rows], got {codes.dtype}{list(codes.shape)}")
     return np.ascontiguousarray(codes)

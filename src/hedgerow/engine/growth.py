@@ -18,14 +18,14 @@ sums stop coming in the middle of a tree, the tree ends at the last level that w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from hedgerow.engine.building import Children, FlatEdges, TreeBuilder, ValueRules
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.histogram import plan_slots
+from hedgerow.engine.histogram import Histograms, plan_histograms
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits, SplitRules, evaluate_families
@@ -61,14 +61,6 @@ class RowsLike(Protocol):
     def finish_tree(self, leaf_values: Scores) -> None:
         """Add the tree to the rows' scores."""
         ...
-
-
-class Histograms(NamedTuple):
-    """Where the histograms of a level's nodes are, and which are summed from rows."""
-
-    slot: Ints  # [nodes]
-    built: Ints  # [families] nodes whose histogram is summed from rows
-    derived: Ints  # [families] siblings that get theirs by subtraction, -1 for none
 
 
 def split_rules(rules: BoostingParams, loss: Loss, quantiser: Quantiser, *, weighted: bool) -> SplitRules:
@@ -145,7 +137,7 @@ class TreeGrower:
         """Sum the root's histogram; any column's cells add up to the sum over all rows."""
         zero = np.zeros(1, np.int64)
         store, layout = self.store, self.rows.layout
-        store.restart()
+        store.batched = False
         store.reserve(1)
         self._fill_histograms(zero, zero)
         first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
@@ -203,19 +195,11 @@ class TreeGrower:
     # --- one level ---------------------------------------------------------------------------------------------------
 
     def _plan_histograms(self, feature: Ints) -> None:
-        """The smaller child is summed, in a new slot; the larger one takes over its parent's.
-
-        Smaller by its rows, or by its hessian where nobody knows the rows: either way the sums are the same.
-        """
+        """The smaller child is summed. Where nobody knows its rows, its hessian decides: the sums are the same."""
         counts = self.rows.node_counts
         if not len(counts):
             counts = self.tree.newest.total & np.int64(0xFFFFFFFF)
-        n_families = len(counts) // 2
-        plan = Histograms(
-            np.empty(len(counts), np.int64), np.empty(n_families, np.int64), np.empty(n_families, np.int64)
-        )
-        plan_slots(counts, feature, self._where.slot, *plan)
-        self._where = plan
+        self._where = plan_histograms(counts, feature, self._where.slot)
         self.store.batched |= len(counts) > self.store.capacity
 
     def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:
@@ -274,14 +258,11 @@ class HistogramStore:
         n_count_cells = layout.n_cells if with_counts else 0
         # Each further thread may need a histogram of its own per node, until the sums are merged.
         self.capacity = max(1, HISTOGRAM_BYTES // (8 * (n_parts * layout.n_cells + n_count_cells)))
-        self.batched = False  # whether nodes are summed batch by batch, and no histogram outlives its batch
+        self.batched = False
+        """Whether nodes of this tree are summed batch by batch, and no histogram follows from its parent's."""
         self.cells = np.empty((0, layout.n_cells), np.int64)
         # Without counts the kernel still indexes a row per slot; rows of no cells cost nothing.
         self.count_cells = np.empty((0, n_count_cells), np.int64)
-
-    def restart(self, *, batched: bool = False) -> None:
-        """A new tree; `batched` if no histogram follows from its parent's."""
-        self.batched = batched
 
     def reserve(self, n_nodes: int) -> None:
         """Make room for the level; what lies in the slots already stays."""

@@ -9,6 +9,8 @@ and subtracted.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
@@ -171,16 +173,26 @@ def merge_histograms(cells: Ints, slots: Ints, partial: Ints, first_cell: Ints, 
             add_cells(cells[slots[which]], partial[part, which], first_cell, n_codes)
 
 
+class Histograms(NamedTuple):
+    """Where the histograms of a level's nodes are, and which are summed from rows."""
+
+    slot: Ints  # [nodes]
+    built: Ints  # [families] nodes whose histogram is summed from rows
+    derived: Ints  # [families] siblings that get theirs by subtraction, -1 for none
+
+
 @kernel
-def plan_slots(
+def plan_histograms(
     counts: Ints,  # in  [children] rows of each, left and right in turn
     feature: Ints,  # in  [parents] -1 for those that did not split
     parent_slots: Ints,  # in  [parents]
-    slots: Ints,  # out [children]
-    built: Ints,  # out [families] the smaller child, summed from its rows, in the lowest free slot
-    derived: Ints,  # out [families] the larger one, which takes over its parent's slot and subtracts
-) -> None:
-    """Which child of each splitting node is summed, and where both histograms go."""
+) -> Histograms:
+    """The smaller child of each splitting node is summed, in the lowest free slot.
+
+    The larger one takes over its parent's slot and subtracts.
+    """
+    slots, n_families = np.empty(counts.shape[0], np.int64), counts.shape[0] // 2
+    built, derived = np.empty(n_families, np.int64), np.empty(n_families, np.int64)
     taken = np.zeros(counts.shape[0], np.bool_)  # there is always room among as many slots as there are children
     family = 0
     for parent in range(feature.shape[0]):
@@ -201,3 +213,4 @@ def plan_slots(
             free += 1
         slots[built[k]] = free
         free += 1
+    return Histograms(slots, built, derived)

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,17 +34,6 @@ TREE_FIELDS = (
 )  # fmt: skip
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-class ModelParts(NamedTuple):
-    """What a document holds, ready for `Ensemble`; a tree is the keyword arguments of `Tree`."""
-
-    mapper: BinMapper
-    loss: str
-    base_scores: list[float]
-    classes: tuple[Any, ...] | None
-    trees: list[dict[str, Any]]
-    meta: dict[str, Any]
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -137,8 +126,11 @@ def _no_such_number(name: str) -> Any:
     raise ModelFileError(f"{name} is not a JSON number")
 
 
-def decode(document: Mapping[str, Any]) -> ModelParts:
-    """Check a document field by field; ModelFileError names the first that is wrong."""
+def decode(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Check a document field by field; ModelFileError names the first that is wrong.
+
+    Gives the keyword arguments of each `Tree`, and those of the `Ensemble`.
+    """
     if document.get("format") != FORMAT:
         raise ModelFileError(f'not a Hedgerow model: "format" must be "{FORMAT}", got {_shown(document.get("format"))}')
     version = document.get("version")
@@ -168,7 +160,8 @@ def decode(document: Mapping[str, Any]) -> ModelParts:
             f"there are {len(classes)} classes, but {max(2, len(base_scores))} go with the base_scores"
         )
     decoded = [_decode_tree(tree, features, f"tree {t}") for t, tree in enumerate(trees)]
-    return ModelParts(BinMapper(features), loss, base_scores, classes, decoded, meta)
+    mapper = BinMapper(features)
+    return decoded, {"mapper": mapper, "loss": loss, "base_scores": base_scores, "classes": classes, "meta": meta}
 
 
 def _decode_features(documents: Any) -> tuple[FeatureBins, ...]:

@@ -128,7 +128,7 @@ def _raw_pandas(series: Any, label: str) -> Raw:
             return _narrowed(holes) if kind in "iub" else _numpy(holes)
         return _numpy(series.to_numpy(dtype=np.dtype(f"{kind}{dtype.itemsize}")))
     if kind in "mMc":
-        return _refuse(dtype, label)
+        raise _refusal(dtype, label)
     codes, distinct = series.factorize()
     is_text = str(dtype).startswith(("str", "large_str"))
     return Coded(np.asarray(codes), distinct.tolist(), declared=is_text)
@@ -156,7 +156,7 @@ def _raw_polars(series: Any, label: str) -> Raw:
         return _narrowed(series.to_numpy())
     if dtype.is_float():
         return _numpy(series.to_numpy())
-    return _refuse(dtype, label)
+    raise _refusal(dtype, label)
 
 
 def _open_arrow(X: Any, where: str) -> Source:
@@ -181,7 +181,7 @@ def _raw_arrow(column: Any, label: str) -> Raw:
         return _coded_arrow(column.cast(pa.large_string()).dictionary_encode())
     if pa.types.is_dictionary(kind):
         return _coded_arrow(column)
-    return _refuse(kind, label)
+    raise _refusal(kind, label)
 
 
 def _coded_arrow(column: Any) -> Coded:
@@ -249,9 +249,7 @@ def as_floats(values: np.ndarray, label: str) -> np.ndarray:
         return values.astype(np.float32 if _exact_in_float32(values) else np.float64)
     if kind == "c":
         raise InvalidInput(f"Complex data not supported: {label} is {values.dtype}")
-    raise InvalidInput(
-        f"{label} has dtype {values.dtype}, which is neither numbers nor levels; turn it into numbers first"
-    )
+    raise _refusal(values.dtype, label)
 
 
 def narrowest(numbers: np.ndarray) -> np.ndarray:
@@ -274,8 +272,8 @@ def _narrowed(whole: Any) -> np.ndarray:
     return values if too_large else values.astype(np.float32)
 
 
-def _refuse(dtype: Any, label: str) -> Raw:
-    raise InvalidInput(f"{label} has dtype {dtype}, which is neither numbers nor levels; turn it into numbers first")
+def _refusal(dtype: Any, label: str) -> InvalidInput:
+    return InvalidInput(f"{label} has dtype {dtype}, which is neither numbers nor levels; turn it into numbers first")
 
 
 def coded_objects(values: Iterable[Any]) -> Coded:

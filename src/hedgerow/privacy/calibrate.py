@@ -1,19 +1,22 @@
 """Calibration: from what may be spent to how much noise that takes; the accountants inverted, rounded against us.
 
 And a budget: (epsilon, delta) for everything together, and a door that does not open for more. The one who adds noise
-keeps one, and asks it before each release: a request too many is then refused, whoever sent it.
+keeps one, and asks it before each release: a request too many is then refused, whoever sent it. It is for Gaussian
+noise alone. Choices by the exponential mechanism are paid for in zCDP, samples of rows by privacy loss distributions;
+both have all their releases fixed from the start, and a `PlannedBudget`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from hedgerow.errors import InvalidParameter, ProtocolError
-from hedgerow.privacy.accountants import GaussianDP
+from hedgerow.privacy.accountants import Accountant, GaussianDP, PrivacyLoss
 from hedgerow.privacy.curves import gaussian_delta, smallest, zcdp_delta
 from hedgerow.privacy.discrete_gaussian import DISTANCE, ROUNDING_VARIANCE
-from hedgerow.privacy.events import Event, is_number
+from hedgerow.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated, is_number
 from hedgerow.privacy.wording import up
 
 _RESERVE = 1e-9
@@ -24,6 +27,10 @@ _DRAWS = 2**30
 
 _ROUNDING = 1e-10
 """Costs that were calibrated to use up the budget may exceed it by rounding; `mu_for` has kept ten times this back."""
+
+_PRECISION = 0.01
+"""How far below the wanted delta is near enough for noise on samples, relatively: a tenth of that in noise. Each step
+of the search composes hundreds of losses."""
 
 
 def mu_for(epsilon: float, delta: float) -> float:
@@ -75,6 +82,50 @@ def share_of_sigma(sigma: float, parties: int) -> float:
     return sigma if parties == 1 or sigma == 0.0 else _rounded_up(sigma / math.sqrt(parties))
 
 
+def sampled_event(rate: float, releases: int, noise: float, reserved: float) -> Event:
+    """`releases` Gaussian sums over samples, with noise in units of their sensitivity, and one sum of all rows.
+
+    The latter costs a squared mu of `reserved`.
+    """
+    sums = Repeated(PoissonSampled(rate, Gaussian(1.0, noise)), releases)
+    return Composed((sums, Gaussian(math.sqrt(reserved), 1.0))) if reserved else Composed((sums,))
+
+
+@lru_cache(maxsize=64)
+def sampled_noise(rate: float, releases: int, reserved: float, epsilon: float, delta: float) -> float:
+    """The least noise, as a multiple of the sensitivity, for `sampled_event` to stay within (epsilon, delta)."""
+
+    def excess(noise: float) -> float:
+        """Above 0 if it is not enough; nearly a straight line."""
+        accountant = PrivacyLoss()
+        accountant.compose(sampled_event(rate, releases, noise, reserved))
+        return math.log(max(accountant.delta(epsilon), 1e-30) / (delta * (1.0 - 1e-6)))
+
+    # Of many small losses only their variance counts: about what Gaussian noise on all rows would do, at this rate.
+    guess = max(rate * math.sqrt(releases) / mu_for(epsilon, delta), 0.3)
+    low, high = guess / 1.02, guess * 1.02
+    above, below = excess(low), excess(high)
+    while below > 0.0 or above <= 0.0:  # until the answer is between the two
+        if not 1e-3 < high < 1e12:
+            raise InvalidParameter(f"no amount of noise fits epsilon = {epsilon} at delta = {delta}")
+        if below > 0.0:
+            low, above, high = high, below, 1.2 * high
+            below = excess(high)
+        else:
+            high, below, low = low, above, low / 1.2
+            above = excess(low)
+    while below < -_PRECISION:
+        # A little beyond where the line says, so that the end that counts comes near.
+        share = min((above + 0.5 * _PRECISION) / (above - below), 0.99)
+        middle = low + share * (high - low)
+        found = excess(middle)
+        if found > 0.0:
+            low, above = middle, found
+        else:
+            high, below = middle, found
+    return high * (1.0 + 1e-9)  # a little more, so that rounding has room
+
+
 def _rounded_up(value: float) -> float:
     return value * (1.0 + 2.0**-44)
 
@@ -90,7 +141,7 @@ class Budget:
     def __init__(self, epsilon: float, delta: float) -> None:
         self.epsilon, self.delta = epsilon, delta
         self.mu_squared = mu_for(epsilon, delta) ** 2
-        self.accountant = GaussianDP()
+        self.accountant: Accountant = GaussianDP()
         self._spent = 0.0
 
     @property
@@ -113,3 +164,21 @@ class Budget:
         """Raise unless all that was spent, added up afresh, is within the budget."""
         if not self.spent <= self.epsilon:
             raise ProtocolError(f"epsilon {self.spent} was spent at delta {self.delta}, more than {self.epsilon}")
+
+
+class PlannedBudget(Budget):
+    """Events that may not cost more together than (epsilon, delta), by any accountant."""
+
+    def __init__(self, epsilon: float, delta: float, accountant: Accountant) -> None:
+        super().__init__(epsilon, delta)
+        self.accountant = accountant
+
+    @property
+    def spent(self) -> float:
+        """The epsilon, at the budget's delta, of all that was spent; the whole budget, if it is not above that."""
+        within = self.accountant.delta(self.epsilon) <= self.delta  # far quicker than a search for the least epsilon
+        return self.epsilon if within else self.accountant.epsilon(self.delta)
+
+    def spend(self, event: Event) -> None:
+        """Take note of an event. That all of them are within the budget was planned, and `check` says so at the end."""
+        self.accountant.compose(event)

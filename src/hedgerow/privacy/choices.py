@@ -120,33 +120,26 @@ class Choices(TypedDict):
 
 def exponential(utilities: Floats, **of: Unpack[Choices]) -> Released[Chosen]:
     """One candidate for each choice by the exponential mechanism, exact as described at the top of this file."""
-    return _choose(Exponential, _by_weight, utilities, **of)
+    return _choose(Exponential, _by_weight, utilities, of)
 
 
 def permute_and_flip(utilities: Floats, **of: Unpack[Choices]) -> Released[Chosen]:
     """As `exponential`, by permute-and-flip: at the same epsilon its expected utility is never lower."""
-    return _choose(PermuteAndFlip, _by_coins, utilities, **of)
+    return _choose(PermuteAndFlip, _by_coins, utilities, of)
 
 
 def _choose(
     kind: type[Exponential | PermuteAndFlip],
     draw: Callable[[_Groups, _Weights, RandomBytes], Chosen],
     utilities: Floats,
-    *,
-    starts: Ints,
-    multiplicity: Ints,
-    sensitivity: float,
-    epsilon: float,
-    random: RandomBytes,
-    magnitude: float,
-    adjacency: Adjacency = "add_remove",
+    of: Choices,
 ) -> Released[Chosen]:
-    groups = _Groups(utilities, starts, multiplicity)
-    if epsilon == math.inf:
+    groups = _Groups(utilities, of["starts"], of["multiplicity"])
+    if of["epsilon"] == math.inf:
         return Released(groups.first_best(), NonPrivate("no noise was added"))
-    event = kind(sensitivity, epsilon, adjacency)
-    rate = _rate(sensitivity, epsilon, magnitude, groups.moved(adjacency))
-    return Released(draw(groups, _weights(groups, rate, magnitude), random), event)
+    event = kind(of["sensitivity"], of["epsilon"], of.get("adjacency", "add_remove"))
+    rate = _rate(event.sensitivity, event.epsilon, of["magnitude"], groups.moved(event.adjacency))
+    return Released(draw(groups, _weights(groups, rate, of["magnitude"]), of["random"]), event)
 
 
 def _rate(sensitivity: float, epsilon: float, magnitude: float, moved: int) -> float:

@@ -56,7 +56,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -92,25 +92,20 @@ def sample(sigma: float, size: int, random: RandomBytes) -> Ints:
     """`size` independent discrete Gaussians of scale `sigma`, centred on 0."""
     if not 0.0 < sigma <= MAX_SIGMA:
         raise InvalidParameter(f"sigma of a discrete Gaussian must be above 0 and at most 2^48, got {sigma!r}")
-    parts = _parts(sigma)
+    (_, finest), *others = _parts(sigma)
     out = np.empty(size, np.int64)
     for start in range(0, size, _CHUNK):
         piece = out[start : start + _CHUNK]
-        piece[:] = parts[0].table.draw(len(piece), random)
-        for step, table in parts[1:]:
+        piece[:] = finest.draw(len(piece), random)
+        for step, table in others:
             piece += step * table.draw(len(piece), random)
     return out
 
 
-class _Part(NamedTuple):
-    step: int
-    table: _Table
-
-
 @lru_cache(maxsize=64)
-def _parts(sigma: float) -> tuple[_Part, ...]:
-    """X = sum of step * (a draw from table)."""
-    return tuple(_Part(step, _table(variance)) for step, variance in _split(Fraction(sigma) ** 2))
+def _parts(sigma: float) -> tuple[tuple[int, _Table], ...]:
+    """X = sum of step * (a draw from table); the first step is 1."""
+    return tuple((step, _table(variance)) for step, variance in _split(Fraction(sigma) ** 2))
 
 
 def _split(variance: Fraction) -> Iterator[tuple[int, Fraction]]:
@@ -161,16 +156,12 @@ class _Table:
         return drawn
 
 
-@lru_cache(maxsize=64)
-def _table(variance: Fraction) -> _Table:
-    return _Table(variance)
+_table = lru_cache(maxsize=64)(_Table)
 
 
 def _weights(variance: Fraction) -> list[int]:
     """exp(-k^2 / (2 variance)) for k = 0, 1, ... up to 17 sigma, in units of 2^-320, rounded down at each step."""
-    # ceil(17 sigma): the smallest m with m^2 >= 289 variance.
-    square = -(-(_REACH**2) * variance.numerator // variance.denominator)
-    m = _ceil_root(square)
+    m = math.isqrt(math.ceil(_REACH**2 * variance) - 1) + 1  # ceil(17 sigma): the smallest with m^2 >= 289 variance
     ratio = _exp_minus(1 / (2 * variance))
     ratio_squared = ratio * ratio >> _WEIGHT_BITS
     weight, weights = 1 << _WEIGHT_BITS, [1 << _WEIGHT_BITS]
@@ -179,13 +170,6 @@ def _weights(variance: Fraction) -> list[int]:
         ratio = ratio * ratio_squared >> _WEIGHT_BITS
         weights.append(weight)
     return weights
-
-
-def _ceil_root(square: int) -> int:
-    root = int(decimal.Decimal(square).sqrt())
-    while root * root < square:
-        root += 1
-    return root
 
 
 def _exp_minus(x: Fraction) -> int:

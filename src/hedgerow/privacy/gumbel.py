@@ -5,24 +5,24 @@ them, and only a largest one has to be found. Where utilities are seen, choices.
 
 What is drawn. U uniform in (0, 1), G = -log(-log U) (standard Gumbel), y = beta G / grid with grid = 2^-grid_bits, and
 nu the whole number nearest to y (the lower one of two), moved into lowest .. highest. Utilities s_i are in the units of
-beta. Chosen is a largest one of t_i = s_i + e_i + grid nu_i, of equal ones any, by any rule that may even depend on the
-data. e_i are errors of the utilities as they are computed, |e_i| <= a; they may depend on anything.
+beta. Chosen is a largest one of t_i = s_i + grid nu_i, of equal ones any, by any rule that may even depend on the data.
+Utilities are what is computed: s_i need not be what was meant, and Delta is the sensitivity of what they are.
 
-(1) Without rounding and errors, the largest of s_i + beta G_i is i with probability P(i) = w_i / W, where w_i is
+(1) Without rounding, the largest of s_i + beta G_i is i with probability P(i) = w_i / W, where w_i is
 e^(s_i / beta) and W their sum: the exponential mechanism.
 
-(2) With them. Nothing is clipped yet. |nu_i - y_i| <= 1/2, so t_i is off from s_i + beta G_i by at most
-eta = grid / 2 + a. If i is chosen, then s_i + beta G_i + 2 eta >= s_j + beta G_j for all j: i is the largest by (1) if
+(2) With it. Nothing is clipped yet. |nu_i - y_i| <= 1/2, so t_i is off from s_i + beta G_i by at most
+eta = grid / 2. If i is chosen, then s_i + beta G_i + 2 eta >= s_j + beta G_j for all j: i is the largest by (1) if
 s_i is raised by 2 eta. With q = e^(2 eta / beta) that has the probability q w_i / (W + (q - 1) w_i) <= q P(i). And if i
 is the only largest one after s_i is lowered by 2 eta, then it is chosen: (w_i / q) / (W - (1 - 1/q) w_i) >= P(i) / q.
-Hence the probability P~(i) that i is chosen is within a factor e^(-+ 2 eta / beta) of P(i); with a = 0, e^(-+ grid /
-beta). This holds for candidates that are far behind, too.
+Hence the probability P~(i) that i is chosen is within a factor e^(-+ grid / beta) of P(i). This holds for candidates
+that are far behind, too.
 
 (3) Privacy. Let one change of the records move s_i by d_i, with max d - min d <= 2 Delta. By (1) of choices.py the
 log ratios log P'(i) - log P(i) lie in an interval of length epsilon_0 = 2 Delta / beta. By (2) those of P~ lie in one
-that is longer by 2 eta / beta for each of the two worlds at each end:
+that is longer by grid / beta for each of the two worlds at each end:
 
-    epsilon = (2 Delta + 8 eta) / beta = (2 Delta + 4 grid + 8 a) / beta.
+    epsilon = (2 Delta + 4 grid) / beta.
 
 The interval holds 0, as both are probabilities that add up to 1. So the choice is epsilon-differentially private, and
 because its log ratios have the range epsilon it is (epsilon^2 / 8)-zCDP (Cesar and Rogers 2021, lemma 3.4).
@@ -62,7 +62,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import float_above
 from hedgerow.privacy.coins import exact_context, words
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Adjacency, GumbelChoice
+from hedgerow.privacy.events import GumbelChoice
 
 Ints = npt.NDArray[np.int64]
 Number = int | float | Fraction
@@ -97,16 +97,13 @@ class GumbelNoise:
             raise InvalidParameter(f"clip must be between 8 and 700, got {self.clip!r}")
 
     @classmethod
-    def for_choice(
-        cls, *, sensitivity: Number, epsilon: Number, grid_bits: int, utility_error: Number = 0, clip: float = 96.0
-    ) -> Self:
-        """The least noise whose choice costs at most epsilon: beta = (2 Delta + 4 grid + 8 a) / epsilon, exactly.
+    def for_choice(cls, *, sensitivity: Number, epsilon: Number, grid_bits: int) -> Self:
+        """The least noise whose choice costs at most epsilon: beta = (2 Delta + 4 grid) / epsilon, exactly.
 
-        `sensitivity` is half the width of a change (`choices`), `utility_error` the a of the text above.
+        `sensitivity` is half the width of a change (`choices`).
         """
         _check(sensitivity=sensitivity, epsilon=epsilon)
-        _check_error(utility_error)
-        return cls(_width(sensitivity, grid_bits, utility_error) / Fraction(epsilon), grid_bits, clip)
+        return cls(_width(sensitivity, grid_bits) / Fraction(epsilon), grid_bits)
 
     @property
     def scale(self) -> Fraction:
@@ -128,28 +125,19 @@ class GumbelNoise:
         """The chance that one noise is clipped: a bound, 2 e^-clip."""
         return 2.0 * math.exp(-self.clip) * (1.0 + 2.0**-40)
 
-    def epsilon(self, sensitivity: Number, utility_error: Number = 0) -> float:
-        """The range of log ratios of a choice: (2 Delta + 4 grid + 8 a) / beta, rounded up."""
+    def epsilon(self, sensitivity: Number) -> float:
+        """The range of log ratios of a choice: (2 Delta + 4 grid) / beta, rounded up."""
         _check(sensitivity=sensitivity)
-        _check_error(utility_error)
-        return float_above(_width(sensitivity, self.grid_bits, utility_error) / self.beta)
+        return float_above(_width(sensitivity, self.grid_bits) / self.beta)
 
-    def event(
-        self,
-        *,
-        sensitivity: Number,
-        n_noises: int,
-        utility_error: Number = 0,
-        adjacency: Adjacency = "add_remove",
-    ) -> GumbelChoice:
+    def event(self, *, sensitivity: Number, n_noises: int) -> GumbelChoice:
         """What choosing by this noise costs; `n_noises` are those of all choices that one record can move."""
         if n_noises < 1:
             raise InvalidParameter(f"n_noises must be at least 1, got {n_noises}")
         return GumbelChoice(
             float_above(Fraction(sensitivity)),
-            self.epsilon(sensitivity, utility_error),
+            self.epsilon(sensitivity),
             n_noises * self.clipped * (1.0 + 2.0**-40),
-            adjacency,
         )
 
     def draw(self, shape: int | tuple[int, ...], random: RandomBytes) -> Ints:
@@ -205,16 +193,11 @@ class GumbelNoise:
             return min(max(int(nearest.to_integral_value(decimal.ROUND_CEILING)), self.lowest), self.highest)
 
 
-def _width(sensitivity: Number, grid_bits: int, utility_error: Number) -> Fraction:
-    return 2 * Fraction(sensitivity) + 4 / Fraction(2) ** grid_bits + 8 * Fraction(utility_error)
+def _width(sensitivity: Number, grid_bits: int) -> Fraction:
+    return 2 * Fraction(sensitivity) + 4 / Fraction(2) ** grid_bits
 
 
 def _check(**values: Number) -> None:
     for name, value in values.items():
         if not isinstance(value, Number) or not 0 < value < math.inf:
             raise InvalidParameter(f"{name} must be a number above 0, got {value!r}")
-
-
-def _check_error(value: Number) -> None:
-    if not isinstance(value, Number) or not 0 <= value < math.inf:
-        raise InvalidParameter(f"utility_error must be a number of at least 0, got {value!r}")

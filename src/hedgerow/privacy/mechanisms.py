@@ -17,7 +17,6 @@ import numpy.typing as npt
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter
 from hedgerow.privacy import discrete_gaussian as gaussian_sampler
 from hedgerow.privacy import discrete_laplace as laplace_sampler
-from hedgerow.privacy.choices import Chosen, exponential, permute_and_flip
 from hedgerow.privacy.coins import Coin, below
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import (
@@ -29,17 +28,6 @@ from hedgerow.privacy.events import (
     RandomisedResponse,
     Released,
 )
-
-__all__ = [
-    "Chosen",
-    "Released",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "exponential",
-    "laplace",
-    "permute_and_flip",
-    "randomised_response",
-]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -109,7 +97,6 @@ def laplace(
     epsilon: float,
     random: RandomBytes,
     bounds: tuple[float, float] | None = None,
-    moved: int | None = None,
     adjacency: Adjacency = "add_remove",
 ) -> Released[Floats]:
     """Real numbers plus Laplace noise; sensitivity in L1, of the whole array and of the exact values.
@@ -124,10 +111,9 @@ def laplace(
     A coordinate that differs between neighbours, by d, differs by at most d / grid + 1 after rounding, because each
     side moves by 1/2 at most. One more is added for values that are computed in floats, and are a quarter of the grid
     from their exact value at most, and for the rounding of `sensitivity` itself. Coordinates that one change of the
-    records does not touch are the very same numbers on both sides, and round alike. So with `moved` coordinates touched
-    at most (one leaf of a tree when a record is added or removed, two when one is replaced; that is the default), the
-    whole numbers have an L1 sensitivity of at most ceil(sensitivity / grid) + 2 moved. The event states it, and the
-    noise is for it.
+    records does not touch are the very same numbers on both sides, and round alike. Adding or removing a record must
+    touch one coordinate at most, as one leaf of a tree, and replacing one two. So the whole numbers have an L1
+    sensitivity of at most ceil(sensitivity / grid) + 2, or 4. The event states it, and the noise is for it.
 
     Without bounds, values of 2^52 grid units or more are refused. Give bounds where the data could bring that about.
     """
@@ -139,10 +125,7 @@ def laplace(
     exact = np.clip(values, low, high)
     if epsilon == math.inf:
         return Released(exact, NonPrivate("no noise was added"))
-    if moved is None:
-        moved = 2 if adjacency == "replace_one" else 1
-    elif moved < 1:
-        raise InvalidParameter(f"moved must be at least 1, got {moved}")
+    moved = 2 if adjacency == "replace_one" else 1
     _check_positive("sensitivity", sensitivity)
     _check_positive("epsilon", epsilon)
     exponent = _grid_exponent(sensitivity, epsilon, max(abs(low), abs(high)) if bounds else None)

@@ -9,20 +9,15 @@ Notation of the proofs: bound = 1 (all is homogeneous in it), l = l2 >= 0, S the
 |S| <= n, and 0 / 0 = 0. f(S, n) = S^2 / (n + l). Replacing a record is removing one and adding one.
 
 Results for choices and leaves are rounded to the nearest float, which `exponential`, `permute_and_flip` and `laplace`
-allow for; all others are exact or rounded up, by a factor of 1 + 2^-48.
+allow for; that of histograms is exact.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import Adjacency, check_adjacency
-
-Norm = Literal["l1", "l2"]
-
-_UP = 1.0 + 2.0**-48
 
 
 def gain_sensitivity(bound: float, adjacency: Adjacency = "add_remove") -> float:
@@ -72,7 +67,9 @@ def leaf_sensitivity(bound: float, l2: float, adjacency: Adjacency = "add_remove
 
     Replacing a record within a leaf: |g' - g| / (n + l) <= 2 / (1 + l), as n >= 1. Across leaves: 1 / (1 + l) each.
     """
-    return _times(1.0, 2.0, adjacency) * _checked("bound", bound) / (1.0 + _checked_l2(l2))
+    if not 0.0 <= l2 < math.inf:
+        raise InvalidParameter(f"l2 must be a number of at least 0, got {l2!r}")
+    return _times(1.0, 2.0, adjacency) * _checked("bound", bound) / (1.0 + l2)
 
 
 def clipped_leaf_sensitivity(bound: float, l2: float, clip: float, adjacency: Adjacency = "add_remove") -> float:
@@ -85,14 +82,15 @@ def clipped_leaf_sensitivity(bound: float, l2: float, clip: float, adjacency: Ad
     return min(unclipped, _times(2.0, 4.0, adjacency) * _checked("clip", clip, infinite=True))
 
 
-def histogram_sensitivity(columns: int, adjacency: Adjacency = "add_remove", norm: Norm = "l1") -> float:
-    """Of the counts of `columns` histograms together: every record is counted in one cell of each.
+def histogram_sensitivity(columns: int, adjacency: Adjacency = "add_remove") -> float:
+    """Of the counts of `columns` histograms together, in L1: every record is counted in one cell of each.
 
-    Adding: `columns` cells change by 1 each, so columns in L1, sqrt(columns) in L2. Replacing: in each histogram one
-    cell loses 1 and another gains 1, or none changes: 2 columns in L1, sqrt(2 columns) in L2.
+    Adding: `columns` cells change by 1 each. Replacing: in each histogram one cell loses 1 and another gains 1, or none
+    changes: twice that.
     """
-    cells = _checked_columns(columns) * _times(1.0, 2.0, adjacency)
-    return _by_norm(cells, math.sqrt(cells) * _UP, norm)
+    if columns < 1:
+        raise InvalidParameter(f"columns must be at least 1, got {columns!r}")
+    return columns * _times(1.0, 2.0, adjacency)
 
 
 def _times(adding: float, replacing: float, adjacency: Adjacency) -> float:
@@ -100,25 +98,7 @@ def _times(adding: float, replacing: float, adjacency: Adjacency) -> float:
     return adding if adjacency == "add_remove" else replacing
 
 
-def _by_norm(l1: float, l2: float, norm: Norm) -> float:
-    if norm not in get_args(Norm):
-        raise InvalidParameter(f"norm must be one of {get_args(Norm)}, got {norm!r}")
-    return l1 if norm == "l1" else l2
-
-
 def _checked(name: str, value: float, *, infinite: bool = False) -> float:
     if not (0.0 < value < math.inf or (infinite and value == math.inf)):
         raise InvalidParameter(f"{name} must be a number above 0, got {value!r}")
     return value
-
-
-def _checked_l2(l2: float) -> float:
-    if not 0.0 <= l2 < math.inf:
-        raise InvalidParameter(f"l2 must be a number of at least 0, got {l2!r}")
-    return l2
-
-
-def _checked_columns(columns: int) -> int:
-    if columns < 1:
-        raise InvalidParameter(f"columns must be at least 1, got {columns!r}")
-    return columns

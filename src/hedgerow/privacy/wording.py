@@ -17,9 +17,9 @@ def up(value: float, digits: int = 5) -> str:
     return _rounded(value, Context(digits, ROUND_CEILING))
 
 
-def down(value: float, digits: int = 4) -> str:
-    """Rounded down."""
-    return _rounded(value, Context(digits, ROUND_FLOOR))
+def down(value: float) -> str:
+    """Rounded down to four digits."""
+    return _rounded(value, Context(4, ROUND_FLOOR))
 
 
 def _rounded(value: float, context: Context) -> str:

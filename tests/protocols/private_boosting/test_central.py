@@ -121,7 +121,7 @@ def test_a_reserve_is_for_the_number_of_misfits(tables, loss):
     first = asked[0]
     assert (first.number, first.kind, {request.kind for request in asked[1:]} & {"misfits"}) == (0, "misfits", set())
     assert (first.sensitivity / first.sigma) ** 2 == pytest.approx(0.1 * whole, rel=1e-6)
-    assert recipe.accountant.total == pytest.approx(whole, rel=1e-6)
+    assert recipe.budget.accountant.total == pytest.approx(whole, rel=1e-6)
     assert recipe.n_misfits == pytest.approx(10**6, abs=6 * first.sigma / 2**12)
     asked.clear()
     with pytest.raises(ProtocolError, match="request 0 was answered with"):

@@ -16,11 +16,10 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP, PrivacyLoss, ZeroConcentratedDP
-from hedgerow.privacy.events import DiscreteGaussian, Exponential, NonPrivate, PoissonSampled, Repeated
-from hedgerow.privacy.mechanisms import Released
+from hedgerow.privacy.calibrate import PlannedBudget
+from hedgerow.privacy.events import DiscreteGaussian, Exponential, NonPrivate, PoissonSampled, Released, Repeated
 from hedgerow.protocols.central.gaussian.central import fit_gaussian, planned_event, sample_of
 from hedgerow.protocols.central.gaussian.growing import POLICIES, Candidates
-from hedgerow.protocols.central.gaussian.plans import PlannedBudget
 from hedgerow.protocols.central.gaussian.requests import (
     LARGEST_HESSIAN,
     UNIT,

@@ -16,8 +16,8 @@ from hedgerow.engine.export_xgboost import xgboost_document
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP, ZeroConcentratedDP
-from hedgerow.privacy.events import DiscreteGaussian, NonPrivate
-from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.privacy.events import DiscreteGaussian, NonPrivate, Released
+from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.gaussian.recipe import MEAN_CLIP, SHARES, Learned, Recipe, Size
 from hedgerow.protocols.central.gaussian.requests import UNIT
 from hedgerow.protocols.central.gaussian.rows import PrivateRows

@@ -133,7 +133,6 @@ def test_a_whole_conversation_equals_its_slow_twin(loss):
     leaves = 2 * bits[0][codes[2]] + bits[1][codes[0]]
     request = ask("leaf_sums", loss, 3, features=features, goes_right=bits, update="leaves", update_values=values)
     check(request, leaves, 4)
-    assert rows.answer(request, again=True).tolist() == rows.answer(request, again=True).tolist()
 
 
 @both_losses
@@ -232,7 +231,7 @@ def test_a_wrong_request_is_refused(changes, sentence):
 
 
 def test_nothing_before_the_start():
-    """Gradient sums and updates need bins first; only the last request can be repeated."""
+    """Gradient sums and updates need bins first."""
     rows = random_rows(20, "logistic")[0]
     right = ask("bin_sums", "logistic", 1, features=np.array([0], np.int32))
     with pytest.raises(ProtocolError, match="before the start of training"):
@@ -240,8 +239,6 @@ def test_nothing_before_the_start():
     table = {"update": "table", "update_feature": 0, "update_values": np.zeros(256)}
     with pytest.raises(ProtocolError, match="updates scores before the start"):
         rows.answer(dataclasses.replace(right, **table))
-    with pytest.raises(ProtocolError, match="cannot be repeated"):
-        rows.answer(right, again=True)
 
 
 # --- reading -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.protocols.central.gaussian.tables import merged
-from hedgerow.protocols.central.gaussian.trees import merged_feature, oblivious_tree, table_tree
+from hedgerow.protocols.central.gaussian.trees import merged_feature, oblivious_trees, table_tree
 
 NUMERIC = FeatureBins("age", [1.0, 2.0, 3.0, 5.0])
 LEVELS = FeatureBins("town", levels=("a", "b", "c"))
@@ -60,7 +60,7 @@ def test_an_oblivious_tree_asks_one_question_per_level():
     goes_right[2, 1:] = 1  # one: values left, missing right
     asked = np.array([1, 0, 2], np.int32)
     leaves = np.arange(8.0)
-    tree = oblivious_tree(asked, goes_right, features, leaves, np.arange(1.0, 9.0))
+    (tree,) = oblivious_trees(asked, goes_right, features, leaves[None], np.arange(1.0, 9.0)[None])
     model = Ensemble(BinMapper(features), "squared", [0.0], trees=[tree])
     codes = np.array([[a, t, o] for a in range(6) for t in range(4) for o in range(2)], np.uint8).T
     wanted = 4 * goes_right[0][codes[1]] + 2 * goes_right[1][codes[0]] + goes_right[2][codes[2]]

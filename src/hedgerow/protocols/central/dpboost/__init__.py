@@ -11,7 +11,7 @@
 5. Each of `max_depth` levels, all nodes together: one of the public candidates is chosen by the exponential mechanism
    (`candidates`, `growth`). Nothing ever stops a node from splitting, also not that it is empty.
 6. Leaves -S/(n + l2), clipped to tau, plus Laplace noise, clipped again; eta times that is added to the scores.
-7. The model is made of the choices and the noisy leaves alone (`trees`); `plan` knows what every release costs, before
+7. The model is made of the choices and the noisy leaves alone (`growth`); `plan` knows what every release costs, before
    a record is looked at.
 
 Who sees the model, statement included, learns nothing else, and about one record only what epsilon allows. The owner

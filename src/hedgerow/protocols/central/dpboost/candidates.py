@@ -26,13 +26,14 @@ import numpy as np
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints
-from hedgerow.engine.histogram import subtract_cells
+from hedgerow.engine.histogram import subtract_siblings
 from hedgerow.engine.layout import Layout
 from hedgerow.errors import InvalidParameter
 from hedgerow.schema import Schema
 
 COUNT_BITS = 24
 GRADIENT_BITS = 14
+UNIT = 2.0**-GRADIENT_BITS
 MAX_ROWS = 2**COUNT_BITS - 1
 """A record is (q << 24) + 1, where q is its gradient in steps of 2^-14, at most 2^15 in absolute value. Sums over any
 set of at most MAX_ROWS records keep their count in the low 24 bits and their gradient, below 2^39, in the 40 above.
@@ -47,11 +48,6 @@ class Candidates(NamedTuple):
     feature: Ints  # [candidates]
     cut: Ints  # [candidates] last bin that goes left, or the level that does (the missing code for "missing")
     missing_left: Bools  # [candidates]
-
-    @property
-    def n_candidates(self) -> int:
-        """Questions per node."""
-        return len(self.feature)
 
 
 def list_candidates(schema: Schema, bins: BinMapper) -> Candidates:
@@ -96,32 +92,21 @@ class Groups(NamedTuple):
     def room_for(cls, n_nodes: int, n_candidates: int) -> Groups:
         """Arrays that `score_families` fills."""
         most = n_nodes * n_candidates
-        return cls(
-            np.empty(most),
-            np.empty(most, np.int64),
-            np.empty(most, np.int64),
-            np.empty(most, np.int64),
-            np.zeros(n_nodes + 1, np.int64),
-        )
+        first, size, left = np.empty((3, most), np.int64)
+        return cls(np.empty(most), first, size, left, np.zeros(n_nodes + 1, np.int64))
 
 
 @inline_kernel
-def gradient_sum(packed: np.int64) -> np.int64:
-    """The high bits."""
-    return packed >> np.int64(COUNT_BITS)
+def unpacked(packed: np.int64) -> tuple[float, float]:
+    """The gradient, from the high bits, and the number of records, from the low ones."""
+    gradient = np.float64(packed >> np.int64(COUNT_BITS)) * UNIT
+    return gradient, np.float64(packed & np.int64(MAX_ROWS))
 
 
 @inline_kernel
-def row_count(packed: np.int64) -> np.int64:
-    """The low bits."""
-    return packed & np.int64(MAX_ROWS)
-
-
-@inline_kernel
-def utility_of(left: np.int64, gradient: float, count: float, unit: float, l2: float) -> float:
+def utility_of(left: np.int64, gradient: float, count: float, l2: float) -> float:
     """One division where both sides have a denominator, in the engine's order of operations."""
-    gl = np.float64(gradient_sum(left)) * unit
-    nl = np.float64(row_count(left))
+    gl, nl = unpacked(left)
     gr = gradient - gl
     dl = nl + l2
     dr = (count - nl) + l2
@@ -210,16 +195,13 @@ def score_families(
     slots: Ints,  # in  [nodes] histogram of each node; a derived node's slot holds its parent's
     cells: Ints,  # in/out [slots, cells]
     totals: Ints,  # in  [nodes] packed
-    unit: float,
     l2: float,
     above_parent: bool,  # in  utilities count from that of not splitting, as the engine's gains do
     groups: Groups,  # out
 ) -> None:
     """Siblings by subtraction, then the groups of all nodes, in the order of nodes."""
     first_cell, n_codes = layout.first_cell, layout.n_codes
-    for family in range(built.shape[0]):
-        if derived[family] >= 0:
-            subtract_cells(cells[slots[derived[family]]], cells[slots[built[family]]], first_cell, n_codes)
+    subtract_siblings(built, derived, slots, cells, first_cell, n_codes)
     utility, first, size, left_out, starts = groups
     n_candidates = candidates.feature.shape[0]
     first_bin = spread.first
@@ -228,9 +210,7 @@ def score_families(
     n_groups = 0
     for node in range(totals.shape[0]):
         starts[node] = n_groups
-        total = totals[node]
-        gradient = np.float64(gradient_sum(total)) * unit
-        count = np.float64(row_count(total))
+        gradient, count = unpacked(totals[node])
         if count == 0.0:
             utility[n_groups], first[n_groups], size[n_groups], left_out[n_groups] = 0.0, 0, n_candidates, 0
             n_groups += 1
@@ -242,7 +222,7 @@ def score_families(
         for candidate in range(1, n_candidates + 1):
             if candidate < n_candidates and left[candidate] == left[begin]:
                 continue
-            utility[n_groups] = utility_of(left[begin], gradient, count, unit, l2) - parent
+            utility[n_groups] = utility_of(left[begin], gradient, count, l2) - parent
             first[n_groups] = begin
             size[n_groups] = candidate - begin
             left_out[n_groups] = left[begin]
@@ -326,6 +306,6 @@ def follow_heavier_side(
         missing_code = layout.n_value_bins[feature]
         spread_cells(spread, cells[slots[node]], layout.n_codes, layout.first_cell, bins)
         if not layout.is_categorical[feature] and bins[spread.first[feature] + missing_code] == 0:
-            heavier_left = 2 * row_count(left) >= row_count(totals[node])
+            heavier_left = 2.0 * unpacked(left)[1] >= unpacked(totals[node])[1]
             answers.missing_left[node] = heavier_left
             answers.goes_left[node, missing_code] = heavier_left

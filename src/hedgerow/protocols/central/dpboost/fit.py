@@ -27,11 +27,10 @@ from hedgerow.protocols.central.dpboost.bins import (
     with_edges,
 )
 from hedgerow.protocols.central.dpboost.candidates import GRADIENT_BITS, list_candidates
-from hedgerow.protocols.central.dpboost.growth import TreeGrower
+from hedgerow.protocols.central.dpboost.growth import TreeGrower, released_tree
 from hedgerow.protocols.central.dpboost.plan import planned_event, release_counts
 from hedgerow.protocols.central.dpboost.records import Labelled, Records, read_labelled
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
-from hedgerow.protocols.central.dpboost.trees import released_tree
 from hedgerow.protocols.central.dpboost.words import statement_of
 from hedgerow.protocols.central.released import CentralFit
 from hedgerow.schema import Schema

@@ -18,8 +18,8 @@ from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy import sensitivity
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Composed, Event, Exponential, NonPrivate, Parallel, PermuteAndFlip
-from hedgerow.privacy.mechanisms import Released, discrete_laplace, laplace
+from hedgerow.privacy.events import Composed, Event, Exponential, NonPrivate, Parallel, PermuteAndFlip, Released
+from hedgerow.privacy.mechanisms import discrete_laplace, laplace
 from hedgerow.protocols.central.dpboost.bins import counted_columns
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.schema import Schema
@@ -43,7 +43,7 @@ def release_counts(settings: DPBoostSettings, n_columns: int, counts: Ints, rand
 
     A record is in one cell of each column, and replacing one moves two. It is a misfit or not, even when replaced.
     """
-    moved = sensitivity.histogram_sensitivity(n_columns, settings.adjacency, "l1") if n_columns else 1.0
+    moved = sensitivity.histogram_sensitivity(n_columns, settings.adjacency) if n_columns else 1.0
     epsilon = settings.epsilon_of_bins if n_columns else settings.epsilon_of_count
     return discrete_laplace(counts, sensitivity=moved, epsilon=epsilon, random=random, adjacency=settings.adjacency)
 

@@ -19,9 +19,10 @@ import numpy as np
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.calibrate import mu_for
+from hedgerow.privacy.choices import exponential
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled
-from hedgerow.privacy.mechanisms import Released, discrete_gaussian, exponential
+from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled, Released
+from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.privacy.wording import chance_beyond
 from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, OnBadRows
 from hedgerow.protocols.central.gaussian.growing import POLICIES

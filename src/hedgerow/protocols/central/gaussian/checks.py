@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -13,30 +13,19 @@ from hedgerow.protocols.central.gaussian.requests import (
     MOST_ROWS,
     UNIT,
     Kind,
-    LossName,
     NodeRequest,
     SumRequest,
     record_sensitivity_squared,
 )
 
+if TYPE_CHECKING:
+    from hedgerow.protocols.central.gaussian.rows import PrivateRows
+
 _LARGEST_VALUE = 1e6
 """Of a table or leaf: scores stay finite in float32 through all updates."""
 
 
-class Asked(Protocol):
-    """What there is to know about rows that are asked something."""
-
-    loss: LossName
-    n_rows: int
-    n_classes: int
-    n_outputs: int
-    cells: tuple[int, ...]
-    n_bins: tuple[int, ...]
-    n_leaves: int
-    last_number: int
-
-
-def check_request(rows: Asked, request: SumRequest) -> None:
+def check_request(rows: PrivateRows, request: SumRequest) -> None:
     """Raise ProtocolError unless the request can be answered, and claims no less than its true sensitivity."""
     n_columns = len(rows.cells)
     if request.kind not in get_args(Kind) or (request.kind == "squares" and rows.loss != "squared"):
@@ -73,7 +62,7 @@ def check_request(rows: Asked, request: SumRequest) -> None:
         raise ProtocolError(f"request {request.number} ({request.kind}) asks for {request.n_sums} sums")
 
 
-def check_node_request(rows: Asked, request: NodeRequest) -> None:
+def check_node_request(rows: PrivateRows, request: NodeRequest) -> None:
     """The same for the nodes of a growing tree."""
     if rows.loss == "softmax" or rows.n_rows > MOST_ROWS:
         raise ProtocolError(f"request {request.number}: trees are grown for one output and at most 2^32 rows")
@@ -113,12 +102,12 @@ def bin_counts(request: SumRequest, cells: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(bins[:n].max()) + 1 for bins, n in zip(request.bins, cells, strict=True))
 
 
-def _check_order(rows: Asked, request: SumRequest) -> None:
+def _check_order(rows: PrivateRows, request: SumRequest) -> None:
     if request.number <= rows.last_number:
         raise ProtocolError(f"request {request.number} came after request {rows.last_number}")
 
 
-def _check_update(rows: Asked, request: SumRequest) -> tuple[int, ...]:
+def _check_update(rows: PrivateRows, request: SumRequest) -> tuple[int, ...]:
     """Raise unless the update is possible; returns the bins per column after it."""
     n_columns = len(rows.cells)
     each = (rows.n_outputs,) if rows.loss == "softmax" else ()

@@ -17,9 +17,8 @@ from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.accountants import ZeroConcentratedDP
-from hedgerow.privacy.calibrate import rho_for, sigma_for_rho
+from hedgerow.privacy.calibrate import PlannedBudget, rho_for, sigma_for_rho
 from hedgerow.privacy.events import Composed, Event, Exponential, Gaussian, NonPrivate, Repeated
-from hedgerow.protocols.central.gaussian.plans import PlannedBudget
 from hedgerow.protocols.central.gaussian.policies import (
     SQUARES_SHARE,
     START_SHARE,

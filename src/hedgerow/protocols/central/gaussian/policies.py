@@ -28,15 +28,14 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.privacy.accountants import PrivacyLoss
-from hedgerow.privacy.calibrate import Budget, sigma_for_mu
+from hedgerow.privacy.calibrate import Budget, PlannedBudget, sampled_event, sampled_noise, sigma_for_mu
 from hedgerow.privacy.events import Event, Gaussian, NonPrivate
-from hedgerow.protocols.central.gaussian.plans import PlannedBudget, sampled_event, sampled_noise
 from hedgerow.protocols.central.gaussian.recipe import Size
 from hedgerow.protocols.central.gaussian.requests import UNIT
 from hedgerow.protocols.central.gaussian.settings import GaussianSettings
 from hedgerow.protocols.central.gaussian.tables import Bins, padded
 from hedgerow.protocols.central.gaussian.training import Asking, Training
-from hedgerow.protocols.central.gaussian.trees import merged_feature, oblivious_tree, table_tree
+from hedgerow.protocols.central.gaussian.trees import merged_feature, oblivious_trees, table_tree
 from hedgerow.schema import Schema
 from hedgerow.statement import Stage
 
@@ -98,7 +97,7 @@ class Policy(Training):
     def open_budget(self) -> None:
         """Find out what may be spent, and by which accounting."""
         epsilon, delta = self.settings.epsilon, self.settings.delta
-        self.budget: Any = Budget(epsilon, delta)
+        self.budget = Budget(epsilon, delta)
         self.whole = self.budget.mu_squared
         self.mu = math.sqrt(self.whole)
         if self.rate < 1.0 and not math.isinf(epsilon):
@@ -250,7 +249,8 @@ class RandomTrees(Policy):
                 **update,
             )  # fmt: skip
             leaves, weights = self.leaf_values(sums)
-            model.append(oblivious_tree(features, goes_right, model.features, leaves * scale, weights), checked=True)
+            (tree,) = oblivious_trees(features, goes_right, model.features, leaves[None] * scale, weights[None])
+            model.append(tree, checked=True)
             update = {"update": "leaves", "update_values": leaves}
         model.meta |= {"n_trees": n_trees, "depth": depth, "clips": [clip, clip]}
 

@@ -25,7 +25,6 @@ from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidParameter
-from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import Budget
 from hedgerow.protocols.central.gaussian.requests import (
     COUNT_UNIT,
@@ -146,12 +145,6 @@ class Recipe(Training):
         self._mu = math.sqrt(self.whole)
         self.excess = math.sqrt(owners / self.honest)
         self.shares: tuple[float, ...] = SHARES[self.loss]
-
-    @property
-    def accountant(self) -> GaussianDP:
-        """What has been spent so far, event by event."""
-        accountant: GaussianDP = self.budget.accountant
-        return accountant
 
     # --- the four stages --------------------------------------------------------------------------------------------
 

@@ -129,24 +129,16 @@ class PrivateRows:
         rows.n_misfits = int(np.count_nonzero(misfits))
         return rows
 
-    def answer(self, request: SumRequest, *, again: bool = False, chosen: Bytes | None = None) -> Ints:
-        """The exact sums that were asked for, int64 [n_sums], after the request's update.
+    def answer(self, request: SumRequest, *, chosen: Bytes | None = None) -> Ints:
+        """The exact sums that were asked for, int64 [n_sums], after the request's update. A request is answered once.
 
-        A request is answered once. `again` repeats the last answer, without a second update, for a round that could not
-        be finished; the caller sees to it that at most one of the two sums is ever opened, or pays for both.
         `chosen` [rows], for gradient sums of one output: only rows marked 1 are summed; all are updated.
         """
-        if again and request.number != self.last_number:
-            raise ProtocolError(f"request {request.number} cannot be repeated: the last was {self.last_number}")
         if chosen is not None and (self.loss == "softmax" or request.kind in ("misfits", "histograms", "squares")):
             raise ProtocolError(f"request {request.number}: a sample of rows is for gradient sums of one output")
-        if not again:
-            check_request(self, request)
-            self.last_number = request.number
-            self._update(request)
-        return self._sums(request, chosen)
-
-    def _sums(self, request: SumRequest, chosen: Bytes | None) -> Ints:
+        check_request(self, request)
+        self.last_number = request.number
+        self._update(request)
         if request.kind == "misfits":
             return np.array([self.n_misfits * COUNT_UNIT])
         if request.kind == "histograms":

@@ -16,9 +16,8 @@ import numpy as np
 
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidParameter, ProtocolError
-from hedgerow.privacy.calibrate import sigma_for_mu
-from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate, PoissonSampled
-from hedgerow.privacy.mechanisms import Released
+from hedgerow.privacy.calibrate import Budget, sigma_for_mu
+from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate, PoissonSampled, Released
 from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.requests import (
     COUNT_UNIT,
@@ -43,8 +42,8 @@ Asking = Generator[Any, Any, Any]
 class Training(ABC):
     """One private training. `run` it with a function that answers requests, or drive `requests` yourself."""
 
-    budget: Any
-    """What pays for releases: a `Budget`, or a `plans.PlannedBudget` where a subclass sets noise by itself."""
+    budget: Budget
+    """What pays for releases: a `Budget`, or a `PlannedBudget` where a subclass sets noise by itself."""
     whole: float
     """All that may be spent, in the unit that `sigma_for` takes: a squared mu, unless a subclass has another."""
     rate = 1.0

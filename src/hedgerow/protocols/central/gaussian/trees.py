@@ -67,20 +67,14 @@ def table_tree(number: int, feature: FeatureBins, table: Floats, weights: Floats
     )
 
 
-def oblivious_tree(
-    features: Int32s, goes_right: Bytes, described: tuple[FeatureBins, ...], leaves: Floats, weights: Floats
-) -> Tree:
-    """A perfect tree that asks the same question at every node of a level; leaf c has the bits of c as its answers.
-
-    In `goes_right` the entry of a feature's missing code says where missing values go.
-    """
-    return oblivious_trees(features, goes_right, described, leaves[np.newaxis], weights[np.newaxis])[0]
-
-
 def oblivious_trees(
     features: Int32s, goes_right: Bytes, described: tuple[FeatureBins, ...], leaves: Floats, weights: Floats
 ) -> list[Tree]:
-    """Trees with the same questions, and leaves of their own: `leaves` and `weights` [trees, leaves]."""
+    """Perfect trees that ask the same question at every node of a level; leaf c has the bits of c as its answers.
+
+    Trees have the same questions, and leaves of their own: `leaves` and `weights` [trees, leaves]. In `goes_right` the
+    entry of a feature's missing code says where missing values go.
+    """
     of_level = np.repeat(np.arange(len(features)), 1 << np.arange(len(features)))  # the level of each inner node
     asked = _questions(features, goes_right, described, of_level)
     return [Tree(**asked, **_contents(*own)) for own in zip(leaves, weights, strict=True)]

@@ -17,7 +17,7 @@ from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.building import FlatEdges
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.central.dpboost.trees import spread_evenly
+from hedgerow.protocols.central.dpboost.growth import spread_evenly
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import FinishedModel, NodeStatistics
 from hedgerow.runtime.party import Party

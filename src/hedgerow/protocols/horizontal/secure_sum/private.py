@@ -23,8 +23,8 @@ from hedgerow.engine.dtypes import MAX_BINS, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
 from hedgerow.privacy.calibrate import Budget
-from hedgerow.privacy.events import Event
-from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.privacy.events import Event, Released
+from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE, Recipe
 from hedgerow.protocols.central.gaussian.requests import SumRequest
@@ -161,7 +161,7 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
         "delta": delta,
         "asked": [epsilon, delta],
         "adjacency": "add or remove one row of one owner",
-        "accountant": recipe.accountant.NAME,
+        "accountant": recipe.budget.accountant.NAME,
         "mechanism": "discrete Gaussian, split between owners, inside a masked sum",
         "honest_owners_assumed": honest,
         "releases": 1 + (recipe.n_requests or 0),  # that of misfits, and those that the recipe has planned

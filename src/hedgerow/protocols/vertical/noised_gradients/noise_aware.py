@@ -24,8 +24,7 @@ from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.building import Children
 from hedgerow.engine.dtypes import Bools, Ints
 from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.growth import Histograms
-from hedgerow.engine.histogram import subtract_siblings
+from hedgerow.engine.histogram import Histograms, subtract_siblings
 from hedgerow.engine.layout import Layout
 from hedgerow.engine.splitting import (
     INVALID,

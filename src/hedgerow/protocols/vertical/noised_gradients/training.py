@@ -97,7 +97,7 @@ class AfreshGrower(JointGrower):
 
     def begin(self) -> None:
         """A new tree; its first gradients need not be there yet."""
-        self.store.restart(batched=True)
+        self.store.batched = True
         self._n_nodes, self.depth, self._n_leaves = 1, 0, 1
 
     @property

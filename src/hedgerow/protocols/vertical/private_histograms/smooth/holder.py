@@ -12,7 +12,8 @@ from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.privacy.accountants import GaussianDP
-from hedgerow.privacy.mechanisms import Released, discrete_gaussian
+from hedgerow.privacy.events import Released
+from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.gaussian.requests import SumRequest
 from hedgerow.protocols.central.gaussian.tables import Bins
 from hedgerow.protocols.central.gaussian.trees import merged_feature
