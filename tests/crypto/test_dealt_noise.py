@@ -11,9 +11,9 @@ from scipy.stats import chisquare
 from hedgerow.crypto import limbs
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Label, deal_noise, take_noise
+from hedgerow.crypto.lifting import bits_of
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, limbs_kind
 from hedgerow.crypto.tournament import Plan, tournament
-from hedgerow.crypto.truncation import bits_of
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType
 from hedgerow.privacy import discrete_gaussian
 from hedgerow.privacy.gumbel import GumbelNoise

@@ -14,19 +14,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.crypto.shares import SUM32, SUM64, Share
-from hedgerow.crypto.sigmoid import BLOCK, Sigmoid, _coefficients, _cos_sin, _pi, _tables, _turn, deal_sigmoid, sigmoid
+from hedgerow.crypto.sigmoid import (
+    BLOCK,
+    BOUND,
+    COEFFICIENTS,
+    FRACTION_BITS,
+    N_SINES,
+    PERIOD_BITS,
+    Sigmoid,
+    _cos_sin,
+    _pi,
+    _tables,
+    _turn,
+    deal_sigmoid,
+    series,
+    sigmoid,
+)
 from hedgerow.errors import InvalidParameter, InvalidType
 from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of
+from twins.sine_coefficients import coefficients
 
 small = settings(max_examples=30, deadline=None)  # the first example waits for the compiler
-PLANS = [
-    {},
-    {"bound": 9.0, "n_sines": 12, "period_bits": 7, "times": 5},
-    {"bound": 6.0, "n_sines": 12, "period_bits": 4, "fraction_bits": 28, "result_bits": 30},
-    {"dealt_bits": 18, "public_bits": 22, "result_bits": 40},
-    {"bound": 3.5, "n_sines": 1, "period_bits": 4, "fraction_bits": 3, "result_bits": 12},
-]
+RESULT_BITS = [6, 12, 20, 30, 60]
+ANGLE_BITS = FRACTION_BITS + PERIOD_BITS
 
 
 def talked(table, x, plan):
@@ -48,40 +59,37 @@ def logistic(x):
 
 
 @small
-@given(st.data(), st.sampled_from(PLANS), st.integers(2, 4), st.integers(0, 2**30))
-def test_results_are_within_the_error(data, options, n_parties, run):
+@given(st.data(), st.sampled_from(RESULT_BITS), st.integers(2, 4), st.integers(0, 2**30))
+def test_results_are_within_the_error(data, bits, n_parties, run):
     """For numbers at both ends and anywhere between; so results are within -e and 1 + e."""
-    end = math.floor(math.ldexp(options.get("bound", 12.0), options.get("fraction_bits", 20)))
+    end = BOUND << FRACTION_BITS
     numbers = st.one_of(st.sampled_from([-end, 1 - end, -1, 0, 1, end]), st.integers(-end, end))
     x = np.array(data.draw(st.lists(numbers, max_size=8)), np.int64)
-    plan = Sigmoid(len(x), **options)
+    plan = Sigmoid(len(x), bits)
     table = Table(n_parties, run)
     found = np.ldexp(talked(table, x, plan).astype(np.float64), -plan.result_bits)
-    assert (np.abs(found - logistic(np.ldexp(x.astype(np.float64), -plan.fraction_bits))) <= plan.error).all()
+    assert (np.abs(found - logistic(np.ldexp(x.astype(np.float64), -FRACTION_BITS))) <= plan.error).all()
     assert ((found >= -plan.error) & (found <= 1.0 + plan.error)).all()
-    assert table.meter.rounds == plan.rounds
-    assert table.meter.sent_bytes == plan.opened_bytes
-    assert table.meter.dealt_bytes <= 8 * (2 * plan.n_sines + (2 if plan.cut_bits else 0)) * len(x) + 16 * n_parties
+    assert table.meter.rounds == (2 if plan.cut_bits else 1)
+    assert table.meter.sent_bytes == len(x) * (12 if plan.cut_bits else 4)
+    assert table.meter.dealt_bytes <= 8 * (2 * N_SINES + (2 if plan.cut_bits else 0)) * len(x) + 16 * n_parties
 
 
 def test_errors_that_are_promised():
-    """16 sines of period 32 to 2e-5 for |x| <= 12, with and without a truncation; 12 of 25.6 for |x| <= 9."""
-    assert Sigmoid(1).error < 1.4e-5
-    assert Sigmoid(1, dealt_bits=18, public_bits=22, result_bits=40).error < 2e-5
-    assert Sigmoid(1, bound=9.0, n_sines=12, period_bits=7, times=5).error < 2e-5
-    assert Sigmoid(1, n_sines=20).error < 2e-6
+    """12 sines of period 32 to 2e-4 for |x| <= 12, with and without a truncation."""
+    assert Sigmoid(1).error < 1.83e-4
+    assert Sigmoid(1, 60).error < 1.82e-4
+    assert Sigmoid(1, 10).error < 1.2e-3
 
 
-@pytest.mark.parametrize("options", PLANS)
-def test_the_error_of_the_series_is_found_and_no_more(options):
+@pytest.mark.parametrize("bits", RESULT_BITS)
+def test_the_error_of_the_series_is_found_and_no_more(bits):
     """A much finer grid finds nothing above it, and finds nearly as much: the bound is not loose."""
-    plan = Sigmoid(1, **options)
-    x = np.linspace(-plan.bound, plan.bound, 400_001)
-    worst = np.abs(plan.series(x) - logistic(x)).max()
+    plan = Sigmoid(1, bits)
+    x = np.linspace(-BOUND, BOUND, 400_001)
+    worst = np.abs(series(x) - logistic(x)).max()
     rounding = plan.error - worst
-    assert (
-        0.0 <= rounding < 1e-6 + 2.0**-plan.result_bits + plan.n_sines * 2.0**-plan.public_bits + 2.0**-plan.dealt_bits
-    )
+    assert 0.0 <= rounding < 1e-6 + 2.0**-plan.result_bits + (N_SINES + 1) * 2.0**-30
 
 
 def test_many_rows_use_the_error_up():
@@ -93,15 +101,16 @@ def test_many_rows_use_the_error_up():
     assert 0.5 * plan.error < off.max() <= plan.error
 
 
-@pytest.mark.parametrize("options", PLANS)
-def test_beyond_the_bound_it_is_wrong_but_never_far(options):
+@pytest.mark.parametrize("bits", RESULT_BITS)
+def test_beyond_the_bound_it_is_wrong_but_never_far(bits):
     """For any words at all; half a period away it is 1/2, and one period away the same as here."""
-    plan = Sigmoid(2000, **options)
+    plan = Sigmoid(2000, bits)
+    reach = math.ldexp(int(np.abs(COEFFICIENTS).sum()), -30) + plan.rounding
     x = np.random.default_rng(0).integers(-(2**63), 2**63, plan.n, dtype=np.int64)
-    x[:2] = int(plan.period / 2 * 2**plan.fraction_bits), 2 << plan.angle_bits
+    x[:2] = 1 << (ANGLE_BITS - 1), 2 << ANGLE_BITS
     found = np.ldexp(talked(Table(2), x, plan).astype(np.float64), -plan.result_bits)
-    assert np.abs(found - 0.5).max() <= plan.reach < 1.0
-    assert np.abs(found[:2] - 0.5).max() < 1e-3 + 2.0 ** (1 - plan.result_bits) + 2.0**-plan.fraction_bits
+    assert np.abs(found - 0.5).max() <= reach < 1.0
+    assert np.abs(found[:2] - 0.5).max() < 1e-3 + 2.0 ** (1 - plan.result_bits) + 2.0**-FRACTION_BITS
 
 
 # The same whole numbers everywhere
@@ -110,19 +119,16 @@ def test_beyond_the_bound_it_is_wrong_but_never_far(options):
 def test_tables_and_coefficients_are_the_same_on_every_machine():
     """Digests of what parties must agree on to the last bit; another one means that they would not."""
     digest = hashlib.sha256()
-    for options in PLANS:
-        plan = Sigmoid(1, **options)
-        for array in (plan.coefficients, *_tables(plan.angle_bits)):
-            digest.update(array.astype("<i8").tobytes())
-    assert digest.hexdigest() == "56ceb978d0133485e278b550a199acc6f03bdd1b4dc01bd694044ed7520e174a"
-    assert Sigmoid(1).coefficients[:3].tolist() == [650163524, -12465038, 147943877]
+    for array in (COEFFICIENTS, *_tables(ANGLE_BITS)):
+        digest.update(array.astype("<i8").tobytes())
+    assert digest.hexdigest() == "7f55a1034a7002a3fbbc8f089cc91bfe62d4824fd3638f0fa582e5870e4668e6"
 
 
-def test_a_changed_decimal_context_changes_nothing():
-    """Coefficients are computed in a context of their own."""
+def test_coefficients_are_those_of_least_squares():
+    """Computed in a decimal context of their own: a changed one changes nothing."""
     with decimal.localcontext(prec=5, rounding=decimal.ROUND_UP):
-        found = _coefficients.__wrapped__(16, Fraction(12), Fraction(32))
-    assert np.array_equal(found, Sigmoid(1).coefficients)
+        found = coefficients(N_SINES, Fraction(BOUND), Fraction(1 << PERIOD_BITS))
+    assert found == COEFFICIENTS.tolist()
 
 
 @cache
@@ -131,13 +137,13 @@ def whole_tables(angle_bits):
     return [table.tolist() for table in _tables(angle_bits)]
 
 
-def powers(angle, plan):
+def powers(angle):
     """z, z^2, ... over Python's integers, as the text says."""
-    tables = whole_tables(plan.angle_bits)
-    high, low = divmod(angle % (1 << plan.angle_bits), len(tables[1]))
+    tables = whole_tables(ANGLE_BITS)
+    high, low = divmod(angle % (1 << ANGLE_BITS), len(tables[1]))
     z = [(1 << 30, 0)]
     first = times(tables[0][high], tables[1][low])
-    for _ in range(plan.n_sines):
+    for _ in range(N_SINES):
         z.append(times(z[-1], first))
     return z[1:]
 
@@ -157,15 +163,14 @@ def shifted(number, bits):
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=4), st.integers(0, 2**30))
 def test_sums_are_those_over_integers(x, run):
     """Without a truncation, with the masks known from what was opened: equal, bit for bit."""
-    plan = Sigmoid(len(x), dealt_bits=18, public_bits=22, result_bits=40)
+    plan = Sigmoid(len(x), 60)
     table = Table(3, run)
     found = talked(table, x, plan).tolist()
     for value, c, y in zip(x, table.opened[0].words.tolist(), found, strict=True):
-        total = 1 << 39
-        parts = zip(plan.coefficients.tolist(), powers(c, plan), powers(value - c, plan), strict=True)
-        for b, public, dealt in parts:
-            cos_c, sin_c = (shifted(b * part, 38) for part in public)
-            cos_r, sin_r = (shifted(part, 12) for part in dealt)
+        total = 1 << 59
+        parts = zip(COEFFICIENTS.tolist(), powers(c), powers(value - c), strict=True)
+        for b, public, (cos_r, sin_r) in parts:
+            cos_c, sin_c = (shifted(b * part, 30) for part in public)
             total += cos_c * sin_r + sin_c * cos_r
         assert y == total
 
@@ -176,7 +181,7 @@ def test_sines_are_as_close_as_the_proof_says(bits):
     angles = np.random.default_rng(1).integers(0, 2**32, 5000, dtype=np.uint32)
     angles[:4] = 0, 1, 2**bits - 1, 2 ** (bits - 1)
     out = np.empty((5000, 20, 2), np.uint64)
-    _turn(angles, *_tables(bits), 0, out)
+    _turn(angles, *_tables(bits), out)
     k = np.arange(1, 21)
     exact = np.exp(2j * np.pi * ((np.outer(angles.astype(np.int64), k) % 2**bits) / 2.0**bits))
     off = np.abs(out.view(np.int64)[..., 0] + 1j * out.view(np.int64)[..., 1] - exact * 2.0**30)
@@ -229,17 +234,8 @@ def test_opened_bits_are_balanced():
     ("options", "said"),
     [
         ({"n": -1}, "n must be at least 0, got -1"),
-        ({"n_sines": 0}, "n_sines must be between 1 and 64, got 0"),
-        ({"n_sines": 65}, "got 65"),
-        ({"times": 0}, "times must be at least 1"),
-        ({"fraction_bits": 28}, "together between 2 and 32, got 28 and 5"),
-        ({"bound": 16.0}, r"bound must be above 0 and below half the period 32.0, got 16.0"),
-        ({"bound": math.nan}, "got nan"),
-        ({"dealt_bits": 31}, "dealt_bits must be between 1 and 30, got 31"),
-        ({"public_bits": 0}, "public_bits must be between 1 and 30, got 0"),
-        ({"result_bits": 61}, "result_bits must be between 1 and dealt_bits"),
-        ({"bound": 9.0, "n_sines": 12}, "more freedom"),
-        ({"bound": 10.5, "n_sines": 14}, "more freedom"),
+        ({"result_bits": 0}, "result_bits must be between 1 and 60, got 0"),
+        ({"result_bits": 61}, "result_bits must be between 1 and 60, got 61"),
     ],
 )
 def test_plans_that_cannot_be(options, said):

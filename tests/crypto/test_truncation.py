@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import Label
+from hedgerow.crypto.lifting import bits_of, deal_truncation, shifted, truncated
 from hedgerow.crypto.shares import SUM32, SUM64, XOR32, Share, limbs_kind
-from hedgerow.crypto.truncation import bits_of, deal_truncation, shifted, truncated
 from hedgerow.errors import InvalidParameter, InvalidType
 from hedgerow.testing.openings import repeated_masks
 from hedgerow.testing.share_table import Table, value_of

@@ -7,7 +7,7 @@ E = round(2**S / (a + sigma)) of each leaf:
 
     W <- W - truncated(E (a W + b 2**F), S)
 
-**Rounds.** One per turn. What a truncation gives is u - T(v), u public and T(v) dealt (`truncation`). The next turn
+**Rounds.** One per turn. What a truncation gives is u - T(v), u public and T(v) dealt (`lifting`). The next turn
 wants a times it, and a = e + A with e opened once and the mask A known to the dealer: a T(v) = e T(v) + A T(v), all
 dealt. So [a W] is kept beside [W], without any opening of W; it is exact in the ring, however large.
 
@@ -37,9 +37,9 @@ import numpy as np
 
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.lifting import bits_of, cut, deal_truncation, hidden, picked
 from hedgerow.crypto.rounds import Talk, masked
 from hedgerow.crypto.shares import Array, Kind, Share
-from hedgerow.crypto.truncation import bits_of, cut, deal_truncation, hidden, picked
 from hedgerow.errors import InvalidParameter, InvalidType
 
 PAPER_ITERATIONS = 80

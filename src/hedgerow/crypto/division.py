@@ -38,9 +38,9 @@ from dataclasses import dataclass
 
 from hedgerow.crypto.beaver import Triple, product
 from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.lifting import bits_of, cut, deal_truncation, hidden, truncated
 from hedgerow.crypto.rounds import Talk, masked
 from hedgerow.crypto.shares import Array, Kind, Share
-from hedgerow.crypto.truncation import bits_of, cut, deal_truncation, hidden, truncated
 from hedgerow.errors import InvalidParameter, InvalidType
 
 PAPER_ITERATIONS = 20

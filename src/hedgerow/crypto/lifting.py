@@ -1,20 +1,35 @@
-"""From sums modulo 2**32 or 2**64 to a wide ring, and gains as fractions P / Q there, by one opening.
+"""What one opening under a mask gives: numbers divided by a power of two, or in a wider ring, and gains as fractions.
 
     opened   c = x + 2**(k-2) + r mod 2**k               the mask r is used for x alone
-    known    x = u - R(v)      u = c - 2**(k-2), and v = 1 if the top bit of c is 0: both public
-                               R(0) = r without a sign, R(1) = r with a sign (two's complement): known to the dealer
+    known    x = c - 2**(k-2) - R(v)                     v = 1 if the top bit of c is 0: public
+             R(0) = r without a sign, R(1) = r with a sign (two's complement): known to the dealer
 
-This holds for -2**(k-2) <= x <= 2**(k-2) (`widths` has the proof). So the lifted x is a public number minus one of two
-numbers that were dealt in the wide ring, and so is every polynomial in several x, if the products of their R were dealt
-too, for all v: no further round.
+**Range.** This holds for -2**(k-2) <= x <= 2**(k-2), both ends included, over the integers: `widths` has the proof.
 
-The tables are the most that is dealt per candidate (32 wide numbers), so `gains` draws and forgets them in blocks.
-Dealer and parties draw within one step, in the same order, and the parties draw while they talk.
+**Hiding.** r is uniform modulo 2**k, and so is c, whatever x is.
+
+**Truncation.** x / 2**d, wrong by less than one unit of the result:
+
+    x / 2**d  =  u - T(v)  + (low(c) - low(r)) / 2**d
+    u = floor(c / 2**d) - 2**(k-2-d), public;  T(v) = floor(R(v) / 2**d), dealt;  low: the d lowest bits
+
+The last part lies strictly between -1 and 1, and x / 2**d is floor(x / 2**d) plus a part that is not negative and below
+1. So the whole number u - T(v) is floor(x / 2**d) or one more, and just x / 2**d if that is whole; it is within
+-2**(k-2-d) and 2**(k-2-d) again. Beyond the ends some masks give a number that is wrong by 2**(k-d). It is one more if
+and only if low(x) + low(r) >= 2**d, for a share low(x) / 2**d of all masks: the mean over masks is x / 2**d exactly.
+Because the result is a public number minus a dealt one, its products with other dealt numbers can be dealt too, and
+cost no round (`descent` does so): `hidden`, `cut` and `picked` are the pieces.
+
+**Lifting.** x from sums modulo 2**32 or 2**64 in a wide ring: a public number minus one of two numbers that were dealt
+there. So is every polynomial in several x, if the products of their R were dealt too, for all v: no further round. The
+tables for gains are the most that is dealt per candidate (32 wide numbers), so `gains` draws and forgets them in
+blocks. Dealer and parties draw within one step, in the same order, and the parties draw while they talk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +37,112 @@ import numpy.typing as npt
 from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Talk, opened
+from hedgerow.crypto.rounds import Masked, Talk, opened
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Shape, Share
-from hedgerow.crypto.truncation import bits_of, hidden
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Limbs = npt.NDArray[np.uint32]
 
 BLOCK = 8192
 """Candidates whose tables are in memory at a time; dealer and parties must agree on it."""
+
+
+# Truncation
+
+
+def deal_truncation(step: DealerStep, shape: Shape, kind: Kind, d: int) -> Array:
+    """A mask r for each number (nothing is sent), and T(0), T(1) (two numbers); gives both T: [2, ...]."""
+    _check_shift(kind, d)
+    r = step.mask(shape, kind)
+    both = np.stack([shifted(r, d, kind, signed=False), shifted(r, d, kind, signed=True)])
+    step.share(both, kind)
+    return both
+
+
+def truncated(step: HandStep, x: Share, d: int, *, is_first: bool) -> Talk[Share]:
+    """[floor(x / 2**d)], or one more, from [x] modulo 2**k, for -2**(k-2) <= x <= 2**(k-2) and 1 <= d <= k-2.
+
+    1. Dealt: [r]; [T(0)] and [T(1)].
+    2. Everybody sends [x] + [r], the first adds 2**(k-2): one number each, one round. Opened: c.
+    3. [x / 2**d] = -[T(v)], and the first adds u = floor(c / 2**d) - 2**(k-2-d).
+    """
+    _check_shift(x.kind, d)
+    c = yield from opened(hidden(step, x, "truncation", is_first=is_first))
+    return cut(step, c, x.kind, d).quotient(is_first=is_first)
+
+
+class Cut(NamedTuple):
+    """A truncated or lifted number: the public u minus the dealt [T(v)]."""
+
+    u: Array
+    dealt: Share
+
+    def quotient(self, *, is_first: bool) -> Share:
+        """[u - T(v)]."""
+        return (-self.dealt).plus(self.u, is_first=is_first)
+
+
+def hidden(step: HandStep, x: Share, name: str, *, is_first: bool) -> Masked:
+    """What a party sends in step 2; it draws the mask."""
+    kind = x.kind
+    words = (x + step.mask(x.shape, kind)).plus(kind.constant(1 << (bits_of(kind) - 2)), is_first=is_first).words
+    return Masked(name, words, kind)
+
+
+def cut(step: HandStep, c: Array, kind: Kind, d: int) -> Cut:
+    """What a party has in step 3; it draws the dealt numbers."""
+    shape = c.shape[:-1] if kind.limbs else c.shape
+    u = kind.sub(shifted(c, d, kind, signed=False), kind.constant(1 << (bits_of(kind) - 2 - d)))
+    return Cut(u, picked(c, step.share((2, *shape), kind)))
+
+
+def picked(c: Array, dealt: Share) -> Share:
+    """Of numbers that were dealt for v = 0 and for v = 1, [2, ...], those that hold."""
+    return _held((limbs.top_bit(c) == 0)[..., None] if dealt.kind.limbs else _is_signed(c), dealt)
+
+
+def shifted(x: Array, d: int, kind: Kind, *, signed: bool) -> Array:
+    """floor(x / 2**d) of public numbers, taken with a sign or without."""
+    kind.check(x)
+    if not kind.limbs:
+        words = x.view(np.dtype(f"i{x.itemsize}")) if signed else x
+        return np.asarray(words >> words.dtype.type(d)).view(kind.dtype)
+    whole, rest = divmod(d, limbs.LIMB_BITS)
+    sign = limbs.top_bit(x) if signed else np.zeros(x.shape[:-1], np.uint8)
+    above = np.repeat((np.uint64(0xFFFFFFFF) * sign)[..., None], whole + 1, axis=-1)
+    wide: npt.NDArray[np.uint64] = np.concatenate([x[..., whole:].astype(np.uint64), above], axis=-1)
+    pairs = wide[..., 1:] << np.uint64(limbs.LIMB_BITS) | wide[..., :-1]
+    return (pairs >> np.uint64(rest)).astype(np.uint32)  # the lowest 32 bits of each pair
+
+
+def bits_of(kind: Kind) -> int:
+    """k: numbers of this kind are modulo 2**k."""
+    return 8 * kind.number_bytes
+
+
+# Lifting alone
+
+
+def deal_lift(step: DealerStep, shape: Shape, narrow: Kind, wide: Kind) -> None:
+    """A mask r for each number (nothing is sent), and R(0), R(1) (two wide numbers)."""
+    _check_kinds(narrow, wide)
+    step.share(_both(step.mask(shape, narrow), wide), wide)
+
+
+def lift(step: HandStep, x: Share, wide: Kind, *, is_first: bool) -> Talk[Share]:
+    """[x] modulo 2**(32 L) from [x] modulo 2**k, k = 32 or 64, for -2**(k-2) <= x <= 2**(k-2).
+
+    1. Dealt: [r] modulo 2**k; [R(0)] and [R(1)] modulo 2**(32 L).
+    2. Everybody sends [x] + [r], the first adds 2**(k-2): one word per number, one round. Opened: c.
+    3. [x] = -[R(v)], and the first adds u = c - 2**(k-2).
+    """
+    narrow = _check_kinds(x.kind, wide)
+    c = yield from opened(hidden(step, x, "lift", is_first=is_first))
+    u = limbs.add(limbs.from_words(c, wide.limbs), _offset(narrow, wide))
+    return Cut(u, _held(_is_signed(c)[..., None], step.share((2, *x.shape), wide))).quotient(is_first=is_first)
+
+
+# Gains
 
 # The four sums of a candidate, and where the dealt numbers stand in its table. s is 0 for GL and HR, 1 for GR and HL.
 _GL, _HL, _GR, _HR = range(4)
@@ -44,36 +156,9 @@ _TABLE = 32
 _PICKED = 11  # R of the four sums; R_G^2, R_G R_H, R_G^2 R_H for each s; R_HL R_HR
 
 
-# Lifting alone
-
-
-def deal_lift(step: DealerStep, shape: Shape, narrow: Kind, wide: Kind) -> None:
-    """A mask r for each number (nothing is sent), and R(0), R(1) (two wide numbers)."""
-    _check(narrow, wide)
-    step.share(_both(step.mask(shape, narrow), wide), wide)
-
-
-def lift(step: HandStep, x: Share, wide: Kind, *, is_first: bool) -> Talk[Share]:
-    """[x] modulo 2**(32 L) from [x] modulo 2**k, k = 32 or 64, for -2**(k-2) <= x <= 2**(k-2).
-
-    1. Dealt: [r] modulo 2**k; [R(0)] and [R(1)] modulo 2**(32 L).
-    2. Everybody sends [x] + [r], the first adds 2**(k-2): one word per number, one round. Opened: c.
-    3. [x] = -[R(v)], and the first adds u = c - 2**(k-2).
-    """
-    narrow = _check(x.kind, wide)
-    c = yield from opened(hidden(step, x, "lift", is_first=is_first))
-    dealt = step.share((2, *x.shape), wide).words
-    words = np.where(_is_signed(c)[..., None], dealt[1], dealt[0])
-    u = limbs.add(limbs.from_words(c, wide.limbs), _offset(narrow, wide)) if is_first else limbs.constant(0, wide.limbs)
-    return Share(limbs.subtract(u, words), wide)
-
-
-# Gains
-
-
 def deal_gains(step: DealerStep, n: int, narrow: Kind, wide: Kind) -> None:
     """Four masks per candidate (nothing is sent), and 32 wide numbers that are products of them."""
-    _check(narrow, wide)
+    _check_kinds(narrow, wide)
     r = step.mask((4, n), narrow)
     for block in _blocks(n):
         step.share(_tables(r[:, block], wide), wide)
@@ -94,7 +179,7 @@ def gains(
        [G^2 (H + lambda)] = 2 u [R S] + t [R^2] - u^2 [S] - 2 u t [R] - [R^2 S], and the first adds u^2 t;
        [(H_L + lambda) (H_R + lambda)] = [S_L S_R] - t_L [S_R] - t_R [S_L], and the first adds t_L t_R.
     """
-    narrow = _check(sums[0].kind, wide)
+    narrow = _check_kinds(sums[0].kind, wide)
     if any(share.kind != narrow or share.shape != sums[0].shape for share in sums):
         raise InvalidType("the sums of candidates must be shares of one kind and shape")
     shape = sums[0].shape
@@ -181,6 +266,10 @@ def _both(r: Array, wide: Kind) -> Limbs:
     return np.stack([limbs.from_words(r, wide.limbs), limbs.from_int64(signed, wide.limbs)])
 
 
+def _held(v: npt.NDArray[np.bool_], dealt: Share) -> Share:
+    return Share(np.where(v, dealt.words[1], dealt.words[0]), dealt.kind)
+
+
 def _is_signed(c: Array) -> npt.NDArray[np.bool_]:
     """v: whether the top bit of c is 0."""
     return np.asarray(c >> c.dtype.type(8 * c.itemsize - 1) == 0)
@@ -194,9 +283,16 @@ def _blocks(n: int) -> Iterator[slice]:
     return (slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK))
 
 
-def _check(narrow: Kind, wide: Kind) -> Kind:
+def _check_kinds(narrow: Kind, wide: Kind) -> Kind:
     if narrow not in {SUM32, SUM64}:
         raise InvalidType(f"sums to be lifted must be of kind sum32 or sum64, got {narrow}")
     if not wide.limbs or wide.number_bytes < narrow.number_bytes:
         raise InvalidParameter(f"wide must be limbs of at least as many bits as {narrow}, got {wide}")
     return narrow
+
+
+def _check_shift(kind: Kind, d: int) -> None:
+    if kind.is_xor:
+        raise InvalidType(f"only numbers can be truncated, not bits of kind {kind}")
+    if not 1 <= d <= bits_of(kind) - 2:
+        raise InvalidParameter(f"d must be between 1 and {bits_of(kind) - 2} for {kind}, got {d}")

@@ -12,7 +12,7 @@ import numpy as np
 from hedgerow.crypto import widths
 from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.shares import SUM32, SUM64
-from hedgerow.crypto.sigmoid import BLOCK, Sigmoid
+from hedgerow.crypto.sigmoid import BLOCK, BOUND, FRACTION_BITS, N_SINES, Sigmoid
 from hedgerow.crypto.tournament import MAX_GROUP, Select
 from hedgerow.crypto.tournament import Plan as Tournament
 from hedgerow.engine.dtypes import Ints
@@ -25,11 +25,10 @@ from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHi
 from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, Released, Spending
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
-LARGEST_SCORE = 12
+LARGEST_SCORE = BOUND
 """Scores stay within -+ this, so that the logistic function of shares is right: leaf values are cut to fit."""
-SCORE_BITS = 20
+SCORE_BITS = FRACTION_BITS
 """Scores and leaf values are in units of 2**-SCORE_BITS."""
-N_SINES = 12
 FINEST = 10
 COARSEST = 6
 """Bits of gradients: a thousandth is far below all noise, and sums and their noise fit words of 32 bits."""
@@ -68,7 +67,7 @@ class Plan(OfAllColumns):
         n_codes = sizes.codes
         most_bins = sum(sorted(n_codes)[-COLUMNS_PER_LEVEL:])
         released = Released(tuple(len(bins) for bins in sizes.n_bins), n_cuts, sum(n_codes), most_bins)
-        spending = Spending.of(job, bits, _sigmoid(1, bits).error, released)
+        spending = Spending.of(job, bits, Sigmoid(1, bits).error, released)
         lambda_int = int(job.boosting.l2)
         plan = cls(sizes, job.reveal, job.depth, job.boosting.n_iterations, lambda_int, bits, spending)
         n_bytes = plan.largest_message
@@ -120,7 +119,7 @@ class Plan(OfAllColumns):
     @property
     def sigmoid(self) -> Sigmoid:
         """Of the scores of all rows."""
-        return _sigmoid(self.n_rows, self.gradient_bits)
+        return Sigmoid(self.n_rows, self.gradient_bits)
 
     # --- winners -----------------------------------------------------------------------------------------------------
 
@@ -174,8 +173,7 @@ class Plan(OfAllColumns):
     def largest_message(self) -> int:
         """Bytes that the dealer sends to one party at a time: for rows of the deepest level, or for gradients."""
         sides = 2 * SUM32.number_bytes * self.n_rows << (self.depth - 1)
-        sigmoid = self.sigmoid
-        sines = 2 * sigmoid.n_sines * SUM64.number_bytes * (self.n_rows // self.n_holders + BLOCK)
+        sines = 2 * N_SINES * SUM64.number_bytes * (self.n_rows // self.n_holders + BLOCK)
         return max(sides, sines + 2 * SUM64.number_bytes * self.n_rows)
 
     @property
@@ -207,8 +205,4 @@ def gradient_bits(job: PrivateHistogramsJob, n_rows: int) -> int:
 def most_spent(job: PrivateHistogramsJob, n_rows: int) -> Event:
     """All that a run can release, whatever columns and bins there are."""
     bits = gradient_bits(job, n_rows)
-    return Spending.of(job, bits, _sigmoid(1, bits).error, Released.most(job)).planned()
-
-
-def _sigmoid(n_rows: int, bits: int) -> Sigmoid:
-    return Sigmoid(n_rows, bound=float(LARGEST_SCORE), fraction_bits=SCORE_BITS, n_sines=N_SINES, result_bits=bits)
+    return Spending.of(job, bits, Sigmoid(1, bits).error, Released.most(job)).planned()
