@@ -27,8 +27,7 @@ from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, PeerLost
 from hedgerow.ledger import Ledger, reconcile
-from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob
-from hedgerow.protocols.services.align.result import packed
+from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData

@@ -28,10 +28,8 @@ from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators.labels import exact_array, read_classes, read_targets
 from hedgerow.ledger import Ledger, reconcile
-from hedgerow.protocols.services.explain.job import ExplainingJob
-from hedgerow.protocols.services.explain.results import Contributions
-from hedgerow.protocols.services.score.job import BATCH_ROWS, ScoringJob
-from hedgerow.protocols.services.score.roles import Answered
+from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
+from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, load_part, save_part
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart, Target
