@@ -94,8 +94,8 @@ class Alignment(Finished):
         place = Path(folder)
         about = read_heading(place / ABOUT, "alignment", {"format": FORMAT, "version": VERSION})
         with damage_told(f"{place / ABOUT} is damaged"):
+            check_party_names(about["job"]["parties"])  # each is the name of a folder
             job = AligningJob.from_dict(about["job"])
-            check_party_names(job.parties)  # each is the name of a folder
             n_common, took = int(about["n_common"]), read_what_it_took(about)
             sizes = {party: int(about["sizes"][party]) for party in job.parties}
         here = [party for party in job.parties if (place / party / ROWS).exists()]

@@ -41,12 +41,10 @@ class Run(Finished):
     alignment: Alignment | None = None  # how the rows were found, where ids were compared
     transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
     finished: str | None = None  # when it ended, ISO 8601 in UTC; runs saved before there was a date have none
+    protocol: str = field(init=False)
 
-    @property
-    def protocol(self) -> str:
-        """The name of the protocol."""
-        name: str = self.job.NAME
-        return name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "protocol", self.job.NAME)
 
     @property
     def meta(self) -> TrainingRecord:

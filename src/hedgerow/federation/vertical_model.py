@@ -27,7 +27,7 @@ from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators.labels import exact_array, read_classes, read_targets
-from hedgerow.federation.finished import Finished, what_it_took
+from hedgerow.federation.finished import Finished
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
 from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
@@ -193,12 +193,18 @@ class VerticalModel:
         who = (self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id)
         job = ClosedScoringJob(*who, dealer, batch_rows) if closed else ScoringJob(*who, predict_epsilon, batch_rows)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
-        outcome = self._serve(job, self._data(X, n_jobs), **how, on_progress=on_progress)
-        results, took = outcome[0], what_it_took(job, transport, outcome)
+        results, ledgers, meters, seconds = self._serve(job, self._data(X, n_jobs), **how, on_progress=on_progress)
         mine = results[self.label_holder]
-        if closed:
-            return Scoring(raw=mine.raw, answered={}, rounds=mine.rounds, **took)
-        return Scoring(raw=mine.raw, answered={party: results[party] for party in job.feature_holders}, **took)
+        return Scoring(
+            job=job,
+            transport=transport,
+            raw=mine.raw,
+            answered={} if closed else {party: results[party] for party in job.feature_holders},
+            rounds=mine.rounds if closed else None,
+            ledgers=ledgers,
+            meters=meters,
+            seconds=seconds,
+        )
 
     # --- explanations ------------------------------------------------------------------------------------------------
 

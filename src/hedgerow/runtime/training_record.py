@@ -1,7 +1,8 @@
 """What a model says about its training, by name and type: what roles write down, and statements read.
 
 It is kept as a dict because it is written into model files as it is (`meta`), where readers of other versions may find
-more than is listed here. Every entry is optional: each protocol writes those that it has.
+more than is listed here. Every entry is optional: each protocol writes those that it has. Where several parties have
+parts of a model, this is what the label holder's part says; the others' parts say less.
 """
 
 from __future__ import annotations
