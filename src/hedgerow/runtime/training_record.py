@@ -26,6 +26,8 @@ class TrainingRecord(TypedDict, total=False):
     has_feature_names: bool
     stamp: str | None  # what a user must not overlook, such as "NOT PRIVATE"
     date: str
+    seed: int  # where something was drawn, to go on with the same draws
+    prediction_bounds: list[float]  # of a private regression: where labels can lie
     rounds: Rounds
     lost_owners: Mapping[str, int]  # whom the others went on without -> number of the tree in which that was noticed
 
