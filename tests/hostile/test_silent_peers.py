@@ -13,9 +13,8 @@ import pytest
 
 from hedgerow.crypto.psi import BlindingKey
 from hedgerow.errors import DeadlineExceeded, PeerLost
-from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob
+from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.messages import AtWork, BlindedIds, BlocksRead, IdsAgreed, IdsDescription
-from hedgerow.protocols.services.align.result import packed
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, agreed

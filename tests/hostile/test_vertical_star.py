@@ -19,8 +19,8 @@ from hedgerow.protocols.published.masked_gradients.messages import WhichWay as M
 from hedgerow.protocols.published.masked_gradients.messages import Winners as MaskedWinners
 from hedgerow.protocols.published.masked_gradients.vectors import LevelRows
 from hedgerow.protocols.services.align.job import AligningJob
-from hedgerow.protocols.services.explain.job import ExplainingJob
-from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.protocols.services.explain.roles import ExplainingJob
+from hedgerow.protocols.services.score.roles import ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketJob
 from hedgerow.protocols.vertical.common.joint_forest import JointForest, new_sides, receive_roles

@@ -15,8 +15,7 @@ from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, JobDiffers, PeerFailed, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.align import messages, roles
-from hedgerow.protocols.services.align.job import AligningJob
-from hedgerow.protocols.services.align.result import AlignedRows, packed, unpacked
+from hedgerow.protocols.services.align.job import AlignedRows, AligningJob, packed, unpacked
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.protocols.who_learns_what import way_of
 from hedgerow.runtime import protocol as protocols

@@ -13,7 +13,7 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Column
 from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.protocols.services.score.roles import ScoringJob
 from hedgerow.protocols.services.score.spec import SPEC as OPEN_SCORING
 from hedgerow.protocols.services.score_closed import job
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob

@@ -17,14 +17,13 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerFailed, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.explain import roles
-from hedgerow.protocols.services.explain.job import ExplainingJob
 from hedgerow.protocols.services.explain.messages import (
     AnswersToExplain,
     BeginExplaining,
     ColumnsOfHandles,
     ContributionsOfColumns,
 )
-from hedgerow.protocols.services.explain.roles import opaque_numbers
+from hedgerow.protocols.services.explain.roles import ExplainingJob, opaque_numbers
 from hedgerow.protocols.services.explain.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.common.parts import OwnerPart, divide, part_from_dict
 from hedgerow.protocols.who_learns_what import disclosure_of, way_of

@@ -18,10 +18,8 @@ from hedgerow.ledger import reconcile
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import Composed, RandomisedResponse, from_dict
 from hedgerow.protocols.services.score import roles
-from hedgerow.protocols.services.score.answering import Answering, cells_of
-from hedgerow.protocols.services.score.job import ScoringJob
 from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
-from hedgerow.protocols.services.score.roles import Answered, Scores
+from hedgerow.protocols.services.score.roles import Answered, Answering, Scores, ScoringJob, cells_of
 from hedgerow.protocols.services.score.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide, part_from_dict
 from hedgerow.runtime.party import root_cause

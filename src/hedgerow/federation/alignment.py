@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,15 @@ from hedgerow.crypto.psi import BLOCK
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, PeerLost
-from hedgerow.ledger import Ledger, reconcile
-from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob
-from hedgerow.protocols.services.align.result import packed
+from hedgerow.federation.finished import Finished, read_heading, read_ledgers, read_what_it_took, what_it_took
+from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import OnProgress, check_how, run_together, watcher
-from hedgerow.runtime.saved_files import damage_told, read_object, whole_folder
+from hedgerow.runtime.saved_files import damage_told, whole_folder
 from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link
-from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_names
 
 FORMAT = "hedgerow alignment"
@@ -46,31 +44,23 @@ FILES = (ABOUT, f"*/{ROWS}", f"*/{LEDGER}")
 MAX_BITS = 4096  # of a whole number that is an id; Python takes ever longer to write down larger ones
 
 
-@dataclass(frozen=True, eq=False)
-class Alignment:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Alignment(Finished):
     """What an aligning found: for each party its rows of the common records, in one order."""
 
-    job: AligningJob
-    transport: str
     rows: Mapping[str, Rows]  # positions in each party's own table
     sizes: Mapping[str, int]  # different ids, of each party
     n_common: int
-    ledgers: Mapping[str, Ledger] = field(repr=False)
-    meters: Mapping[str, Meter] = field(repr=False)
-    seconds: float  # from the first message to the last result, without starting processes
 
     @property
     def rule(self) -> IdRule:
         """How ids were written before they were compared."""
-        return self.job.id_rule
+        rule: IdRule = self.job.id_rule
+        return rule
 
     def statement(self) -> Statement:
         """Who learned what, in words (`str`) and as facts (`to_dict`)."""
         return PROTOCOL.statement(self.job, {"n_ids": self.sizes, "n_common": self.n_common})
-
-    def reconcile(self) -> None:
-        """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
-        reconcile(self.ledgers)
 
     def save(self, folder: str | Path) -> None:
         """Write it into a folder: alignment.json with what all know, and a sub-folder for what each party alone knows.
@@ -87,7 +77,7 @@ class Alignment:
             "sizes": dict(self.sizes),
             "n_common": self.n_common,
             "seconds": self.seconds,
-            "traffic": {party: meter.to_dict() for party, meter in self.meters.items()},
+            "traffic": self.traffic,
             "statement": self.statement().to_dict(),
         }
         with whole_folder(folder, FILES) as place:
@@ -102,24 +92,19 @@ class Alignment:
     def load(cls, folder: str | Path) -> Alignment:
         """What was saved in a folder; parties whose sub-folder is not there are left out."""
         place = Path(folder)
-        with damage_told(f"{place} holds no saved alignment"):
-            about = read_object(place / ABOUT)
-        if (about.get("format"), about.get("version")) != (FORMAT, VERSION):
-            raise InvalidInput(f"{place / ABOUT} is not an alignment of a kind that this version can read")
+        about = read_heading(place / ABOUT, "alignment", {"format": FORMAT, "version": VERSION})
         with damage_told(f"{place / ABOUT} is damaged"):
+            check_party_names(about["job"]["parties"])  # each is the name of a folder
             job = AligningJob.from_dict(about["job"])
-            check_party_names(job.parties)  # each is the name of a folder
-            n_common, seconds, transport = int(about["n_common"]), float(about["seconds"]), str(about["transport"])
+            n_common, took = int(about["n_common"]), read_what_it_took(about)
             sizes = {party: int(about["sizes"][party]) for party in job.parties}
-            meters = {party: Meter.from_dict(meter) for party, meter in about["traffic"].items()}
         here = [party for party in job.parties if (place / party / ROWS).exists()]
         if not here:
             raise InvalidInput(f"{place} holds the rows of none of the parties {list(job.parties)}")
         rows = {party: _read_rows(place / party / ROWS, party, n_common) for party in here}
-        with damage_told(f"{place}: a ledger of the alignment is damaged"):
-            texts = {party: (place / party / LEDGER).read_text() for party in here}
-            ledgers = {party: Ledger.from_json_lines(party, text) for party, text in texts.items()}
-        found = cls(job, transport, rows, sizes, n_common, ledgers, meters, seconds)
+        files = {party: place / party / LEDGER for party in here}
+        ledgers = read_ledgers(files, f"{place}: a ledger of the alignment is damaged")
+        found = cls(job=job, rows=rows, sizes=sizes, n_common=n_common, ledgers=ledgers, **took)
         with damage_told(f"{place / ABOUT} is damaged"):
             found.statement()
         return found
@@ -186,7 +171,7 @@ def align(
     )
     n_threads = resolve_n_jobs(1 if n_jobs is None and transport == "grpc" else n_jobs)
     data = {name: _party_data(values, f"{name}: column {column!r}", n_threads) for name, values in ids.items()}
-    results, ledgers, meters, seconds = run_together(
+    outcome = run_together(
         PROTOCOL,
         job,
         data,
@@ -195,20 +180,14 @@ def align(
         deadline=deadline,
         on_progress=watcher(verbose, on_progress, " blocks of ids"),
     )
+    results = outcome[0]
     lost = [name for name in job.parties if name not in results]
     if lost:
         raise PeerLost(f"{lost[0]}: did not come to the end of the aligning")
     first = results[job.comparer]
-    found = Alignment(
-        job=job,
-        transport=transport,
-        rows={name: results[name].rows for name in job.parties},
-        sizes=first.n_ids,
-        n_common=first.n_common,
-        ledgers={name: ledgers[name] for name in job.parties},
-        meters={name: meters[name] for name in job.parties},
-        seconds=seconds,
-    )
+    rows = {name: results[name].rows for name in job.parties}
+    took = what_it_took(job, transport, outcome, job.parties)
+    found = Alignment(rows=rows, sizes=first.n_ids, n_common=first.n_common, **took)
     found.reconcile()
     return found
 

@@ -32,6 +32,7 @@ from hedgerow.estimators.parameters import (
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.federation.alignment import Alignment, align, split_ids
 from hedgerow.federation.brought import Brought, Declared
+from hedgerow.federation.finished import what_it_took
 from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.privacy.budget_file import Dataset
@@ -44,6 +45,7 @@ from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData, Protocol
 from hedgerow.runtime.recording import records_for
 from hedgerow.runtime.running import OnProgress, check_how, run_together, watcher
+from hedgerow.runtime.training_record import TrainingRecord
 from hedgerow.schema import Schema
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
@@ -237,13 +239,12 @@ class Federation:
             self.align(**how, verbose=verbose)
             data = self._read(spec, own, trees)
         watch = watcher(verbose, on_progress)
-        results, ledgers, meters, seconds = run_together(
-            spec, job, data, **how, on_progress=watch, records=records, budgets=budgets
-        )
-        model = self._model(results, trees, spec, job, next(iter(data.values())).table)
+        outcome = run_together(spec, job, data, **how, on_progress=watch, records=records, budgets=budgets)
+        model = self._model(outcome[0], trees, spec, job, next(iter(data.values())).table)
         transcripts = {} if records is None else records.transcripts
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        run = Run(spec.name, transport, job, model, ledgers, meters, seconds, self.alignment, transcripts, now)
+        took = what_it_took(job, transport, outcome)
+        run = Run(model=model, alignment=self.alignment, transcripts=transcripts, finished=now, **took)
         run.reconcile()
         return run
 
@@ -295,7 +296,7 @@ class Federation:
         self, results: Mapping[str, Any], trees: dict[str, Any], spec: Protocol, job: Any, table: Table
     ) -> BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel:
         first = results[spec.parties(job)[0]]
-        meta = first.meta
+        meta: TrainingRecord = first.meta
         meta |= {"protocol": spec.name, "estimator": self._estimator.__name__, "has_feature_names": table.has_names}
         stamp = spec.statement(job, meta).facts.get("stamp")
         if stamp:

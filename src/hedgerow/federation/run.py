@@ -7,19 +7,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hedgerow._version import __version__
 from hedgerow.errors import InvalidInput
 from hedgerow.estimators.plain import load_model
 from hedgerow.federation.alignment import Alignment
+from hedgerow.federation.finished import Finished, read_heading, read_ledgers, read_what_it_took
 from hedgerow.federation.vertical_model import VerticalModel
-from hedgerow.ledger import Ledger, reconcile
 from hedgerow.runtime.protocol import find
 from hedgerow.runtime.recording import FOLDER, LEDGERS
-from hedgerow.runtime.saved_files import damage_told, read_object, whole_folder
+from hedgerow.runtime.saved_files import damage_told, whole_folder
+from hedgerow.runtime.training_record import TrainingRecord
 from hedgerow.statement import Statement
-from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_names
 from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
 
@@ -33,38 +33,29 @@ FILES = (
 """All that can be in the folder of a run; one that holds other files is not replaced."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """One finished training. `seconds` is from the first protocol message to the model, without starting processes."""
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Run(Finished):
+    """One finished training."""
 
-    protocol: str
-    transport: str
-    job: Any
     model: Any  # an estimator, or where columns are split a VerticalModel
-    ledgers: Mapping[str, Ledger]
-    meters: Mapping[str, Meter]
-    seconds: float
     alignment: Alignment | None = None  # how the rows were found, where ids were compared
     transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
-    finished: str | None = (
-        None  # when it ended, ISO 8601 in UTC; runs that were saved before there was a date have none
-    )
+    finished: str | None = None  # when it ended, ISO 8601 in UTC; runs saved before there was a date have none
+    protocol: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "protocol", self.job.NAME)
 
     @property
-    def meta(self) -> dict[str, Any]:
+    def meta(self) -> TrainingRecord:
         """What the model says about its training."""
-        found: dict[str, Any] = self.model.meta if isinstance(self.model, VerticalModel) else self.model.ensemble_.meta
+        found: TrainingRecord = (self.model if isinstance(self.model, VerticalModel) else self.model.ensemble_).meta
         return found
-
-    @property
-    def traffic(self) -> dict[str, Any]:
-        """Bytes and messages of each party: in all, by peer and by kind of message, sent and received."""
-        return {party: meter.to_dict() for party, meter in self.meters.items()}
 
     @property
     def rounds(self) -> dict[str, int]:
         """Rounds of messages to the coordinator and back: before the first tree, and for the trees."""
-        return dict(self.meta.get("rounds", {}))
+        return cast("dict[str, int]", dict(self.meta.get("rounds", {})))
 
     @property
     def lost(self) -> dict[str, int]:
@@ -84,10 +75,6 @@ class Run:
             not_covered=(*stated.not_covered, *(gap for gap in matched.not_covered if gap not in stated.not_covered)),
             facts={**stated.facts, "aligning": dict(matched.facts)},
         )
-
-    def reconcile(self) -> None:
-        """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
-        reconcile({party: ledger for party, ledger in self.ledgers.items() if party not in self.lost})
 
     def transcript(self, party: str) -> Transcript:
         """What one party sent and received. InvalidInput if the run was not recorded, or nobody has that name."""
@@ -137,35 +124,26 @@ class Run:
     def load(cls, folder: str | Path) -> Run:
         """The run that was saved in a folder. Transcripts are opened when they are asked for."""
         place = Path(folder)
-        with damage_told(f"{place} holds no saved run"):
-            about = read_object(place / ABOUT)
-        if about.get("format") != FORMAT:
-            raise InvalidInput(f"{place / ABOUT} is not a run of a kind that this version can read")
+        about = read_heading(place / ABOUT, "run", {"format": FORMAT})
         with damage_told(f"{place / ABOUT} is damaged"):
             protocol = find(about["protocol"])
             job = protocol.job.from_dict(about["job"])
             parties, recorded = list(about["parties"]), list(about.get("recorded", ()))
             for names in (parties, recorded):
                 check_party_names(names)
-            meters = {party: Meter.from_dict(meter) for party, meter in about["traffic"].items()}
-            seconds, transport = float(about["seconds"]), str(about["transport"])
+            took = read_what_it_took(about)
         with damage_told(f"{place}: the model of the run is damaged"):
             vertical = protocol.partition == "columns"
             model = VerticalModel.load(place / "model") if vertical else load_model(place / "model.json")
-        with damage_told(f"{place}: a ledger of the run is damaged"):
-            texts = {party: (place / LEDGERS / f"{party}.jsonl").read_text() for party in parties}
-            ledgers = {party: Ledger.from_json_lines(party, text) for party, text in texts.items()}
+        files = {party: place / LEDGERS / f"{party}.jsonl" for party in parties}
         found = cls(
-            protocol=protocol.name,
-            transport=transport,
             job=job,
             model=model,
-            ledgers=ledgers,
-            meters=meters,
-            seconds=seconds,
+            ledgers=read_ledgers(files, f"{place}: a ledger of the run is damaged"),
             alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,
             finished=about.get("finished"),
             transcripts=SavedTranscripts(place / FOLDER, recorded, job.run_id),
+            **took,
         )
         with damage_told(f"{place}: what the model and the job say does not fit together"):
             found.statement()

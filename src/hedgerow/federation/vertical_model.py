@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import numpy as np
 
@@ -27,38 +27,33 @@ from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators.labels import exact_array, read_classes, read_targets
-from hedgerow.ledger import Ledger, reconcile
-from hedgerow.protocols.services.explain.job import ExplainingJob
-from hedgerow.protocols.services.explain.results import Contributions
-from hedgerow.protocols.services.score.job import BATCH_ROWS, ScoringJob
-from hedgerow.protocols.services.score.roles import Answered
+from hedgerow.federation.finished import Finished
+from hedgerow.ledger import reconcile
+from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
+from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, load_part, save_part
+from hedgerow.protocols.vertical.common.serving import ServiceJob
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart, Target
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData, find
-from hedgerow.runtime.running import OnProgress, run_together
+from hedgerow.runtime.running import OnProgress, Outcome, run_together
 from hedgerow.runtime.saved_files import damage_told, read_object, whole_folder
+from hedgerow.runtime.training_record import TrainingRecord
 from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link
-from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import check_party_names
 
 PART, ABOUT = "part.json", "parties.json"
 FILES = (ABOUT, f"*/{PART}")
 
 
-@dataclass(frozen=True, eq=False)
-class Scoring:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scoring(Finished):
     """One scoring of rows: the label holder's raw scores, and what it took."""
 
-    job: ScoringJob | ClosedScoringJob
-    transport: str
     raw: Floats  # [rows, outputs]
     answered: Mapping[str, Answered]  # what each feature holder gave away; of a closed scoring nothing
-    ledgers: Mapping[str, Ledger]
-    meters: Mapping[str, Meter]
-    seconds: float
     rounds: int | None = None  # of a closed scoring: how often all parties sent each other words
 
     def statement(self) -> Statement:
@@ -66,20 +61,18 @@ class Scoring:
         columns = {party: answered.n_columns for party, answered in self.answered.items()}
         return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
 
-    @property
-    def traffic(self) -> dict[str, Any]:
-        """Bytes and messages of each party: in all, by peer and by kind of message, sent and received."""
-        return {party: meter.to_dict() for party, meter in self.meters.items()}
-
 
 class VerticalModel:
     """The parts of one model, by party."""
 
     def __init__(self, parts: Mapping[str, Part]) -> None:
-        asking = [part for part in parts.values() if not isinstance(part, OwnerPart) and part.target is not None]
+        others = [part for part in parts.values() if not isinstance(part, OwnerPart)]
+        asking = [(part, part.target) for part in others if part.target is not None]
         if len(asking) != 1:
             raise InvalidInput(f"a model has one label holder's part, got {len(asking)} among {list(parts)}")
-        self._asking: LabelHolderPart | SharedLeavesPart = asking[0]
+        self._asking: LabelHolderPart | SharedLeavesPart
+        self._target: Target  # how scores become predictions
+        self._asking, self._target = asking[0]
         for name, part in parts.items():
             if part.party != name or part.run_id != self._asking.run_id:
                 raise InvalidInput(f"{name}: its part is that of {part.party} in run {part.run_id!r}, of another model")
@@ -89,6 +82,7 @@ class VerticalModel:
         if absent:
             raise InvalidInput(f"{absent[0]}: its part of the model is not there")
         self.parts = dict(parts)
+        self._loss = Loss(self._target.loss, self._target.n_outputs)
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -104,14 +98,6 @@ class VerticalModel:
         return part.holders if isinstance(part, SharedLeavesPart) else tuple(part.handles)
 
     @property
-    def _target(self) -> Target:
-        """How scores become predictions."""
-        target = self._asking.target
-        if target is None:  # never so: it was found by this
-            raise InvalidInput(f"{self.label_holder}: its part does not say what scores are for")
-        return target
-
-    @property
     def parties(self) -> tuple[str, ...]:
         """Everybody who has a part, in the order of training."""
         return tuple(self.parts)
@@ -122,9 +108,9 @@ class VerticalModel:
         return self._asking.party
 
     @property
-    def meta(self) -> dict[str, Any]:
+    def meta(self) -> TrainingRecord:
         """What the model says about its training."""
-        return dict(self._asking.meta)
+        return cast("TrainingRecord", dict(self._asking.meta))
 
     @property
     def classes_(self) -> np.ndarray:
@@ -175,8 +161,7 @@ class VerticalModel:
         return 1.0 - float(np.sum((target - predicted) ** 2) / np.sum((target - target.mean()) ** 2))
 
     def _predictions(self, X: Mapping[str, Any], **how: Any) -> Floats:
-        target = self._target
-        return Loss(target.loss, target.n_outputs).predictions(self.scoring(X, **how).raw)
+        return self._loss.predictions(self.scoring(X, **how).raw)
 
     def scoring(
         self,
@@ -207,21 +192,19 @@ class VerticalModel:
             )
         who = (self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id)
         job = ClosedScoringJob(*who, dealer, batch_rows) if closed else ScoringJob(*who, predict_epsilon, batch_rows)
-        results, ledgers, meters, seconds = run_together(
-            find(job.NAME),
-            job,
-            self._data(X, n_jobs),
-            transport=transport,
-            link=link,
-            deadline=deadline,
-            on_progress=on_progress,
-        )
-        reconcile(ledgers)
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        results, ledgers, meters, seconds = self._serve(job, self._data(X, n_jobs), **how, on_progress=on_progress)
         mine = results[self.label_holder]
-        if closed:
-            return Scoring(job, transport, mine.raw, {}, ledgers, meters, seconds, mine.rounds)
-        answered = {party: results[party] for party in job.feature_holders}
-        return Scoring(job, transport, mine.raw, answered, ledgers, meters, seconds)
+        return Scoring(
+            job=job,
+            transport=transport,
+            raw=mine.raw,
+            answered={} if closed else {party: results[party] for party in job.feature_holders},
+            rounds=mine.rounds if closed else None,
+            ledgers=ledgers,
+            meters=meters,
+            seconds=seconds,
+        )
 
     # --- explanations ------------------------------------------------------------------------------------------------
 
@@ -241,8 +224,7 @@ class VerticalModel:
         nobody = Table((), 0, (), has_names=False)
         data = {name: PartyData(nobody, part=part) for name, part in self.parts.items()}
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
-        results, ledgers, _, _ = run_together(find("vertical.explaining"), job, data, **how)
-        reconcile(ledgers)
+        results = self._serve(job, data, **how)[0]
         return {
             party: dict(zip(results[party].columns, results[party].values.tolist(), strict=True))
             for party in self.parties
@@ -263,8 +245,7 @@ class VerticalModel:
         """
         job = self._explaining(what="contributions")
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
-        results, ledgers, _, _ = run_together(find("vertical.explaining"), job, self._data(X, n_jobs), **how)
-        reconcile(ledgers)
+        results = self._serve(job, self._data(X, n_jobs), **how)[0]
         return {party: results[party] for party in self.parties}
 
     def _explaining(self, **what: Any) -> ExplainingJob:
@@ -274,6 +255,12 @@ class VerticalModel:
                 "nobody knows what a split or a column adds to a score"
             )
         return ExplainingJob(self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id, **what)
+
+    def _serve(self, job: ServiceJob, data: Mapping[str, PartyData], **how: Any) -> Outcome:
+        """All parties play their roles in a service, and their ledgers fit together."""
+        outcome = run_together(find(job.NAME), job, data, **how)
+        reconcile(outcome[1])
+        return outcome
 
     def _data(self, X: Mapping[str, Any], n_jobs: int | None) -> dict[str, PartyData]:
         """Each party's table, read as its own part wants it, and its part."""

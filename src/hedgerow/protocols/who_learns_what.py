@@ -27,8 +27,8 @@ from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.dpboost.words import statement_of
 from hedgerow.protocols.central.gaussian import central
 from hedgerow.protocols.services.align.job import AligningJob
-from hedgerow.protocols.services.explain.job import ExplainingJob
-from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.protocols.services.explain.roles import ExplainingJob
+from hedgerow.protocols.services.score.roles import ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.runtime.options import Settled

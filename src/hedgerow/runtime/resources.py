@@ -39,13 +39,15 @@ def memory_available() -> int | None:
     return min(limits, default=None)
 
 
-def check_room(party: str, n_bytes: int, what: str) -> None:
+def check_room(
+    party: str, n_bytes: int, what: str, beside: str = "", advice: str = "a smaller max_bins or fewer columns"
+) -> None:
     """InvalidInput, naming the party, if something of this size would not fit: before it is allocated."""
     available = memory_available()
     if available is not None and n_bytes > available:
         raise InvalidInput(
-            f"{party}: {what} need about {n_bytes / 2**30:.1f} GiB, but only {available / 2**30:.1f} GiB are available "
-            "here; a smaller max_bins or fewer columns take less"
+            f"{party}: {what} need about {n_bytes / 2**30:.1f} GiB{beside}, but only {available / 2**30:.1f} GiB are "
+            f"available here; {advice} take less"
         )
 
 
@@ -53,10 +55,6 @@ def check_memory(
     party: str, n_rows: int, n_columns: int, max_bins: int, max_depth: int | None, max_leaves: int | None = None
 ) -> None:
     """InvalidInput, naming the party, if the job would not fit."""
-    needed, available = memory_needed(n_rows, n_columns, max_bins, max_depth, max_leaves), memory_available()
-    if available is not None and needed > available:
-        raise InvalidInput(
-            f"{party}: {n_rows:,} rows x {n_columns:,} columns with max_bins={max_bins} and max_depth={max_depth} need "
-            f"about {needed / 2**30:.1f} GiB beside the table, but only {available / 2**30:.1f} GiB are available "
-            "here; fewer bins, less depth or fewer columns take less"
-        )
+    needed = memory_needed(n_rows, n_columns, max_bins, max_depth, max_leaves)
+    what = f"{n_rows:,} rows x {n_columns:,} columns with max_bins={max_bins} and max_depth={max_depth}"
+    check_room(party, needed, what, " beside the table", "fewer bins, less depth or fewer columns")

@@ -87,16 +87,19 @@ def _declared_levels(column: str, found: Mapping[str, Levels], declared: Sequenc
     return list(declared)
 
 
-def _united_levels(column: str, found: Mapping[str, Levels]) -> Levels:
-    kinds = {owner: isinstance(levels[0], str) for owner, levels in found.items() if levels}
-    if len(set(kinds.values())) > 1:
-        text = [owner for owner, is_text in kinds.items() if is_text]
-        numbers = [owner for owner, is_text in kinds.items() if not is_text]
+def _check_alike(what: str, found: Mapping[str, Levels], advice: str = "") -> None:
+    """All text, or all numbers."""
+    text = [owner for owner, values in found.items() if isinstance(values[0], str)]
+    numbers = [owner for owner in found if owner not in text]
+    if text and numbers:
         odd = text if len(text) < len(numbers) else numbers
         raise InvalidInput(
-            f"{odd[0]}: the levels of column {column!r} are text at {', '.join(text)} "
-            f"but numbers at {', '.join(numbers)}"
+            f"{odd[0]}: {what} are text at {', '.join(text)} but numbers at {', '.join(numbers)}{advice}"
         )
+
+
+def _united_levels(column: str, found: Mapping[str, Levels]) -> Levels:
+    _check_alike(f"the levels of column {column!r}", {owner: levels for owner, levels in found.items() if levels})
     for owner, levels in found.items():
         others: set[Any] = set().union(*(found[name] for name in found if name != owner))
         if levels and others and not others.intersection(levels):
@@ -116,13 +119,7 @@ def _common_classes(descriptions: Mapping[str, TableDescription], declared: Sequ
     found = {owner: json.loads(d.classes) for owner, d in descriptions.items() if d.classes}
     if not found:
         return ""
-    text = [owner for owner, classes in found.items() if isinstance(classes[0], str)]
-    numbers = [owner for owner in found if owner not in text]
-    if text and numbers:
-        odd = text if len(text) < len(numbers) else numbers
-        raise InvalidInput(
-            f"{odd[0]}: the labels are text at {', '.join(text)} but numbers at {', '.join(numbers)}; code them alike"
-        )
+    _check_alike("the labels", found, "; code them alike")
     united = sorted(set().union(*found.values())) if declared is None else list(declared)
     for owner, classes in found.items():
         unknown = [label for label in classes if label not in united]

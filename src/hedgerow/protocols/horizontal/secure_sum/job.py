@@ -121,15 +121,8 @@ class Job(AnyJob):
             raise InvalidParameter(
                 f"{NAME}: an owner may not be called {COORDINATOR!r} unless coordinator={COORDINATOR!r} makes it one"
             )
-        return cls(
-            owners=parties,
-            run_id=settled.run_id,
-            task=settled.task,
-            boosting=settled.boosting,
-            max_bins=settled.max_bins,
-            coordinator=wanted or COORDINATOR,
-            **own,
-        )
+        settings = {name: getattr(settled, name) for name in ("run_id", "task", "boosting", "max_bins")}
+        return cls(owners=parties, coordinator=wanted or COORDINATOR, **settings, **own)
 
     @property
     def cast(self) -> Mapping[str, str]:

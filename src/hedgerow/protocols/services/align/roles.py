@@ -18,7 +18,7 @@ import numpy as np
 from hedgerow.crypto.identifiers import PreparedIds, Rows, prepare_ids
 from hedgerow.crypto.psi import POINT_BYTES, BlindingKey, Departure, Points, Stay, common_places
 from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.protocols.services.align.job import AligningJob
+from hedgerow.protocols.services.align.job import AlignedRows, AligningJob, unpacked
 from hedgerow.protocols.services.align.messages import (
     AtWork,
     BlindedIds,
@@ -29,7 +29,6 @@ from hedgerow.protocols.services.align.messages import (
     IdsDescription,
     Verdict,
 )
-from hedgerow.protocols.services.align.result import AlignedRows, unpacked
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

@@ -1,18 +1,20 @@
-"""The two roles of vertical.explaining, each for importances and for contributions."""
+"""vertical.explaining: its job, its two roles, each for importances and for contributions, and what they end with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from hedgerow.codec import AsJson
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.table import Table
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.services.explain.job import IMPORTANCES, ExplainingJob
 from hedgerow.protocols.services.explain.messages import (
     AnswersToExplain,
     BeginExplaining,
@@ -21,19 +23,25 @@ from hedgerow.protocols.services.explain.messages import (
     HandleGains,
     ReadyToExplain,
 )
-from hedgerow.protocols.services.explain.results import Contributions, Importances
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.common.serving import (
+    ServiceJob,
     answers_of_all,
-    check_ready,
-    part_of_feature_holder,
-    part_of_label_holder,
+    as_feature_holder,
+    as_label_holder,
+    own_part,
     rows_of,
+    wait_for_all,
 )
+from hedgerow.runtime.options import option
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
+NAME = "vertical.explaining"
+IMPORTANCES, CONTRIBUTIONS = "importances", "contributions"
+BATCH_ROWS = 1 << 13
+"""Fewer than for scoring: for each row a number per column goes back, and work and waiting overlap batch by batch."""
 BATCH_BYTES = 1 << 27
 """What the label holder calculates for a batch, 8 bytes per row, column and output, is at most this much."""
 
@@ -41,12 +49,63 @@ AHEAD = 2
 """Batches of answers that a feature holder sends before it waits for contributions: nobody waits for the network."""
 
 
+@dataclass(frozen=True)
+class ExplainingJob(ServiceJob):
+    """What all parties of an explanation must agree on. JSON-able; nothing in it is secret."""
+
+    NAME = NAME
+    MODEL_IS: ClassVar[str] = "to be explained"
+    TAKES_PART_IN: ClassVar[str] = "explaining it"
+
+    what: str = option(
+        CONTRIBUTIONS,
+        "of columns",
+        one_of=(IMPORTANCES, CONTRIBUTIONS),
+        words=f"{IMPORTANCES!r} or {CONTRIBUTIONS!r}",
+    )
+    kind: str = option("gain", "of importances: summed gains of splits, or their count", one_of=("gain", "count"))
+    batch_rows: int = option(BATCH_ROWS, "rows in one message, at most", at_least=1)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Importances(AsJson):
+    """Per own column, what all splits of it are worth; the label holder also knows what each other party's are."""
+
+    KIND: ClassVar[str] = "importances"
+
+    party: str
+    columns: tuple[str, ...]
+    values: Floats  # [columns] summed gains, or numbers of splits
+    others: Mapping[str, float] = field(default_factory=dict)  # feature holder -> total; the label holder's only
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions(AsJson):
+    """Per row and own column, what it adds to the raw scores.
+
+    All parties' values and the label holder's `expected` add up to the raw score; so do, at the label holder alone,
+    its own values, `others` and `expected`.
+    """
+
+    KIND: ClassVar[str] = "contributions"
+
+    party: str
+    columns: tuple[str, ...]
+    values: Floats  # [rows, columns, outputs]; 0 for a column that no split asks about
+    expected: Floats | None = None  # [outputs] the score before anything is known of a row; the label holder's only
+    others: Mapping[str, Floats] = field(default_factory=dict)  # feature holder -> total [rows, outputs]; as above
+
+
 # --- feature holder --------------------------------------------------------------------------------------------------
 
 
 def feature_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
     """Learn what the own columns are worth."""
-    part, brought = part_of_feature_holder(me.name, job, data)
+    whole, brought = own_part(me.name, job, data)
+    part = as_feature_holder(whole, job)
     me.wait_longer(PATIENCE)
     if job.what == IMPORTANCES:
         me.send(job.label_holder, ReadyToExplain(0, part.run_id, part.n_handles))
@@ -115,12 +174,13 @@ def opaque_numbers(column_of_handle: Int32s, random: SecureRandom) -> tuple[Ints
 
 def label_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
     """Calculate for all, and tell each party what its own columns are worth."""
-    part, brought = part_of_label_holder(me.name, job, data)
+    whole, brought = own_part(me.name, job, data)
+    part = as_label_holder(whole, job)
     if job.what == IMPORTANCES:
-        _wait_for_all(me, job, part, 0)
+        wait_for_all(me, job, ReadyToExplain, part, 0)
         return _all_importances(me, job, part)
     table = rows_of(part, brought.table)
-    _wait_for_all(me, job, part, table.n_rows)
+    wait_for_all(me, job, ReadyToExplain, part, table.n_rows)
     return _all_contributions(me, job, part, table, brought.n_threads)
 
 
@@ -176,12 +236,6 @@ def _players(me: Party, part: LabelHolderPart) -> tuple[dict[str, tuple[int, int
         of_feature.append(first + numbers)
         first = last
     return ranges, np.concatenate(of_feature)
-
-
-def _wait_for_all(me: Party, job: ExplainingJob, part: LabelHolderPart, n_rows: int) -> None:
-    """Nothing about the model is said before everybody's part and rows fit."""
-    for party in job.feature_holders:
-        check_ready(party, me.recv(party, ReadyToExplain), part, n_rows)
 
 
 def _names(features: Sequence[FeatureBins]) -> tuple[str, ...]:

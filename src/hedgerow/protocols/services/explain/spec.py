@@ -1,11 +1,12 @@
-"""vertical.explaining, declared: importances and contributions, to each party those of its own columns."""
+"""vertical.explaining, declared: to each party what its own columns are worth. And what holds afterwards, what not."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from hedgerow.codec import from_json
-from hedgerow.protocols.services.explain.job import IMPORTANCES, ExplainingJob
 from hedgerow.protocols.services.explain.messages import (
     AnswersToExplain,
     BeginExplaining,
@@ -14,12 +15,75 @@ from hedgerow.protocols.services.explain.messages import (
     HandleGains,
     ReadyToExplain,
 )
-from hedgerow.protocols.services.explain.results import Contributions, Importances
-from hedgerow.protocols.services.explain.roles import feature_holder, label_holder
-from hedgerow.protocols.services.explain.statement import statement
+from hedgerow.protocols.services.explain.roles import (
+    IMPORTANCES,
+    NAME,
+    Contributions,
+    ExplainingJob,
+    Importances,
+    feature_holder,
+    label_holder,
+)
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.common.serving import warmup
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol, Rehearsal
+from hedgerow.statement import Statement
+
+NOT_COVERED = (
+    "what explanations tell to those who get to see them",
+    (
+        "what the training disclosed: its guarantee covers explanations only as far as gains, covers and leaf values "
+        "were calculated from what was noised"
+    ),
+    *stating.NOT_COVERED,
+)
+
+
+def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
+    """In words and as facts. `meta` may say under "n_rows" how many rows were explained."""
+    of_model = job.what == IMPORTANCES
+    n_rows = meta.get("n_rows")
+    what = "the importances" if of_model else "the contributions"
+    told = (
+        f"Each party has {what} of its own columns; {job.label_holder} also has the total of each other party. No name "
+        "of a column, no threshold and no level left its owner."
+    )
+    guarantee = (
+        f"{job.what.capitalize()} were calculated by {len(job.parties)} parties"
+        + ("." if of_model or n_rows is None else f", for {n_rows:,} rows."),
+        _about_importances() if of_model else _about_contributions(job),
+        told,
+    )
+    facts = {
+        "protocol": NAME,
+        "what": job.what,
+        "kind": job.kind if of_model else None,
+        "parties": list(job.parties),
+        "label_holder": job.label_holder,
+        "model_run_id": job.model_run_id,
+        "adversary": "honest but curious",
+        "is_private": False,
+        "stamp": "IN THE CLEAR",
+    }
+    return Statement(NAME, guarantee, stating.ASSUMED, (), NOT_COVERED, facts, stamp="IN THE CLEAR")
+
+
+def _about_importances() -> str:
+    return (
+        "IN THE CLEAR: a feature holder learned how much each of its own splits reduced the loss, or how often the "
+        "trees ask it. Gains follow from the labels."
+    )
+
+
+def _about_contributions(job: ExplainingJob) -> str:
+    return (
+        f"IN THE CLEAR: {job.label_holder} learned which of a feature holder's splits ask about the same column and, "
+        "for every row, which way it goes at each of them. It calculated the contributions of the feature holders' "
+        "columns one by one, under numbers instead of names, and kept only their sums. A feature holder learned what "
+        "its columns add to the scores of every row. That follows from the labels, and from the ways that the row goes "
+        "at other parties' splits."
+    )
 
 
 def rehearsal(job: ExplainingJob) -> Rehearsal | None:

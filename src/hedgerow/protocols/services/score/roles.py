@@ -1,32 +1,83 @@
-"""The two roles of vertical.scoring, and what each of them ends with."""
+"""vertical.scoring: its job, its two roles, and a feature holder's answers, for a range of rows at a time.
+
+    value -> code (the bin it is in) -> cell (what the answers depend on) -> [randomised response] -> one bit per handle
+
+Codes of one column with the same answers to every question about it are one cell; a column has as many cells as there
+are intervals between the thresholds that are asked about, or groups of levels, and one for missing values if they go a
+way of their own. A cell determines all answers about its column, and nothing else does. So one randomised response per
+column and row makes all of them random at once, and one value costs epsilon however often it is asked about.
+
+All batches together are one event. Randomised response is applied to each row alone, and every row is in one batch: the
+event says what happens to one record, as if there were no others. To answer about the same row again, in another
+scoring, is another event.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from hedgerow.codec import AsJson
-from hedgerow.engine.dtypes import Floats
-from hedgerow.protocols.services.score.answering import Answering
-from hedgerow.protocols.services.score.job import ScoringJob
+from hedgerow.compiling import kernel
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
+from hedgerow.engine.table import Column, Table
+from hedgerow.engine.threads import Team
+from hedgerow.privacy.discrete_gaussian import RandomBytes
+from hedgerow.privacy.events import Composed, RandomisedResponse
+from hedgerow.privacy.mechanisms import randomised_response
 from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
 from hedgerow.protocols.vertical.common.agreement import PATIENCE
+from hedgerow.protocols.vertical.common.parts import OwnerPart
 from hedgerow.protocols.vertical.common.serving import (
+    ServiceJob,
     answers_of_all,
-    check_ready,
-    part_of_feature_holder,
-    part_of_label_holder,
+    as_feature_holder,
+    as_label_holder,
+    own_part,
     rows_of,
+    wait_for_all,
 )
+from hedgerow.runtime.options import option
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
+NAME = "vertical.scoring"
+BATCH_ROWS = 1 << 16
+LARGEST_EPSILON = 1e6
+"""Beyond that the mechanism does not go; infinity stands for no randomisation at all."""
 BATCH_BYTES = 1 << 28
 """What the label holder lays out for a batch, one byte per row and column of its ensemble, is at most this much."""
+
+
+@dataclass(frozen=True)
+class ScoringJob(ServiceJob):
+    """What all parties of a scoring must agree on. JSON-able; nothing in it is secret."""
+
+    NAME = NAME
+    MODEL_IS: ClassVar[str] = "to be scored with"
+    TAKES_PART_IN: ClassVar[str] = "the scoring"
+
+    predict_epsilon: float | None = option(
+        None,
+        "per value; None, or infinity, which becomes None: answers in the clear",
+        above=0,
+        at_most=LARGEST_EPSILON,
+        or_inf=True,
+        words=f"above 0 and at most {LARGEST_EPSILON:.0e}, or None (or infinite) for answers in the clear",
+    )
+    batch_rows: int = option(BATCH_ROWS, "rows in one message, at most", at_least=1)
+
+    def check(self) -> None:
+        """Without noise there is no epsilon."""
+        super().check()
+        if self.predict_epsilon == math.inf:
+            object.__setattr__(self, "predict_epsilon", None)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -59,7 +110,8 @@ class Answered(AsJson):
 
 def feature_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Answered:
     """Answer all own handles for all rows."""
-    part, brought = part_of_feature_holder(me.name, job, data)
+    whole, brought = own_part(me.name, job, data)
+    part = as_feature_holder(whole, job)
     table = rows_of(part, brought.table)
     me.wait_longer(PATIENCE)
     me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, part.n_handles))
@@ -83,11 +135,11 @@ def feature_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Answer
 
 def label_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Scores:
     """Ask everybody once, and score batch by batch as the answers come."""
-    part, brought = part_of_label_holder(me.name, job, data)
+    whole, brought = own_part(me.name, job, data)
+    part = as_label_holder(whole, job)
     table = rows_of(part, brought.table)
     n_rows = table.n_rows
-    for party in job.feature_holders:
-        check_ready(party, me.recv(party, ReadyToScore), part, n_rows)
+    wait_for_all(me, job, ReadyToScore, part, n_rows)
     batch_rows = min(job.batch_rows, max(BATCH_BYTES // max(len(part.ensemble.features), 1), 1))
     me.send_all(job.feature_holders, AnswersWanted(n_rows, batch_rows, _as_sent(job.predict_epsilon)))
     codes = part.codes(table, brought.n_threads)  # while the others are busy with their answers
@@ -103,3 +155,119 @@ def label_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Scores:
 
 def _as_sent(epsilon: float | None) -> float:
     return math.inf if epsilon is None else epsilon
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class Cells(NamedTuple):
+    """The cells of one column that is asked about."""
+
+    of_code: Bytes  # [256] the cell of each code
+    answers: Bytes  # [handles of this column, cells] 1 for right
+    n_cells: int
+
+
+def cells_of(goes_right: Bytes, n_codes: int) -> Cells:
+    """Codes 0 .. n_codes - 1 by their answers: `goes_right` [handles, 256] are those of all handles of one column."""
+    answers, of_code = np.unique(goes_right[:, :n_codes], axis=1, return_inverse=True)
+    padded = np.zeros(MAX_BINS, np.uint8)
+    padded[:n_codes] = of_code.reshape(-1)
+    return Cells(padded, answers, answers.shape[1])
+
+
+class Answering:
+    """Everything about a part that does not depend on rows; epsilon None means answers in the clear."""
+
+    def __init__(self, part: OwnerPart, epsilon: float | None, n_threads: int = 1) -> None:
+        self._n_threads = n_threads
+        self._epsilon = epsilon
+        self.columns, place = np.unique(part.questions.column, return_inverse=True)
+        self._place: Ints = place.reshape(-1).astype(np.int64)  # of each handle's column among those asked about
+        self._mapper = BinMapper(tuple(part.features[j] for j in self.columns.tolist()))
+        self._tables = part.goes_right()
+        self._cells: list[Cells] = []
+        if epsilon is not None:
+            self._use_cells()
+
+    def _use_cells(self) -> None:
+        """Let the tables speak of cells, no longer of codes."""
+        by_code, self._tables = self._tables, np.zeros_like(self._tables)
+        for j, feature in enumerate(self._mapper.features):
+            handles = np.flatnonzero(self._place == j)
+            cells = cells_of(by_code[handles], feature.n_codes)
+            self._tables[handles, : cells.n_cells] = cells.answers
+            self._cells.append(cells)
+
+    @property
+    def n_handles(self) -> int:
+        """Questions to answer about each row."""
+        return len(self._place)
+
+    @property
+    def event(self) -> Composed | None:
+        """What one record goes through in one scoring: randomised response once for each column asked about.
+
+        None for answers in the clear. A column whose answers are the same for every value tells nothing and costs
+        nothing.
+        """
+        if self._epsilon is None:
+            return None
+        return Composed(
+            tuple(RandomisedResponse(cells.n_cells, self._epsilon) for cells in self._cells if cells.n_cells > 1)
+        )
+
+    def bits(self, table: Table, start: int, stop: int, random: RandomBytes) -> Bytes:
+        """The answers about some rows: uint8 [handles, ceil(rows / 8)], the first row in the highest bit of a byte."""
+        codes = self._mapper.transform(_some_rows(table, self.columns, start, stop), self._n_threads)
+        if self._epsilon is not None:
+            for j, cells in enumerate(self._cells):
+                codes[j] = self._randomised(np.take(cells.of_code, codes[j]), cells.n_cells, random)
+        packed = np.empty((self.n_handles, (codes.shape[1] + 7) // 8), np.uint8)
+        ends = np.linspace(0, self.n_handles, min(self._n_threads, self.n_handles) + 1).astype(np.int64).tolist()
+        tasks = [(codes, self._place, self._tables, first, last, packed) for first, last in pairwise(ends)]
+        Team(self._n_threads).run(pack_answers, tasks)
+        return packed
+
+    def _randomised(self, cells: Bytes, n_cells: int, random: RandomBytes) -> Bytes:
+        if n_cells < 2 or self._epsilon is None:
+            return cells
+        return randomised_response(cells, categories=n_cells, epsilon=self._epsilon, random=random).values
+
+
+def _some_rows(table: Table, chosen: Any, start: int, stop: int) -> Table:
+    columns = tuple(
+        Column(column.name, column.values[start:stop], column.levels)
+        for column in (table.columns[j] for j in chosen.tolist())
+    )
+    return Table(columns, stop - start, tuple(column.name for column in columns), table.has_names)
+
+
+@kernel
+def pack_answers(codes: Any, place: Any, tables: Any, first: int, last: int, packed: Any) -> None:
+    """Look up the answers of handles `first` to `last` and write them 8 rows to a byte, in one pass.
+
+    In: `codes` uint8 [columns, rows], `place` int64 [handles] the column of each, `tables` uint8 [handles, 256].
+    Out: `packed` uint8 [handles, ceil(rows / 8)]; what is over in the last byte is 0.
+    """
+    n_rows = codes.shape[1]
+    n_full = n_rows // 8
+    for k in range(first, last):
+        column, table, out = codes[place[k]], tables[k], packed[k]
+        for b in range(n_full):
+            i = 8 * b
+            out[b] = (
+                (table[column[i]] << 7)
+                | (table[column[i + 1]] << 6)
+                | (table[column[i + 2]] << 5)
+                | (table[column[i + 3]] << 4)
+                | (table[column[i + 4]] << 3)
+                | (table[column[i + 5]] << 2)
+                | (table[column[i + 6]] << 1)
+                | table[column[i + 7]]
+            )
+        if 8 * n_full < n_rows:
+            byte = 0
+            for i in range(8 * n_full, n_rows):
+                byte |= np.int64(table[column[i]]) << (7 - (i - 8 * n_full))
+            out[n_full] = byte

@@ -38,18 +38,6 @@ class ServiceJob(HoldersJob):
 # --- does everything fit? --------------------------------------------------------------------------------------------
 
 
-def part_of_feature_holder(party: str, job: ServiceJob, data: PartyData | None) -> tuple[OwnerPart, PartyData]:
-    """A feature holder's own part of the right model, with all that it brings. InvalidInput if it is another."""
-    part, brought = own_part(party, job, data)
-    return as_feature_holder(part, job), brought
-
-
-def part_of_label_holder(party: str, job: ServiceJob, data: PartyData | None) -> tuple[LabelHolderPart, PartyData]:
-    """The label holder's part of the right model, with all that it brings. InvalidInput if others must take part."""
-    part, brought = own_part(party, job, data)
-    return as_label_holder(part, job), brought
-
-
 def own_part(party: str, job: ServiceJob, data: PartyData | None) -> tuple[Part, PartyData]:
     """A party's own part of the right model, of any kind, with all that it brings. InvalidInput if it is another."""
     if data is None or data.part is None:
@@ -132,6 +120,12 @@ def check_ready(party: str, ready: Ready, part: LabelHolderPart, n_rows: int) ->
             f"handles, that of {part.party} is of run {part.run_id!r} and has {part.handles[party]} of them"
         )
     check_rows(party, ready.n_rows, part.party, n_rows)
+
+
+def wait_for_all(me: Party, job: ServiceJob, kind: type[Any], part: LabelHolderPart, n_rows: int) -> None:
+    """Nothing about the model is said before everybody's part and rows fit; `kind` is the service's `Ready`."""
+    for party in job.feature_holders:
+        check_ready(party, me.recv(party, kind), part, n_rows)
 
 
 def check_rows(party: str, brings: int, label_holder: str, n_rows: int) -> None:
