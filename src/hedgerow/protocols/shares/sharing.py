@@ -14,7 +14,7 @@ from hedgerow.engine.dtypes import Floats
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.shares.job import SharesJob
 from hedgerow.protocols.shares.rows_messages import SharingSeed
-from hedgerow.protocols.vertical.common.labels import finite_labels
+from hedgerow.protocols.vertical.common.tables import finite_labels
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

@@ -36,10 +36,10 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
     take_codes,
     write_sides,
 )
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
-from hedgerow.protocols.vertical.common.message_fields import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
+from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, check_table
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory

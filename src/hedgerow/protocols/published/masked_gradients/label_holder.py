@@ -35,11 +35,10 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
     on_spheres,
     side_by_side,
 )
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import JointForest
 from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, packed_columns
-from hedgerow.protocols.vertical.common.labels import finite_labels
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
+from hedgerow.protocols.vertical.common.tables import begin_as_label_holder, check_table, finite_labels
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER
 from hedgerow.protocols.vertical.noised_gradients.noise import first_order_loss
 from hedgerow.runtime.party import Party

@@ -48,8 +48,8 @@ from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
 from hedgerow.protocols.shares.sharing import Sharing
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart
+from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, begin_as_label_holder, check_table
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

@@ -20,7 +20,7 @@ from hedgerow.protocols.published.mp_fedxgb.statement import statement
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.shares.playing import dealing, result, small
 from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes, LevelDone, MaskedBins, SharingSeed
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
 
 SPEC = Protocol(

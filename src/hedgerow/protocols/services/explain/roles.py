@@ -22,7 +22,6 @@ from hedgerow.protocols.services.explain.messages import (
     ReadyToExplain,
 )
 from hedgerow.protocols.services.explain.results import Contributions, Importances
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.common.serving import (
     answers_of_all,
@@ -31,6 +30,7 @@ from hedgerow.protocols.vertical.common.serving import (
     part_of_label_holder,
     rows_of,
 )
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

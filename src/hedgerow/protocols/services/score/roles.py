@@ -14,7 +14,6 @@ from hedgerow.engine.dtypes import Floats
 from hedgerow.protocols.services.score.answering import Answering
 from hedgerow.protocols.services.score.job import ScoringJob
 from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.serving import (
     answers_of_all,
     check_ready,
@@ -22,6 +21,7 @@ from hedgerow.protocols.vertical.common.serving import (
     part_of_label_holder,
     rows_of,
 )
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Disclosure, Exact, Public
-from hedgerow.protocols.vertical.common.message_fields import MOST_OUTPUTS, Brought, RunId
+from hedgerow.protocols.vertical.common.messages import MOST_OUTPUTS, Brought, RunId
 from hedgerow.transport.frames import Int32s, Int64s, Message, UInt8s
 from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within
 

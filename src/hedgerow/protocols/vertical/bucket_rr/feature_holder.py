@@ -22,9 +22,8 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import (
 from hedgerow.protocols.vertical.bucket_rr.cache import Book, History, about_transfer, fingerprints
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
+from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, check_table, fitted
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

@@ -33,9 +33,8 @@ from hedgerow.protocols.vertical.bucket_rr.messages import (
     OwnSplits,
     SameAsBefore,
 )
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, divide
+from hedgerow.protocols.vertical.common.tables import begin_as_label_holder, check_table, fitted
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

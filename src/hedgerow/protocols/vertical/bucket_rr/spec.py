@@ -14,7 +14,7 @@ from hedgerow.protocols.vertical.bucket_rr.job import PRIVATE, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
 from hedgerow.protocols.vertical.bucket_rr.statement import statement
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, Rehearsal
 from hedgerow.schema import CategoricalColumn, Schema

@@ -149,7 +149,7 @@ def check_rows(party: str, brings: int, label_holder: str, n_rows: int) -> None:
 def answers_of_all(me: Party, part: LabelHolderPart, kind: type[Any], start: int, stop: int) -> dict[str, Bytes]:
     """Everybody's answers about some rows, uint8 [handles, rows]; who is asked nothing sends no message.
 
-    `kind` is the service's message, with fields `first_row` and `bits` (`message_fields`).
+    `kind` is the service's message, with fields `first_row` and `bits` (`common.messages`).
     """
     answers = {}
     for party, n_handles in part.handles.items():

@@ -12,11 +12,11 @@ from hedgerow.engine.dtypes import Ints
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
 from hedgerow.protocols.vertical.common.joint_growth import theirs
-from hedgerow.protocols.vertical.common.message_fields import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
+from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
 from hedgerow.protocols.vertical.noised_gradients.messages import (

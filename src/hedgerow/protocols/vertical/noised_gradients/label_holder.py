@@ -12,11 +12,9 @@ from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy.events import Event, Repeated
 from hedgerow.protocols.bad_rows import stamp_of
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.joint_forest import JointForest
-from hedgerow.protocols.vertical.common.labels import finite_labels
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
+from hedgerow.protocols.vertical.common.tables import begin_as_label_holder, check_table, finite_labels, fitted
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import (
     BestGains,

@@ -24,9 +24,13 @@ from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
 from hedgerow.protocols.shares.sharing import Sharing, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
+from hedgerow.protocols.vertical.common.tables import (
+    begin_as_feature_holder,
+    begin_as_label_holder,
+    check_table,
+    fitted,
+)
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells

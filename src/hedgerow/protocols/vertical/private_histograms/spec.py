@@ -10,7 +10,7 @@ from hedgerow.protocols.made_up import made_up_schema
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.shares.playing import dealing, result, small
 from hedgerow.protocols.shares.rows_messages import AllColumns, ColumnSizes, LevelDone, MaskedBins, SharingSeed
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.private_histograms.dealer import dealer
 from hedgerow.protocols.vertical.private_histograms.holder import holder
 from hedgerow.protocols.vertical.private_histograms.job import DEFAULTS, SMOOTH, PrivateHistogramsJob

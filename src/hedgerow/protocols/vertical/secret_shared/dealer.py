@@ -13,7 +13,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.job import MOST_ROWS
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.supply import DealingOut
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape

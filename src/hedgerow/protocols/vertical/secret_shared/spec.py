@@ -6,7 +6,7 @@ from functools import partial
 
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.shares.playing import dealing, result, small
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_holder
 from hedgerow.protocols.vertical.secret_shared.job import OF_THE_PAPER, SecretSharedJob, variant

@@ -23,9 +23,13 @@ from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.rows_messages import LevelDone
 from hedgerow.protocols.shares.sharing import checked_labels
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
+from hedgerow.protocols.vertical.common.tables import (
+    begin_as_feature_holder,
+    begin_as_label_holder,
+    check_table,
+    fitted,
+)
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
