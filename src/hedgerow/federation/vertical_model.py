@@ -33,8 +33,9 @@ from hedgerow.protocols.services.explain.results import Contributions
 from hedgerow.protocols.services.score.job import BATCH_ROWS, ScoringJob
 from hedgerow.protocols.services.score.roles import Answered
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.vertical.common.part_files import Target
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, load_part, save_part
-from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart, Target
+from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import OnProgress, run_together

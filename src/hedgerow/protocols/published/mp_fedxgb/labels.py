@@ -12,7 +12,7 @@ from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.shares.sharing import checked_labels
 from hedgerow.protocols.vertical.common.joint_growth import packed_columns
-from hedgerow.protocols.vertical.common.shared_parts import Target
+from hedgerow.protocols.vertical.common.part_files import Target
 from hedgerow.runtime.protocol import PartyData
 
 

@@ -132,7 +132,7 @@ def _all_importances(me: Party, job: ExplainingJob, part: LabelHolderPart) -> Im
         theirs = worth[start : start + part.handles[party]]
         me.send(party, HandleGains(theirs))
         others[party] = float(theirs.sum())
-    return Importances(me.name, _names(part.own_features), worth[: part.n_own].copy(), others)
+    return Importances(me.name, _names(part.features), worth[: part.n_own].copy(), others)
 
 
 def _all_contributions(
@@ -158,7 +158,7 @@ def _all_contributions(
             me.send(party, ContributionsOfColumns(start, theirs))
             others[party][start:stop] = theirs.sum(axis=1)  # all that is kept of them
         me.report(stop, n_rows)
-    return Contributions(me.name, _names(part.own_features), own, expected, others)
+    return Contributions(me.name, _names(part.features), own, expected, others)
 
 
 def _players(me: Party, part: LabelHolderPart) -> tuple[dict[str, tuple[int, int]], Ints]:

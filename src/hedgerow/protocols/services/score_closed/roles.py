@@ -31,7 +31,6 @@ from hedgerow.protocols.services.score_closed.sides import (
 )
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.shares.supply import DealingOut, Supply
-from hedgerow.protocols.vertical.common.arrays_as_text import Words
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, partial_trees_of, tree_of_handles
 from hedgerow.protocols.vertical.common.serving import (
     as_feature_holder,
@@ -41,7 +40,7 @@ from hedgerow.protocols.vertical.common.serving import (
     own_part,
     rows_of,
 )
-from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, shapes_of
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Words, shapes_of
 from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData

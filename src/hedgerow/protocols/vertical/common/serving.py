@@ -99,8 +99,7 @@ def _check_is_open(part: Part, job: ServiceJob) -> None:
 
 def rows_of(part: Part, table: Table) -> Table:
     """The table with the columns and levels of the part; as it is, if it was read so already."""
-    features = part.own_features if isinstance(part, LabelHolderPart) else part.features
-    as_needed = [(feature.name, feature.levels) for feature in features]
+    as_needed = [(feature.name, feature.levels) for feature in part.features]
     if [(column.name, column.levels) for column in table.columns] != as_needed:
         return part.read(table, part.party)
     if table.n_rows == 0:

@@ -24,7 +24,8 @@ from hedgerow.protocols.shares.rows_messages import LevelDone, MaskedBins
 from hedgerow.protocols.shares.sharing import Sharing, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart, Target
+from hedgerow.protocols.vertical.common.part_files import Target
+from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart
 from hedgerow.protocols.vertical.common.tables import (
     begin_as_feature_holder,
     begin_as_label_holder,
