@@ -10,22 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.growth import DEEPEST
 from hedgerow.engine.splitting import LevelSplits, SplitRules
+from hedgerow.protocols.published.masked_gradients import messages
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates, best_of_level
 from hedgerow.protocols.published.masked_gradients.job import STAMP, UNDER_WAY, MaskedGradientsJob
-from hedgerow.protocols.published.masked_gradients.messages import (
-    BestScores,
-    MaskedGradients,
-    NextVectors,
-    NoiseVectors,
-    Partition,
-    Scales,
-    WhichWay,
-    Winners,
-)
 from hedgerow.protocols.published.masked_gradients.vectors import (
     LevelRows,
     count_codes,
@@ -39,26 +29,23 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
 from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
 from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
-from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.common.tables import OwnColumns, begin_as_feature_holder, check_table
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.resources import check_memory
 
 
 def feature_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> OwnerPart:
     """A feature holder, from its table to its part of the model."""
     data = check_table(me.name, data)
-    table, params = data.table, job.boosting
-    check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, params.max_depth, params.max_leaves)
-    mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+    columns = OwnColumns(me.name, job, data)
     begin_as_feature_holder(me, job, data)
-    codes = mapper.transform(table, data.n_threads)
-    grower = _Grower(me, job, codes, Candidates.of(mapper.features, codes), data.n_threads)
+    candidates = Candidates.of(columns.features, columns.codes)
+    grower = _Grower(me, job, columns.codes, candidates, data.n_threads)
     asked = Asked()
-    for _ in range(params.n_iterations):
+    for _ in range(job.boosting.n_iterations):
         grower.grow(asked)
-    meta = {"privacy": None, "stamp": STAMP, "n_candidates": grower.n_candidates}
-    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, mapper.features, asked.questions(), meta)
+    meta = {"privacy": None, "stamp": STAMP, "n_candidates": candidates.n}
+    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, asked.questions(), meta)
 
 
 class _Piece(NamedTuple):
@@ -84,7 +71,7 @@ class _Grower:
         self._alpha, self._beta = np.float32((root + noise.sigma2) / 2.0), np.float32((root - noise.sigma2) / 2.0)
         self._off = np.float32(math.sqrt(2.0 * noise.sigma1**2 + noise.sigma2**2))
         self._sends_hessians = job.sends_hessians
-        scales = me.recv(job.label_holder, Scales)
+        scales = me.recv(job.label_holder, messages.Scales)
         self._one = scales.hessian_scale
         rules = job.boosting.growth_rules()
         self._rules = SplitRules(
@@ -95,11 +82,6 @@ class _Grower:
             rules.min_samples_leaf,  # at least 1: numbers of rows are known here, and no child is empty
             rules.missing_unseen == "right",
         )
-
-    @property
-    def n_candidates(self) -> int:
-        """Candidates of all columns."""
-        return self._candidates.n
 
     def grow(self, asked: Asked) -> None:
         """One tree."""
@@ -117,22 +99,22 @@ class _Grower:
         self._codes_here = np.empty((len(self._codes), level.n_rows), np.uint8)
         take_codes(self._codes, level.order, self._codes_here)
         splits = self._best()
-        me.send(to, BestScores(told_gains(splits)))
+        me.send(to, messages.BestScores(told_gains(splits)))
         limit = self._job.boosting.max_leaves
         room = level.n_nodes if limit is None else limit - n_leaves
-        roles = receive_roles(me, to, Winners, splits, room=room, counts=level.counts)
+        roles = receive_roles(me, to, messages.Winners, splits, room=room, counts=level.counts)
         mine, splitting = roles == YOURS, roles != LEAF
         sides = np.zeros(self._codes.shape[1], np.uint8)
         if mine.any():
             own = np.where(mine, splits.feature, -1)
             write_sides(level.order, level.starts, self._codes_here, own, splits.goes_left, sides)
-            me.send(to, WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(sides)))
+            me.send(to, messages.WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(sides)))
         n_splitting = int(splitting.sum())
         if last or n_leaves + n_splitting == self._job.boosting.max_leaves:
             return n_splitting
         others = roles == OTHERS
         if others.any():
-            partition = me.recv(to, Partition, n_bytes=bytes_for(len(sides)))
+            partition = me.recv(to, messages.Partition, n_bytes=bytes_for(len(sides)))
             in_others = partial(level.count_sides, nodes=others)
             sides |= new_sides(to, partition, len(sides), in_others, known=sides)
         level.descend(splitting, sides)
@@ -149,8 +131,7 @@ class _Grower:
         hessians = np.zeros_like(gradients) if self._sends_hessians else self._counted(counts)
         totals = (np.zeros(level.n_nodes, np.int64), np.zeros(level.n_nodes, np.int64))
         under_way: deque[_Piece] = deque()
-        pieces = self._pieces()
-        for piece in pieces:
+        for piece in self._pieces():
             self._send_noise(piece)
             under_way.append(piece)
             if len(under_way) == UNDER_WAY:
@@ -198,7 +179,7 @@ class _Grower:
             noise,
         )
         last = piece.stop == self._candidates.n and piece.stop_vector == self._job.n_vectors
-        self._me.send(self._job.label_holder, NoiseVectors(piece.first_vector, last, noise))
+        self._me.send(self._job.label_holder, messages.NoiseVectors(piece.first_vector, last, noise))
 
     def _take_answer(
         self, piece: _Piece, gradients: np.ndarray, hessians: np.ndarray
@@ -206,12 +187,12 @@ class _Grower:
         """Add up what came back for a piece; the sums of nodes, unless more vectors are to follow."""
         to, level, chosen = self._job.label_holder, self._level, slice(piece.first, piece.stop)
         if piece.stop_vector < self._job.n_vectors:
-            self._me.recv(to, NextVectors)
+            self._me.recv(to, messages.NextVectors)
             return None
         n_candidates = piece.stop - piece.first
         answer = self._me.recv(
             to,
-            MaskedGradients,
+            messages.MaskedGradients,
             n_candidates=n_candidates,
             n_rows=level.n_rows,
             n_hessians=n_candidates if self._sends_hessians else 0,

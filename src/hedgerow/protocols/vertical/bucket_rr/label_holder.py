@@ -159,22 +159,27 @@ def _receive_all(
 
 
 def _receive(me: Party, job: Job, party: str, n_columns: int, n_rows: int, shelf: Shelf | None) -> _Foreign:
-    """One party's buckets, of some of its columns. ProtocolError for what ranges cannot say."""
+    """One party's buckets, of some of its columns."""
     told = me.recv(party, ColumnKinds, most_columns=n_columns, most_values=MOST_VALUES)
     kinds = Kinds(told.n_values, told.has_levels, told.may_be_missing)
-    if (kinds.categories < 2).any():
-        raise ProtocolError(f"{party} describes a column of fewer than 2 buckets, which tells nothing")
     sizes = packed_sizes(kinds.categories, n_rows)
     ranges = list(portions(sizes))
-    if told.n_messages != len(ranges):
-        raise ProtocolError(f"{party} announces {told.n_messages} messages of buckets that take {len(ranges)}")
-    if shelf is not None and len(told.transfer_id) != ID_LETTERS:
-        raise ProtocolError(f"{party} gives its transfer no number, so it cannot be kept")
+    _check_kinds(party, told, len(ranges), is_kept=shelf is not None)
     messages = [me.recv(party, Buckets, start=start, n_bytes=sum(sizes[start:stop])) for start, stop in ranges]
     if shelf is not None:
         packed = np.concatenate([message.packed for message in messages])
         shelf.keep(party, Kept(told.transfer_id, kinds, packed), event_of(job, kinds))
     return _Foreign(kinds, tuple((message.first, message.packed) for message in messages), History.told(told))
+
+
+def _check_kinds(party: str, kinds: ColumnKinds, n_messages: int, *, is_kept: bool) -> None:
+    """ProtocolError for what ranges cannot say."""
+    if (kinds.n_values + kinds.may_be_missing < 2).any():
+        raise ProtocolError(f"{party} describes a column of fewer than 2 buckets, which tells nothing")
+    if kinds.n_messages != n_messages:
+        raise ProtocolError(f"{party} announces {kinds.n_messages} messages of buckets that take {n_messages}")
+    if is_kept and len(kinds.transfer_id) != ID_LETTERS:
+        raise ProtocolError(f"{party} gives its transfer no number, so it cannot be kept")
 
 
 # --- training --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bools, Floats
+from hedgerow.engine.losses import Loss
 from hedgerow.engine.sources import Coded
 from hedgerow.engine.table import Level
 from hedgerow.engine.tolerant import places, places_of
@@ -22,6 +24,7 @@ from hedgerow.protocols.vertical.common.job import VerticalJob
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import check_memory
 from hedgerow.schema import Column
 
 PATIENCE = 2.5
@@ -45,6 +48,17 @@ def check_table(
         if missing.all():
             raise InvalidInput(f"{party}: column {column.name!r} is empty, every value is missing; leave it out")
     return data
+
+
+class OwnColumns:
+    """A party's own columns, binned by itself."""
+
+    def __init__(self, party: str, job: VerticalJob, data: PartyData) -> None:
+        table, params = data.table, job.boosting
+        check_memory(party, table.n_rows, len(table.columns), job.max_bins, params.max_depth, params.max_leaves)
+        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        self.features, self.n_rows, self.n_threads = mapper.features, table.n_rows, data.n_threads
+        self.codes = mapper.transform(table, data.n_threads)
 
 
 # --- rows and labels that fit what is public -------------------------------------------------------------------------
@@ -125,6 +139,15 @@ def finite_labels(party: str, job: VerticalJob, data: PartyData) -> Floats:
     if data.classes is not None and len(data.classes) > 2:
         raise InvalidInput(f"{party}: {job.NAME} is for two classes, but the labels have {len(data.classes)}")
     return labels
+
+
+def labels_and_loss(party: str, job: VerticalJob, data: PartyData) -> tuple[Floats, Loss]:
+    """Finite labels within the declared range, and the loss that goes with them."""
+    labels = finite_labels(party, job, data)
+    given, observed = job.boosting.label_range, (float(labels.min()), float(labels.max()))
+    if data.classes is None and given is not None and (observed[0] < given[0] or observed[1] > given[1]):
+        raise InvalidInput(f"{party}: some labels lie outside the declared label_range {given}")
+    return labels, job.for_labels(None if data.classes is None else 2, observed).loss_for(labels)
 
 
 def _one_per_row(party: str, data: PartyData) -> Floats:
