@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.codec import to_json
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints
@@ -129,7 +130,8 @@ def _default_bucket(feature: FeatureBins) -> int:
 
 def _check_names(party: str, table: Table, job: Job) -> None:
     names = {column.name for column in table.columns}
-    for name in job.public_names():
+    described = () if job.schema is None else job.schema.names
+    for name in (*described, *(() if isinstance(job.edges, str) else job.edges)):
         if name.startswith(f"{party}.") and name not in names and name[len(party) + 1 :] not in names:
             raise InvalidParameter(f"{NAME}: edges or schema name {name!r}, but {party} has no such column")
 
@@ -227,13 +229,6 @@ def _even_edges(column: NumericColumn, n_cells: int) -> Floats:
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 
-def planned_events(job: Job, categories: Ints) -> tuple[Event, ...]:
-    """What the buckets of each column cost one record, known before any noise is drawn."""
-    if not job.is_noisy:
-        return (NonPrivate("buckets without noise"),) * len(categories)
-    return tuple(RandomisedResponse(int(n), job.noise) for n in categories)
-
-
 def together(job: Job, events: Sequence[Event], has_levels: Iterable[bool]) -> Event:
     """What columns that are sent together cost one record: their buckets, and their edges if the data has a part."""
     if job.edges_mode == QUANTILE:
@@ -246,8 +241,12 @@ def together(job: Job, events: Sequence[Event], has_levels: Iterable[bool]) -> E
 
 
 def event_of(job: Job, kinds: Kinds) -> Event:
-    """What one transfer of these columns costs a record."""
-    return together(job, planned_events(job, kinds.categories), kinds.has_levels.tolist())
+    """What one transfer of these columns costs a record, known before any noise is drawn."""
+    events: list[Event] = [
+        RandomisedResponse(n, job.noise) if job.is_noisy else NonPrivate("buckets without noise")
+        for n in kinds.categories.tolist()
+    ]
+    return together(job, events, kinds.has_levels.tolist())
 
 
 def randomise(codes: Bytes, categories: Ints, epsilon: float, random: RandomBytes) -> Released[Bytes]:
@@ -277,6 +276,38 @@ def costs(job: Job, n_columns: int, n_with_levels: int = 0) -> tuple[float, floa
     n_numeric = n_columns - n_with_levels
     per_element = of_bucket + (job.edges_noise if n_numeric else 0.0)
     return per_element, n_columns * of_bucket + n_numeric * job.edges_noise
+
+
+@dataclass(frozen=True)
+class History:
+    """What a party has sent of its present values, over all runs that its book knows of."""
+
+    transfers: int
+    others: int  # transfers of other values that are in the same book
+    per_element: float  # epsilons of all transfers of these values together (basic composition)
+    per_record: float
+    is_bound: bool  # False: no less than these, because some of the edges were taken from the data as they are
+
+    @classmethod
+    def told(cls, message: Any) -> History:
+        """From a message that has these fields among others."""
+        return cls(*(getattr(message, field.name) for field in fields(cls)))
+
+
+def about_transfer(job: Job, kinds: Kinds, history: History) -> dict[str, Any]:
+    """JSON-able: what one transfer of these columns costs, and what all that the book knows of add up to."""
+    n_columns, n_with_levels = len(kinds.n_values), int(kinds.has_levels.sum())
+    per_element, per_record = costs(job, n_columns, n_with_levels)
+    about: dict[str, Any] = to_json(
+        {
+            "columns": n_columns,
+            "columns_with_levels": n_with_levels,
+            "per_element": per_element,
+            "per_record": per_record,
+            "history": history,
+        }
+    )
+    return about
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------

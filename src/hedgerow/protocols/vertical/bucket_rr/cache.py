@@ -19,7 +19,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,45 +31,13 @@ from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.events import Event, NonPrivate, from_dict
-from hedgerow.protocols.vertical.bucket_rr.buckets import MOST_VALUES, Bucketing, Kinds, costs, packed_sizes
+from hedgerow.protocols.vertical.bucket_rr.buckets import MOST_VALUES, Bucketing, History, Kinds, packed_sizes
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 
 BOOK = "transfers.jsonl"
 _FORMAT = "hedgerow transferred buckets"
 _VERSION = 1
 _AGAIN = "transfer='again' sends anew, which costs epsilon again"
-
-
-@dataclass(frozen=True)
-class History:
-    """What a party has sent of its present values, over all runs that its book knows of."""
-
-    transfers: int
-    others: int  # transfers of other values that are in the same book
-    per_element: float  # epsilons of all transfers of these values together (basic composition)
-    per_record: float
-    is_bound: bool  # False: no less than these, because some of the edges were taken from the data as they are
-
-    @classmethod
-    def told(cls, message: Any) -> History:
-        """From a message that has these fields among others."""
-        return cls(*(getattr(message, field.name) for field in fields(cls)))
-
-
-def about_transfer(job: Job, kinds: Kinds, history: History) -> dict[str, Any]:
-    """JSON-able: what one transfer of these columns costs, and what all that the book knows of add up to."""
-    n_columns, n_with_levels = len(kinds.n_values), int(kinds.has_levels.sum())
-    per_element, per_record = costs(job, n_columns, n_with_levels)
-    about: dict[str, Any] = to_json(
-        {
-            "columns": n_columns,
-            "columns_with_levels": n_with_levels,
-            "per_element": per_element,
-            "per_record": per_record,
-            "history": history,
-        }
-    )
-    return about
 
 
 # --- the feature holder's book ---------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from hedgerow.engine.dtypes import Bytes
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     Bucketing,
+    History,
+    about_transfer,
     bucketing_of,
     codes_of,
     costs,
@@ -20,7 +22,7 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import (
     randomise,
     together,
 )
-from hedgerow.protocols.vertical.bucket_rr.cache import Book, History, about_transfer, fingerprints
+from hedgerow.protocols.vertical.bucket_rr.cache import Book, fingerprints
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions

@@ -15,14 +15,16 @@ from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     MOST_VALUES,
+    History,
     Kinds,
+    about_transfer,
     event_of,
     keep_probability,
     packed_sizes,
     portions,
     unpack,
 )
-from hedgerow.protocols.vertical.bucket_rr.cache import History, Kept, Shelf, about_transfer
+from hedgerow.protocols.vertical.bucket_rr.cache import Kept, Shelf
 from hedgerow.protocols.vertical.bucket_rr.debias import train_debiased
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import (

@@ -112,8 +112,13 @@ class LabelNoise:
         noisy = _with_noise(exact, self.sensitivity, self.sigma, random)
         return Released(fit(noisy.values, MOST - self.n_rows * self.most_from_score), noisy.event)
 
-    def base_score(self, loss: Loss, released: Ints) -> float:
-        """The best constant score for the noisy labels, as near to the ends as their noise allows."""
+    def start(self, job: NoisedGradientsJob, loss: Loss, released: Ints) -> float:
+        """The base score that the job asks for, else the best one for the first release.
+
+        That is the best constant score for the noisy labels, as near to the ends as their noise allows.
+        """
+        if job.boosting.base_score is not None:
+            return float(job.boosting.base_score)
         low, high = loss.label_range
         mean = self.centre - int(released.sum()) / (self.n_rows * self.scale)
         doubt = min(self.sigma_of_gradient / math.sqrt(self.n_rows), (high - low) / 2.0)
@@ -122,11 +127,6 @@ class LabelNoise:
             return math.log(share / (1.0 - share))
         mean = min(max(mean, low), high)
         return math.log(max(mean, doubt, 1e-6)) if loss.name == "poisson" else mean
-
-    def start(self, job: NoisedGradientsJob, loss: Loss, released: Ints) -> float:
-        """The base score that the job asks for, else the best one for the first release."""
-        given = job.boosting.base_score
-        return self.base_score(loss, released) if given is None else float(given)
 
     def quantiser(self, job: NoisedGradientsJob, loss: Loss) -> Quantiser:
         """Scales of gradients with noise, and of hessians, which need none."""

@@ -1,4 +1,4 @@
-"""What label holder and feature holders do alike: rows with the common gradients, a grower over the own columns."""
+"""What label holder and feature holders do alike: rows with the common gradients, a grower over its own columns."""
 
 from __future__ import annotations
 
