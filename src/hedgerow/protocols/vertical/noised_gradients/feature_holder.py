@@ -16,18 +16,10 @@ from hedgerow.protocols.vertical.common.joint_growth import theirs
 from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
 from hedgerow.protocols.vertical.common.tables import OwnColumns, begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.noised_gradients import messages
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
-from hedgerow.protocols.vertical.noised_gradients.messages import (
-    MOST_UNITS,
-    BestGains,
-    NoisyGradients,
-    NoisyLevel,
-    Partition,
-    StartWithoutNoise,
-    WhichWay,
-    Winners,
-)
+from hedgerow.protocols.vertical.noised_gradients.messages import MOST_UNITS
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
 from hedgerow.protocols.vertical.noised_gradients.training import Trainer
 from hedgerow.runtime.party import Party
@@ -63,17 +55,17 @@ def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -
     sink.begin_level()
     grower, rows, to = sink.trainer.grower, sink.trainer.rows, job.label_holder
     splits = grower.best()
-    me.send(to, BestGains(told_gains(splits)))
-    roles = receive_roles(me, to, Winners, splits, room=grower.room, counts=rows.node_counts)
+    me.send(to, messages.BestGains(told_gains(splits)))
+    roles = receive_roles(me, to, messages.Winners, splits, room=grower.room, counts=rows.node_counts)
     mine, splitting = roles == YOURS, roles != LEAF
     rows.sides[:] = 0
     if mine.any():
         rows.write_sides(np.where(mine, splits.feature, -1), splits.goes_left)
-        me.send(to, WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(rows.sides)))
+        me.send(to, messages.WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(rows.sides)))
     unneeded = job.per == MESSAGE and grower.is_last(int(splitting.sum()))
     others = roles == OTHERS
     if others.any() and not unneeded:
-        partition = me.recv(to, Partition, n_bytes=bytes_for(rows.n_rows))
+        partition = me.recv(to, messages.Partition, n_bytes=bytes_for(rows.n_rows))
         in_others = partial(rows.count_sides, nodes=others)
         rows.sides[:] |= new_sides(to, partition, rows.n_rows, in_others, known=rows.sides)
     splits.feature[:] = -1
@@ -129,7 +121,7 @@ class _Sink:
 
     def gradients(self) -> Ints:
         """Those of all rows, as they were sent."""
-        return self.checked(self.me.recv(self.job.label_holder, NoisyGradients, n_rows=self.n_rows).gradients)
+        return self.checked(self.me.recv(self.job.label_holder, messages.NoisyGradients, n_rows=self.n_rows).gradients)
 
     def checked(self, values: np.ndarray) -> Ints:
         """As they are summed up; ProtocolError if the sum over some rows would not fit its field."""
@@ -139,9 +131,9 @@ class _Sink:
             raise ProtocolError(f"{self.job.label_holder} sent units whose sums can exceed {MOST_UNITS}")
         return units
 
-    def start(self) -> StartWithoutNoise:
+    def start(self) -> messages.StartWithoutNoise:
         """What all begin with."""
-        start = self.me.recv(self.job.label_holder, StartWithoutNoise)
+        start = self.me.recv(self.job.label_holder, messages.StartWithoutNoise)
         if start.label_low > start.label_high:
             raise ProtocolError(f"{self.job.label_holder} sent a range of labels that ends before it begins")
         return start
@@ -192,7 +184,7 @@ class _EveryLevel(_Sink):
 
     def begin_level(self) -> None:
         n_hessians = self.n_rows if self._noise.sends_hessians else 0
-        message = self.me.recv(self.job.label_holder, NoisyLevel, n_rows=self.n_rows, n_hessians=n_hessians)
+        message = self.me.recv(self.job.label_holder, messages.NoisyLevel, n_rows=self.n_rows, n_hessians=n_hessians)
         hessians = self.checked(message.hessians) if self._noise.sends_hessians else self._ones
         self.trainer.use(self.checked(message.gradients), hessians)
         if self.job.has_noise:

@@ -19,16 +19,8 @@ from hedgerow.protocols.vertical.common.tables import (
     fitted,
     labels_and_loss,
 )
+from hedgerow.protocols.vertical.noised_gradients import messages
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
-from hedgerow.protocols.vertical.noised_gradients.messages import (
-    BestGains,
-    NoisyGradients,
-    NoisyLevel,
-    Partition,
-    StartWithoutNoise,
-    WhichWay,
-    Winners,
-)
 from hedgerow.protocols.vertical.noised_gradients.noise import (
     LabelNoise,
     LevelNoise,
@@ -87,7 +79,7 @@ class _Source:
         quantiser = plain_quantiser(self.job, loss, columns.n_rows)
         self.trainer = Trainer(self.job, columns, loss, labels, self.base_score, quantiser)
         if not self.job.has_noise:
-            self.me.send_all(self.job.feature_holders, StartWithoutNoise(self.base_score, *loss.label_range))
+            self.me.send_all(self.job.feature_holders, messages.StartWithoutNoise(self.base_score, *loss.label_range))
 
     def begin_tree(self) -> None:
         """All rows at the root of the next tree, with its gradients."""
@@ -96,7 +88,7 @@ class _Source:
 
     def released(self, gradients: Ints) -> Ints:
         """The gradients that trees grow by, from those that scores and the trainer's labels give."""
-        self.me.send_all(self.job.feature_holders, NoisyGradients(gradients.astype(np.int32)))
+        self.me.send_all(self.job.feature_holders, messages.NoisyGradients(gradients.astype(np.int32)))
         return gradients
 
     def begin_level(self) -> None:
@@ -121,7 +113,7 @@ class _EveryTree(_Source):
         """One release, on top of what scores give, to all feature holders alike."""
         released, event = self._noise.release(self._exact, self.me.rng)
         self.events.append(event)
-        message = NoisyGradients((from_scores + released).astype(np.int32))
+        message = messages.NoisyGradients((from_scores + released).astype(np.int32))
         for party in self.job.feature_holders:
             self.me.send(party, message, event=event.to_dict())
         return released
@@ -146,7 +138,7 @@ class _EveryLevel(_Source):
         for party in self.job.feature_holders:
             gradients, hessians, event = self._noise.release(self.trainer.packed(), self.me.rng)
             self.events.append(event)
-            message = NoisyLevel(gradients.astype(np.int32), hessians.astype(np.int32))
+            message = messages.NoisyLevel(gradients.astype(np.int32), hessians.astype(np.int32))
             self.me.send(party, message, event=event.to_dict() if self.job.has_noise else None)
 
 
@@ -156,7 +148,7 @@ class _EveryLevel(_Source):
 class _Forest(JointForest):
     """Trees by gradients that everybody has."""
 
-    WINNERS, WHICH_WAY, PARTITION = Winners, WhichWay, Partition
+    WINNERS, WHICH_WAY, PARTITION = messages.Winners, messages.WhichWay, messages.Partition
 
     def __init__(self, me: Party, job: NoisedGradientsJob, source: _Source) -> None:
         trainer = source.trainer
@@ -171,4 +163,4 @@ class _Forest(JointForest):
         return self._grower.best()
 
     def _gains_of(self, party: str, n_nodes: int) -> Floats:
-        return self._me.recv(party, BestGains, n_nodes=n_nodes).gains
+        return self._me.recv(party, messages.BestGains, n_nodes=n_nodes).gains
