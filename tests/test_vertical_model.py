@@ -18,7 +18,7 @@ from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, Model
 from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.vertical.common.shared_parts import Target
+from hedgerow.protocols.vertical.common.part_files import Target
 from hedgerow.transport.emulate import Link
 from twins.random_parts import random_shared
 
@@ -61,7 +61,7 @@ def run() -> Run:
 def pooled(run: Run):
     """What the plain engine makes of all columns in one table, with the same bins."""
     parts = run.model.parts
-    features = (*parts["bank"].own_features, *parts["shop"].features, *parts["telco"].features)
+    features = (*parts["bank"].features, *parts["shop"].features, *parts["telco"].features)
     table = read_table(EVERYBODY, like=features)
     mapper = BinMapper(features)
     params = run.job.for_labels(2, (0.0, 1.0))
@@ -428,7 +428,7 @@ def test_secret_shares_through_the_federation():
     scores = [fitted.model.decision_function(tables) for fitted in runs]
     assert np.array_equal(*scores)
     parts = runs[0].model.parts
-    features = (*parts["bank"].own_features, *parts["shop"].features, *parts["telco"].features)
+    features = (*parts["bank"].features, *parts["shop"].features, *parts["telco"].features)
     mapper, table = (
         BinMapper(features),
         read_table(EVERYBODY[[name for names in NUMBERS.values() for name in names]], like=features),

@@ -23,7 +23,7 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import bucketing_of, codes_of
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds
 from hedgerow.protocols.vertical.bucket_rr.spec import SPEC as PROTOCOL
-from hedgerow.protocols.vertical.common.agreement import ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import ReadyToTrain
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import play

@@ -22,7 +22,7 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import messages as common
 from hedgerow.protocols.shares.columns import OneHotColumns
-from hedgerow.protocols.vertical.common import agreement
+from hedgerow.protocols.vertical.common import messages as agreement
 from hedgerow.protocols.vertical.secret_shared import label_holder, messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL

@@ -24,7 +24,7 @@ from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import messages as common
 from hedgerow.protocols.shares.messages import Dealt, Hidden, MaskedWords, Seed
-from hedgerow.protocols.vertical.common import agreement
+from hedgerow.protocols.vertical.common import messages as agreement
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelInput, MaskedColumns, WhichWay, WinnerShare

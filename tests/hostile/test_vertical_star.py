@@ -24,7 +24,7 @@ from hedgerow.protocols.services.score.roles import ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
 from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketJob
 from hedgerow.protocols.vertical.common.joint_forest import JointForest, new_sides, receive_roles
-from hedgerow.protocols.vertical.common.message_fields import LEAF, OTHERS, YOURS
+from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import Partition as NoisedPartition
 from hedgerow.protocols.vertical.noised_gradients.messages import WhichWay as NoisedWhichWay

@@ -145,7 +145,7 @@ def pooled_twin(job, data, played):
     tables, features, owners = [], [], []
     for name in job.parties:
         part = played.results[name]
-        mine = part.own_features if name == BANK else part.features
+        mine = part.features
         table = read_table(data[name].table, like=mine, where=name)
         tables += table.columns
         features += mine
@@ -188,7 +188,7 @@ def assert_equals_pooled(job, data):
         for c, t in zip(played.results[name].questions.column, thresholds[name].tolist(), strict=True)
         if not math.isnan(t)
     }
-    own = {f.name for f in part.own_features}
+    own = {f.name for f in part.features}
     assert ours == {(name, t) for name, t in asked if name not in own}
     answers = {
         name: owner.answers(owner.codes(owner.read(data[name].table, name)))

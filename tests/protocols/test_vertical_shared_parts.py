@@ -11,13 +11,13 @@ import pytest
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, ModelFileError
+from hedgerow.protocols.vertical.common.part_files import Target
 from hedgerow.protocols.vertical.common.parts import as_owner, load_part, part_from_dict, partial_trees_of, save_part
 from hedgerow.protocols.vertical.common.shared_parts import (
     FOREIGN,
     LEAF,
     PartialTree,
     SharedLeavesPart,
-    Target,
     all_indicators,
     shapes_of,
 )

@@ -23,7 +23,7 @@ from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (
     ColumnShapes,

@@ -28,7 +28,7 @@ from hedgerow.engine.dtypes import Bytes
 from hedgerow.protocols.shares.columns import Cuts
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob

@@ -24,7 +24,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.estimators.labels import read_classes
 from hedgerow.federation.alignment import take_rows
 from hedgerow.federation.run import Run
-from hedgerow.protocols.vertical.common.agreement import GoAhead
+from hedgerow.protocols.vertical.common.messages import GoAhead
 from hedgerow.runtime.protocol import PartyData, names
 from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
 

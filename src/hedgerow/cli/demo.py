@@ -371,7 +371,7 @@ def _same_scores(run: Any, people: Any, incomes: Any, others: Any, rows: Any) ->
     from hedgerow.engine.table import read_table
 
     parts = run.model.parts
-    own = parts[LABEL_HOLDER].own_features
+    own = parts[LABEL_HOLDER].features
     mapper = BinMapper((*own, *(bins for name in HOLDERS if name != LABEL_HOLDER for bins in parts[name].features)))
     order = [name for columns in HOLDERS.values() for name in columns]
     table = read_table(people.select(order), like=mapper.features)

@@ -32,9 +32,10 @@ from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
 from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
 from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.vertical.common.part_files import Target
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, load_part, save_part
 from hedgerow.protocols.vertical.common.serving import ServiceJob
-from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart, Target
+from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import OnProgress, Outcome, run_together

@@ -11,7 +11,7 @@ not only for what fits. No error says anything about a row either; how many rows
 
 Where columns are divided, a row can be left out only by a label holder that trains alone. Elsewhere a label that is
 unknown becomes the first class or the middle of the range, and each party is told its own number of misfits, nobody
-else (`protocols.vertical.common.fitting`).
+else (`protocols.vertical.common.tables`).
 
 `on_bad_rows="raise"` is for rows that are public: the first kind of misfit that is found is an error.
 """

@@ -17,7 +17,7 @@ from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.ledger import Ledger
 from hedgerow.protocols.shares.messages import ColumnSizes
-from hedgerow.protocols.vertical.common.agreement import GoAhead
+from hedgerow.protocols.vertical.common.messages import GoAhead
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms.messages import Chosen, HistogramShare, LeafShare, StartShare
 from hedgerow.protocols.vertical.private_histograms.spending import COUNT_UNIT

@@ -10,9 +10,8 @@ from hedgerow.engine.dtypes import Floats
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.shares.job import SharesJob
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder
-from hedgerow.protocols.vertical.common.labels import finite_labels
 from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
+from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, begin_as_label_holder, finite_labels
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import DEALER, PartyData, Rehearsal, Role
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.growth import DEEPEST
 from hedgerow.engine.splitting import LevelSplits, SplitRules
@@ -27,29 +26,26 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
     take_codes,
     write_sides,
 )
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
-from hedgerow.protocols.vertical.common.message_fields import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
+from hedgerow.protocols.vertical.common.tables import OwnColumns, begin_as_feature_holder, check_table
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.resources import check_memory
 
 
 def feature_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> OwnerPart:
     """A feature holder, from its table to its part of the model."""
     data = check_table(me.name, data)
-    table, params = data.table, job.boosting
-    check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, params.max_depth, params.max_leaves)
-    mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+    columns = OwnColumns(me.name, job, data)
     begin_as_feature_holder(me, job, data)
-    codes = mapper.transform(table, data.n_threads)
-    grower = _Grower(me, job, codes, Candidates.of(mapper.features, codes), data.n_threads)
+    candidates = Candidates.of(columns.features, columns.codes)
+    grower = _Grower(me, job, columns.codes, candidates, data.n_threads)
     asked = Asked()
-    for _ in range(params.n_iterations):
+    for _ in range(job.boosting.n_iterations):
         grower.grow(asked)
-    meta = {"privacy": None, "stamp": STAMP, "n_candidates": grower.n_candidates}
-    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, mapper.features, asked.questions(), meta)
+    meta = {"privacy": None, "stamp": STAMP, "n_candidates": candidates.n}
+    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, asked.questions(), meta)
 
 
 class _Piece(NamedTuple):
@@ -86,11 +82,6 @@ class _Grower:
             rules.min_samples_leaf,  # at least 1: numbers of rows are known here, and no child is empty
             rules.missing_unseen == "right",
         )
-
-    @property
-    def n_candidates(self) -> int:
-        """Candidates of all columns."""
-        return self._candidates.n
 
     def grow(self, asked: Asked) -> None:
         """One tree."""
@@ -140,8 +131,7 @@ class _Grower:
         hessians = np.zeros_like(gradients) if self._sends_hessians else self._counted(counts)
         totals = (np.zeros(level.n_nodes, np.int64), np.zeros(level.n_nodes, np.int64))
         under_way: deque[_Piece] = deque()
-        pieces = self._pieces()
-        for piece in pieces:
+        for piece in self._pieces():
             self._send_noise(piece)
             under_way.append(piece)
             if len(under_way) == UNDER_WAY:

@@ -14,8 +14,7 @@ from hedgerow.protocols.published.masked_gradients.theorems import (
     Reading,
     calibrate_masked,
 )
-from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NOT_OFFERED, XGBOOST
+from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, XGBOOST, GradientsJob
 from hedgerow.runtime.options import option
 
 STAMP = "accepted known leaks: every feature holder can compute every label (vertical.masked_gradients)"
@@ -28,7 +27,7 @@ UNDER_WAY = 2
 
 
 @dataclass(frozen=True)
-class MaskedGradientsJob(VerticalJob):
+class MaskedGradientsJob(GradientsJob):
     """Everything that the parties must agree on."""
 
     NAME = "vertical.masked_gradients"
@@ -58,15 +57,11 @@ class MaskedGradientsJob(VerticalJob):
     def check(self) -> None:
         """Strength of noise or budgets, and the gate."""
         super().check()
-        name = self.NAME
-        for parameter, outside in NOT_OFFERED.items():
-            value = getattr(self.boosting, parameter)
-            if value != 1.0:
-                raise InvalidParameter(f"{name} uses all rows and columns for every tree; leave out {outside}={value}")
         self._check_noise()
+        others = ", ".join(self.feature_holders)
         if not self.accept_known_leaks:
             raise InvalidParameter(
-                f"{name} does not protect labels: {', '.join(self.feature_holders)} made the noise on the gradients, "
+                f"{self.NAME} does not protect labels: {others} made the noise on the gradients, "
                 "and can take it off by least squares, which recovers every label. Which rows each candidate sends "
                 f"left shows in the noise that {self.label_holder} gets. vertical.noised_gradients protects labels; "
                 "accept_known_leaks=True runs this one all the same, and stamps the model"

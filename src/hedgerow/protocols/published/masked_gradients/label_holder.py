@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
-from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits
-from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.errors import ProtocolError
 from hedgerow.protocols.published.masked_gradients import messages
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.published.masked_gradients.recovery import label_recovery
@@ -26,39 +25,31 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
     on_spheres,
     side_by_side,
 )
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import JointForest
 from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, packed_columns
-from hedgerow.protocols.vertical.common.labels import finite_labels
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
+from hedgerow.protocols.vertical.common.tables import (
+    OwnColumns,
+    begin_as_label_holder,
+    check_table,
+    labels_and_loss,
+)
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER
-from hedgerow.protocols.vertical.noised_gradients.noise import first_order_loss
+from hedgerow.protocols.vertical.noised_gradients.noise import exact_start, first_order_loss, plain_quantiser
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.resources import check_memory
 
 
 def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
     data = check_table(me.name, data)
-    labels, loss = _labels(me.name, job, data)
-    table, params = data.table, job.boosting
-    check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, params.max_depth, params.max_leaves)
-    noise = job.noise_for(table.n_rows, loss)
-    mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+    labels, loss = labels_and_loss(me.name, job, data)
+    columns = OwnColumns(me.name, job, data)
+    noise = job.noise_for(columns.n_rows, loss)
     n_columns = begin_as_label_holder(me, job, data)
-    forest = _Forest(me, job, data, mapper, loss, labels, noise, n_columns)
+    forest = _Forest(me, job, columns, loss, labels, noise, n_columns)
     forest.grow()
-    return forest.part(job, data, mapper.features, loss, forest.base_score, forest.meta())
-
-
-def _labels(party: str, job: MaskedGradientsJob, data: PartyData) -> tuple[Floats, Loss]:
-    """Labels, and the loss."""
-    labels = finite_labels(party, job, data)
-    given, observed = job.boosting.label_range, (float(labels.min()), float(labels.max()))
-    if data.classes is None and given is not None and (observed[0] < given[0] or observed[1] > given[1]):
-        raise InvalidInput(f"{party}: some labels lie outside the declared label_range {given}")
-    return labels, job.for_labels(None if data.classes is None else 2, observed).loss_for(labels)
+    return forest.part(job, data, columns.features, loss, forest.base_score, forest.meta())
 
 
 class _Forest(JointForest):
@@ -70,35 +61,28 @@ class _Forest(JointForest):
         self,
         me: Party,
         job: MaskedGradientsJob,
-        data: PartyData,
-        mapper: BinMapper,
+        columns: OwnColumns,
         loss: Loss,
         labels: Floats,
         noise: MaskedNoise,
         n_columns: Mapping[str, int],
     ) -> None:
         self._job, self._noise, self._labels = job, noise, labels
-        self._two_classes = data.classes is not None
-        n_rows = data.table.n_rows
+        self._two_classes = job.task == "classification"
         counted_as = first_order_loss(loss) if job.score == FIRST_ORDER else loss
-        bits = job.boosting.gradient_bits
-        plain = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=bits)
-        ones = Quantiser.for_job(counted_as, float(n_rows), n_rows=n_rows)
-        by_first_order = job.score == FIRST_ORDER
-        self._quantiser = Quantiser(plain.gradient_scale, (ones if by_first_order else plain).hessian_scale)
-        self._one = round(ones.hessian_scale) if by_first_order else None
-        given = job.boosting.base_score
-        self.base_score = float(loss.base_scores(labels)[0]) if given is None else float(given)
-        codes = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
+        self._quantiser = plain_quantiser(job, loss, columns.n_rows)
+        self._one = round(self._quantiser.hessian_scale) if job.score == FIRST_ORDER else None
+        self.base_score = exact_start(job, loss, labels)
+        packed = packed_columns(columns.codes, columns.features, columns.n_threads)
         base = np.array([self.base_score])
-        rows = JointRows(codes, labels, None, loss, base, self._quantiser, n_threads=data.n_threads)
+        rows = JointRows(packed, labels, None, loss, base, self._quantiser, n_threads=columns.n_threads)
         rules = job.boosting
-        grower = JointGrower(rows, rules, counted_as, self._quantiser, mapper.features)
+        grower = JointGrower(rows, rules, counted_as, self._quantiser, columns.features)
         super().__init__(me, job, rows, grower, tells_leaves=False)
-        self._level = LevelRows(n_rows)
+        self._level = LevelRows(columns.n_rows)
         # A generator for each feature holder: what one gets must not depend on how another's candidates are grouped.
         self._guests = {
-            party: _Guest(me, job, party, noise, self._quantiser, data.n_threads, n_columns[party] * MAX_BINS)
+            party: _Guest(me, job, party, noise, self._quantiser, columns.n_threads, n_columns[party] * MAX_BINS)
             for party in job.feature_holders
         }
         me.send_all(job.feature_holders, messages.Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
@@ -161,29 +145,30 @@ class _Forest(JointForest):
     def meta(self) -> dict[str, Any]:
         """What the model says about its training."""
         per_candidate = 2 if self._job.sends_hessians else 1
-        messages = {guest.party: guest.n_masked for guest in self._guests.values()}
+        n_masked = {guest.party: guest.n_masked for guest in self._guests.values()}
         theorems = None
         if not self._job.is_given:
-            most = max(messages.values())
+            most = max(n_masked.values())
             added = added_up(self._noise, messages_ap=per_candidate * most, messages_pp=most)
             theorems = {side: total.to_dict() for side, total in added.items()}
         return {
             "privacy": None,
             "stamp": STAMP,
             "noise": self._noise.to_dict(),
-            "candidates_masked": messages,
+            "candidates_masked": n_masked,
             "theorems_would_add_up_to": theorems,
             "label_recovery": self._recovery,
             "rounds": {"setup": 1, "training": self.rounds},
         }
 
 
-class _Exact:
+class _Exact(NamedTuple):
     """Gradients of the rows of a level, in units and in the order of the level, and sums of its nodes."""
 
-    def __init__(self, gradients: Float32s, hessians: Float32s, gradient_sums: Ints, hessian_sums: Ints) -> None:
-        self.gradients, self.hessians = gradients, hessians
-        self.gradient_sums, self.hessian_sums = gradient_sums, hessian_sums
+    gradients: Float32s
+    hessians: Float32s
+    gradient_sums: Ints
+    hessian_sums: Ints
 
 
 class _Guest:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from hedgerow.ledger import Exact, Public, Result
-from hedgerow.protocols.vertical.common.message_fields import Gains, Handles, Roles, Sides
+from hedgerow.ledger import Exact, Public
+from hedgerow.protocols.vertical.common import messages
 from hedgerow.transport.frames import Float32s, Int64s, Message
 from hedgerow.transport.ranges import FINITE, Anything, Free, Shape, Within
 
@@ -62,29 +62,19 @@ class BestScores(Message, name="vertical.masked_gradients.best_scores", version=
     """Feature holder to label holder: the score of my best candidate in each node."""
 
     discloses = Exact("the noisy score of the feature holder's best candidate in each node")
-    scores: Gains
+    scores: messages.Gains
 
 
 @dataclass(frozen=True, slots=True)
-class Winners(Message, name="vertical.masked_gradients.winners", version=1):
-    """Label holder to feature holder: what becomes of each node. Whose it is otherwise is not said."""
-
-    discloses = Result("which nodes split, and which of them by the receiver's columns")
-    roles: Roles
+class Winners(messages.Winners, Message, name="vertical.masked_gradients.winners", version=1):
+    """Label holder to feature holder: what becomes of each node."""
 
 
 @dataclass(frozen=True, slots=True)
-class WhichWay(Message, name="vertical.masked_gradients.which_way", version=1):
+class WhichWay(messages.WhichWay, Message, name="vertical.masked_gradients.which_way", version=1):
     """Feature holder to label holder: the rows of nodes that I won, and a number for each question."""
 
-    discloses = Exact("which rows of a node the feature holder's split sends right, and whether it was asked before")
-    handles: Handles
-    sides: Sides  # 0 in other nodes
-
 
 @dataclass(frozen=True, slots=True)
-class Partition(Message, name="vertical.masked_gradients.partition", version=1):
-    """Label holder to feature holder: the sides of all rows of this level. Left out where it won all of them."""
-
-    discloses = Exact("which rows of each node go right, whoever's column decided")
-    sides: Sides
+class Partition(messages.Partition, Message, name="vertical.masked_gradients.partition", version=1):
+    """Label holder to feature holder: the sides of all rows of this level."""

@@ -16,8 +16,8 @@ from hedgerow.protocols.published.masked_gradients.messages import (
     Winners,
 )
 from hedgerow.protocols.published.masked_gradients.statement import statement
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.joint_forest import warmup
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol
 

@@ -19,7 +19,7 @@ from hedgerow.protocols.shares.masked_columns import drawn_masks
 from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.runtime.party import Party
 
 

@@ -36,9 +36,10 @@ from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Sharing, Supply
-from hedgerow.protocols.vertical.common.agreement import check_table
 from hedgerow.protocols.vertical.common.joint_growth import packed_columns
-from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Target
+from hedgerow.protocols.vertical.common.part_files import Target
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
+from hedgerow.protocols.vertical.common.tables import check_table
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

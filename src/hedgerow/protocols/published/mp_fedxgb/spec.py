@@ -12,7 +12,7 @@ from hedgerow.protocols.published.mp_fedxgb.job import STAMP, MpFedXgbJob
 from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
 from hedgerow.protocols.shares.playing import dealing, result, small
 from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
 from hedgerow.statement import Statement
 

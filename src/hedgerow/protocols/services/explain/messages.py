@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact
-from hedgerow.protocols.vertical.common.message_fields import (
+from hedgerow.protocols.vertical.common.messages import (
     MOST_OUTPUTS,
     AnswerBits,
     BatchRows,

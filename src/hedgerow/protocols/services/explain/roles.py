@@ -23,7 +23,6 @@ from hedgerow.protocols.services.explain.messages import (
     HandleGains,
     ReadyToExplain,
 )
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.common.serving import (
     ServiceJob,
@@ -34,6 +33,7 @@ from hedgerow.protocols.vertical.common.serving import (
     rows_of,
     wait_for_all,
 )
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.runtime.options import option
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -192,7 +192,7 @@ def _all_importances(me: Party, job: ExplainingJob, part: LabelHolderPart) -> Im
         theirs = worth[start : start + part.handles[party]]
         me.send(party, HandleGains(theirs))
         others[party] = float(theirs.sum())
-    return Importances(me.name, _names(part.own_features), worth[: part.n_own].copy(), others)
+    return Importances(me.name, _names(part.features), worth[: part.n_own].copy(), others)
 
 
 def _all_contributions(
@@ -218,7 +218,7 @@ def _all_contributions(
             me.send(party, ContributionsOfColumns(start, theirs))
             others[party][start:stop] = theirs.sum(axis=1)  # all that is kept of them
         me.report(stop, n_rows)
-    return Contributions(me.name, _names(part.own_features), own, expected, others)
+    return Contributions(me.name, _names(part.features), own, expected, others)
 
 
 def _players(me: Party, part: LabelHolderPart) -> tuple[dict[str, tuple[int, int]], Ints]:

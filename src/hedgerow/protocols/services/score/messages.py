@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact, Randomised
-from hedgerow.protocols.vertical.common.message_fields import AnswerBits, BatchRows, Brought, FirstRow, NRows, RunId
+from hedgerow.protocols.vertical.common.messages import AnswerBits, BatchRows, Brought, FirstRow, NRows, RunId
 from hedgerow.transport.frames import Message
 from hedgerow.transport.ranges import Within
 

@@ -32,7 +32,6 @@ from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, RandomisedResponse
 from hedgerow.privacy.mechanisms import randomised_response
 from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.parts import OwnerPart
 from hedgerow.protocols.vertical.common.serving import (
     ServiceJob,
@@ -43,6 +42,7 @@ from hedgerow.protocols.vertical.common.serving import (
     rows_of,
     wait_for_all,
 )
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.runtime.options import option
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData

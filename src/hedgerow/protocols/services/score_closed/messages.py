@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from hedgerow.ledger import Disclosure, Exact, Public
 from hedgerow.protocols.shares.messages import Revealed, Words
-from hedgerow.protocols.vertical.common.message_fields import MOST_OUTPUTS, Brought, RunId
+from hedgerow.protocols.vertical.common.messages import MOST_OUTPUTS, Brought, RunId
 from hedgerow.transport.frames import Int32s, Int64s, Message
 from hedgerow.transport.ranges import Free, Index, Shape, Within
 

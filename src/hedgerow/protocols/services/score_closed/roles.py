@@ -29,7 +29,6 @@ from hedgerow.protocols.services.score_closed.sides import (
 )
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.supply import DealingOut, Supply, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, partial_trees_of, tree_of_handles
 from hedgerow.protocols.vertical.common.serving import (
     as_feature_holder,
@@ -40,6 +39,7 @@ from hedgerow.protocols.vertical.common.serving import (
     rows_of,
 )
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, shapes_of
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 

@@ -14,9 +14,8 @@ from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import Table
 from hedgerow.errors import FixedPointOverflow
-from hedgerow.protocols.vertical.common.arrays_as_text import Words
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, as_owner, partial_trees_of
-from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, all_indicators
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Words, all_indicators
 
 FRACTION_BITS = 40
 LARGEST_SCORE = 1 << 22

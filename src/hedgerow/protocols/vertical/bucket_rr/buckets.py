@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hedgerow.codec import to_json
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
+from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter
@@ -37,6 +38,20 @@ from hedgerow.schema import CategoricalColumn, NumericColumn
 MOST_VALUES = MAX_BINS - 1  # one code is the engine's own for missing values
 MESSAGE_BYTES = 16 << 20  # of packed buckets; a column is never torn apart
 DATA_EDGES = NonPrivate("equal-frequency edges follow the values, so the buckets of others tell of one value too")
+
+
+class Kinds(NamedTuple):
+    """How columns that are sent are bucketed: all that the label holder learns of them beside the buckets."""
+
+    n_values: Int32s  # buckets of values
+    has_levels: Bools
+    may_be_missing: Bools
+
+    @property
+    def categories(self) -> Ints:
+        """Buckets of each column, that of missing values included where there may be any."""
+        found: Ints = self.n_values.astype(np.int64) + self.may_be_missing
+        return found
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,14 @@ class Bucketing:
     def sent(self) -> Ints:
         """Places of the columns that are sent."""
         return np.flatnonzero(self.categories > 1)
+
+    @property
+    def kinds(self) -> Kinds:
+        """Of the columns that are sent."""
+        sent = [(self.features[j], self.may_be_missing[j]) for j in self.sent.tolist()]
+        n_values = np.array([feature.n_value_bins for feature, _ in sent], np.int32)
+        has_levels = np.array([feature.is_categorical for feature, _ in sent], np.bool_)
+        return Kinds(n_values, has_levels, np.array([gaps for _, gaps in sent], np.bool_))
 
 
 # --- buckets ---------------------------------------------------------------------------------------------------------
@@ -107,7 +130,8 @@ def _default_bucket(feature: FeatureBins) -> int:
 
 def _check_names(party: str, table: Table, job: Job) -> None:
     names = {column.name for column in table.columns}
-    for name in job.public_names():
+    described = () if job.schema is None else job.schema.names
+    for name in (*described, *(() if isinstance(job.edges, str) else job.edges)):
         if name.startswith(f"{party}.") and name not in names and name[len(party) + 1 :] not in names:
             raise InvalidParameter(f"{NAME}: edges or schema name {name!r}, but {party} has no such column")
 
@@ -205,13 +229,6 @@ def _even_edges(column: NumericColumn, n_cells: int) -> Floats:
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 
-def planned_events(job: Job, categories: Ints) -> tuple[Event, ...]:
-    """What the buckets of each column cost one record, known before any noise is drawn."""
-    if not job.is_noisy:
-        return (NonPrivate("buckets without noise"),) * len(categories)
-    return tuple(RandomisedResponse(int(n), job.noise) for n in categories)
-
-
 def together(job: Job, events: Sequence[Event], has_levels: Iterable[bool]) -> Event:
     """What columns that are sent together cost one record: their buckets, and their edges if the data has a part."""
     if job.edges_mode == QUANTILE:
@@ -221,6 +238,15 @@ def together(job: Job, events: Sequence[Event], has_levels: Iterable[bool]) -> E
         pairs = zip(events, has_levels, strict=True)
         return Composed(tuple(event if by_levels else Composed((edges, event)) for event, by_levels in pairs))
     return Composed(tuple(events))
+
+
+def event_of(job: Job, kinds: Kinds) -> Event:
+    """What one transfer of these columns costs a record, known before any noise is drawn."""
+    events: list[Event] = [
+        RandomisedResponse(n, job.noise) if job.is_noisy else NonPrivate("buckets without noise")
+        for n in kinds.categories.tolist()
+    ]
+    return together(job, events, kinds.has_levels.tolist())
 
 
 def randomise(codes: Bytes, categories: Ints, epsilon: float, random: RandomBytes) -> Released[Bytes]:
@@ -240,7 +266,7 @@ def keep_probability(categories: int, epsilon: float) -> float:
 
 
 def costs(job: Job, n_columns: int, n_with_levels: int = 0) -> tuple[float, float]:
-    """Epsilon of one element, and of one record in so many columns; with edges="quantile" no less than this.
+    """Epsilon of one element, and of one record in this many columns; with edges="quantile" no less than this.
 
     Private edges cost an element of numbers edges_epsilon more, and one of levels, which are public, nothing. With
     equal-frequency edges a value that moves from one end to the other takes one other value over each edge, so as
@@ -250,6 +276,38 @@ def costs(job: Job, n_columns: int, n_with_levels: int = 0) -> tuple[float, floa
     n_numeric = n_columns - n_with_levels
     per_element = of_bucket + (job.edges_noise if n_numeric else 0.0)
     return per_element, n_columns * of_bucket + n_numeric * job.edges_noise
+
+
+@dataclass(frozen=True)
+class History:
+    """What a party has sent of its present values, over all runs that its book knows of."""
+
+    transfers: int
+    others: int  # transfers of other values that are in the same book
+    per_element: float  # epsilons of all transfers of these values together (basic composition)
+    per_record: float
+    is_bound: bool  # False: no less than these, because some of the edges were taken from the data as they are
+
+    @classmethod
+    def told(cls, message: Any) -> History:
+        """From a message that has these fields among others."""
+        return cls(*(getattr(message, field.name) for field in fields(cls)))
+
+
+def about_transfer(job: Job, kinds: Kinds, history: History) -> dict[str, Any]:
+    """JSON-able: what one transfer of these columns costs, and what all that the book knows of add up to."""
+    n_columns, n_with_levels = len(kinds.n_values), int(kinds.has_levels.sum())
+    per_element, per_record = costs(job, n_columns, n_with_levels)
+    about: dict[str, Any] = to_json(
+        {
+            "columns": n_columns,
+            "columns_with_levels": n_with_levels,
+            "per_element": per_element,
+            "per_record": per_record,
+            "history": history,
+        }
+    )
+    return about
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------
@@ -278,30 +336,27 @@ def portions(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def pack(codes: Bytes, categories: Ints, n_threads: int = 1) -> Bytes:
     """Columns of codes, each packed as densely as its number of buckets allows, one after the other."""
-    sizes = packed_sizes(categories, codes.shape[1])
-    out = np.empty(sum(sizes), np.uint8)
-    ends = np.cumsum(sizes).tolist()
-    tasks = [
-        (codes[j], bits_for(int(n)), out[end - size : end])
-        for j, (n, size, end) in enumerate(zip(categories, sizes, ends, strict=True))
-    ]
+    out = np.empty(sum(packed_sizes(categories, codes.shape[1])), np.uint8)
+    tasks = [(column, bits, packed) for packed, bits, column in _by_column(out, categories, codes)]
     Team(n_threads).run(pack_codes, tasks)
     return out
 
 
 def unpack(packed: Bytes, categories: Ints, out: Bytes, n_threads: int = 1) -> None:
     """The inverse of `pack`, into `out` [columns, rows]; InvalidInput for what `pack` cannot have written."""
-    sizes = packed_sizes(categories, out.shape[1])
-    if packed.shape != (sum(sizes),):
-        raise InvalidInput(f"{sum(sizes)} bytes of packed buckets were announced, {packed.size} came")
-    ends = np.cumsum(sizes).tolist()
-    tasks = [
-        (packed[end - size : end], bits_for(int(n)), out[j])
-        for j, (n, size, end) in enumerate(zip(categories, sizes, ends, strict=True))
-    ]
-    largest = Team(n_threads).run(unpack_codes, tasks)
+    n_bytes = sum(packed_sizes(categories, out.shape[1]))
+    if packed.shape != (n_bytes,):
+        raise InvalidInput(f"{n_bytes} bytes of packed buckets were announced, {packed.size} came")
+    largest = Team(n_threads).run(unpack_codes, _by_column(packed, categories, out))
     if any(code >= n for code, n in zip(largest, categories, strict=True)):
         raise InvalidInput("a bucket is not one of those that were announced for its column")
+
+
+def _by_column(packed: Bytes, categories: Ints, codes: Bytes) -> list[tuple[Bytes, int, Bytes]]:
+    """Of each column: where it is packed, bits of a code, and its codes."""
+    stops = np.cumsum(packed_sizes(categories, codes.shape[1]))
+    bits = [bits_for(int(n)) for n in categories]
+    return list(zip(np.split(packed, stops[:-1]), bits, codes, strict=True))
 
 
 @kernel

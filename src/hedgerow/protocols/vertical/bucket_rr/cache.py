@@ -19,60 +19,25 @@ import os
 import secrets
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import Bools, Bytes, Int32s
+from hedgerow.codec import from_json, to_json
+from hedgerow.engine.dtypes import Bytes
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.events import Event, NonPrivate, from_dict
-from hedgerow.protocols.vertical.bucket_rr.buckets import MOST_VALUES, Bucketing, costs, packed_sizes
-from hedgerow.protocols.vertical.bucket_rr.job import NO_NOISE, Job
+from hedgerow.protocols.vertical.bucket_rr.buckets import MOST_VALUES, Bucketing, History, Kinds, packed_sizes
+from hedgerow.protocols.vertical.bucket_rr.job import Job
 
 BOOK = "transfers.jsonl"
 _FORMAT = "hedgerow transferred buckets"
 _VERSION = 1
 _AGAIN = "transfer='again' sends anew, which costs epsilon again"
-
-
-class History(NamedTuple):
-    """What a party has sent of its present values, over all runs that its book knows of."""
-
-    transfers: int
-    others: int  # transfers of other values that are in the same book
-    per_element: float  # epsilons of all transfers of these values together (basic composition)
-    per_record: float
-    is_bound: bool  # False: no less than these, because some of the edges were taken from the data as they are
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able: an infinite epsilon is "inf"."""
-        epsilons = {"per_element": _told(self.per_element), "per_record": _told(self.per_record)}
-        return {**self._asdict(), **epsilons}
-
-
-def about_transfer(job: Job, n_columns: int, n_with_levels: int, history: History) -> dict[str, Any]:
-    """JSON-able: what one transfer of so many columns costs, and what all that the book knows of add up to."""
-    per_element, per_record = costs(job, n_columns, n_with_levels)
-    return {
-        "columns": n_columns,
-        "columns_with_levels": n_with_levels,
-        "per_element": _told(per_element),
-        "per_record": _told(per_record),
-        "history": history.to_dict(),
-    }
-
-
-def _told(value: float) -> float | str:
-    return value if math.isfinite(value) else NO_NOISE
-
-
-def _heard(value: Any) -> float:
-    return math.inf if value == NO_NOISE else float(value)
 
 
 # --- the feature holder's book ---------------------------------------------------------------------------------------
@@ -87,8 +52,8 @@ class Transfer:
     at: str
     data: str  # fingerprint of names, types and values
     settings: str  # fingerprint of epsilon, buckets and all that decides about the edges, their epsilon included
-    per_element: float | str
-    per_record: float | str
+    per_element: float
+    per_record: float
     event: Mapping[str, Any]
 
 
@@ -110,13 +75,13 @@ def fingerprints(party: str, table: Table, job: Job) -> Fingerprints:
         data.update(np.ascontiguousarray(column.values).data)
     described = [job.described(party, column.name) for column in table.columns]
     settings = [
-        _told(job.noise),
+        job.noise,
         job.buckets,
         *_edges_of(job),
         [job.edges_of(party, column.name) for column in table.columns],
         [None if entry is None else entry.to_dict() for entry in described],
     ]
-    return Fingerprints(data.hexdigest(), hashlib.sha256(json.dumps(settings).encode()).hexdigest())
+    return Fingerprints(data.hexdigest(), hashlib.sha256(json.dumps(to_json(settings)).encode()).hexdigest())
 
 
 def _edges_of(job: Job) -> list[str | float]:
@@ -146,14 +111,12 @@ class Book:
 
     def _transfer(self, line: str, number: int) -> Transfer:
         try:
-            entry = Transfer(**json.loads(line))
+            entry: Transfer = from_json(Transfer, json.loads(line))
             from_dict(entry.event)
-            if not all(_heard(cost) > 0 for cost in (entry.per_element, entry.per_record)):
-                raise self._damaged(number, "a cost is not a positive number")
-        except InvalidInput:
-            raise
         except (ValueError, TypeError) as problem:
             raise self._damaged(number, str(problem)) from None
+        if not (entry.per_element > 0 and entry.per_record > 0):
+            raise self._damaged(number, "a cost is not a positive number")
         return entry
 
     def _damaged(self, number: int, why: str) -> InvalidInput:
@@ -194,13 +157,11 @@ class Book:
         """Charge a transfer; afterwards it may be made. Returns its number, which is random."""
         self.transfers()  # a damaged book is not written to
         number = secrets.token_hex(16)
-        bins = {**BinMapper(bucketing.features).to_dict(), "may_be_missing": list(bucketing.may_be_missing)}
-        _write_private(json.dumps(bins).encode(), self._folder / f"{number}.json")
+        _write_private(json.dumps(to_json(bucketing)).encode(), self._folder / f"{number}.json")
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        costs = (_told(cost[0]), _told(cost[1]))
-        entry = Transfer(number, label_holder, at, now.data, now.settings, *costs, event.to_dict())
+        entry = Transfer(number, label_holder, at, now.data, now.settings, *cost, event.to_dict())
         # Appending, in one piece: two runs at the same time both get their lines.
-        line = (json.dumps(asdict(entry)) + "\n").encode()
+        line = (json.dumps(to_json(entry)) + "\n").encode()
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             written = os.write(file, line)
@@ -215,23 +176,20 @@ class Book:
         """What was sent of the present values so far."""
         entries = self.transfers()
         mine = [entry for entry in entries if entry.data == now.data]
-        per_element = math.fsum(_heard(entry.per_element) for entry in mine)
-        per_record = math.fsum(_heard(entry.per_record) for entry in mine)
+        per_element = math.fsum(entry.per_element for entry in mine)
+        per_record = math.fsum(entry.per_record for entry in mine)
         is_bound = not any(isinstance(leaf, NonPrivate) for e in mine for leaf, _ in from_dict(e.event).leaves())
         return History(len(mine), len(entries) - len(mine), per_element, per_record, is_bound)
 
     def _bucketing(self, transfer_id: str) -> Bucketing:
         path = self._folder / f"{transfer_id}.json"
         try:
-            document = json.loads(_read(self._party, path))
-            features = BinMapper.from_dict(document).features
-            gaps = document["may_be_missing"]
-            usable = isinstance(gaps, list) and len(gaps) == len(features) and all(isinstance(g, bool) for g in gaps)
-        except (ValueError, KeyError, TypeError) as problem:
+            found: Bucketing = from_json(Bucketing, json.loads(_read(self._party, path)))
+        except (ValueError, TypeError) as problem:
             raise InvalidInput(f"{self._party}: {path} cannot be read: {problem}; {_AGAIN}") from None
-        if not usable:
+        if len(found.may_be_missing) != len(found.features):
             raise InvalidInput(f"{self._party}: {path} does not say which columns may be missing; {_AGAIN}")
-        return Bucketing(features, tuple(gaps))
+        return found
 
 
 # --- what the label holder keeps -------------------------------------------------------------------------------------
@@ -241,23 +199,21 @@ class Kept(NamedTuple):
     """One party's buckets as they came."""
 
     transfer_id: str
-    n_values: Int32s
-    has_levels: Bools
-    may_be_missing: Bools
+    kinds: Kinds
     packed: Bytes  # of all columns
+
+    def is_whole(self, n_rows: int) -> bool:
+        """Whether there are columns of at least two buckets, and bytes for all their rows."""
+        n_values, has_levels, may_be_missing = self.kinds
+        if not 0 < len(n_values) == len(has_levels) == len(may_be_missing):
+            return False
+        categories = self.kinds.categories
+        if n_values.min() < 1 or n_values.max() > MOST_VALUES or categories.min() < 2:
+            return False
+        return len(self.packed) == sum(packed_sizes(categories, n_rows))
 
 
 _ARRAYS = {"n_values": np.int32, "has_levels": np.bool_, "may_be_missing": np.bool_, "packed": np.uint8}
-
-
-def _is_whole(kept: Kept, n_rows: int) -> bool:
-    """Whether there are columns of at least two buckets, and bytes for all their rows."""
-    if not 0 < len(kept.n_values) == len(kept.has_levels) == len(kept.may_be_missing):
-        return False
-    categories = kept.n_values.astype(np.int64) + kept.may_be_missing
-    if kept.n_values.min() < 1 or kept.n_values.max() > MOST_VALUES or categories.min() < 2:
-        return False
-    return len(kept.packed) == sum(packed_sizes(categories, n_rows))
 
 
 class Shelf:
@@ -269,7 +225,7 @@ class Shelf:
         self._about: dict[str, Any] = {
             "format": _FORMAT,
             "version": _VERSION,
-            "epsilon": _told(job.noise),
+            "epsilon": to_json(job.noise),
             "buckets": job.buckets,
             "edges": ", ".join(map(str, _edges_of(job))),
             "n_rows": n_rows,
@@ -284,8 +240,8 @@ class Shelf:
         """Put a transfer on the shelf, in place of an older one for such a job."""
         about = {**self._about, "transfer": kept.transfer_id, "from": holder, "event": event.to_dict()}
         content = io.BytesIO()
-        arrays = {name: getattr(kept, name) for name in _ARRAYS}
-        np.savez(content, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
+        heading = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        np.savez(content, about=heading, **kept.kinds._asdict(), packed=kept.packed)
         _write_private(content.getvalue(), self._path(holder))
 
     def find(self, holder: str) -> Kept | None:
@@ -299,15 +255,15 @@ class Shelf:
                 arrays = {name: stored[name] for name in _ARRAYS}
             from_dict(about["event"])
             fits = all(about[name] == value for name, value in self._about.items()) and about["from"] == holder
-            number = about["transfer"]
-            fits = fits and isinstance(number, str) and bool(number)
             fits = fits and all(a.dtype == _ARRAYS[name] and a.ndim == 1 for name, a in arrays.items())
-            fits = fits and _is_whole(Kept(number, **arrays), self._about["n_rows"])
+            packed, number = arrays.pop("packed"), about["transfer"]
+            kept = Kept(number, Kinds(**arrays), packed)
+            fits = fits and isinstance(number, str) and bool(number) and kept.is_whole(self._about["n_rows"])
         except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile) as problem:
             raise self._damaged(path, str(problem)) from None
         if not fits:
             raise self._damaged(path, "it does not hold what its name says")
-        return Kept(number, **arrays)
+        return kept
 
     def _damaged(self, path: Path, why: str) -> InvalidInput:
         return InvalidInput(f"{self._party}: {path} cannot be read ({why}); put it back from a copy, or {_AGAIN}")

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.errors import ProtocolError
-from hedgerow.privacy.events import Event
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     Bucketing,
+    History,
+    about_transfer,
     bucketing_of,
     codes_of,
     costs,
+    event_of,
     pack,
     packed_sizes,
-    planned_events,
     portions,
     randomise,
     together,
 )
-from hedgerow.protocols.vertical.bucket_rr.cache import Book, History, about_transfer, fingerprints
+from hedgerow.protocols.vertical.bucket_rr.cache import Book, fingerprints
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
+from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, check_table, fitted
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -37,31 +39,21 @@ def feature_holder(me: Party, job: Job, brought: PartyData | None) -> OwnerPart:
     # Private edges that are drawn here and not used, because a kept transfer has its own, tell nobody anything.
     bucketing = bucketing_of(me.name, data.table, job, data.n_threads, me.rng)
     codes = codes_of(me.name, data.table, bucketing, data.n_threads)
-    left_out = [feature.name for feature in bucketing.features if feature.name not in _names(bucketing)]
+    left_out = [repr(bucketing.features[j].name) for j in np.flatnonzero(bucketing.categories < 2).tolist()]
     if left_out:
-        me.log.warning("%s: left out, because they have one bucket only: %s", me.name, ", ".join(map(repr, left_out)))
-    book = None if job.cache is None else Book(me.name, job.cache)
-    if book is None:
-        begin_as_feature_holder(me, job, data)
-        is_bound = job.is_noisy and job.edges_mode != QUANTILE
-        history = History(1, 0, *costs(job, len(codes), _n_with_levels(bucketing)), is_bound)
-        _send(me, job, bucketing, codes, history, data.n_threads)
+        me.log.warning("%s: left out, because they have one bucket only: %s", me.name, ", ".join(left_out))
+    if job.cache is not None:
+        bucketing, history = _send_unless_kept(me, job, brought, bucketing, codes, Book(me.name, job.cache))
     else:
-        bucketing, history = _send_unless_kept(me, job, brought, bucketing, codes, book)
+        begin_as_feature_holder(me, job, data)
+        history = History(1, 0, *_costs(job, bucketing), job.is_noisy and job.edges_mode != QUANTILE)
+        _send(me, job, bucketing, codes, history, data.n_threads)
     return _part(me, job, bucketing, history)
 
 
-def _names(bucketing: Bucketing) -> set[str]:
-    return {bucketing.features[j].name for j in bucketing.sent.tolist()}
-
-
-def _has_levels(bucketing: Bucketing) -> list[bool]:
-    """Of each column that is sent."""
-    return [bucketing.features[j].is_categorical for j in bucketing.sent.tolist()]
-
-
-def _n_with_levels(bucketing: Bucketing) -> int:
-    return sum(_has_levels(bucketing))
+def _costs(job: Job, bucketing: Bucketing) -> tuple[float, float]:
+    has_levels = bucketing.kinds.has_levels
+    return costs(job, len(has_levels), int(has_levels.sum()))
 
 
 def _send_unless_kept(
@@ -76,49 +68,30 @@ def _send_unless_kept(
     kept = me.recv(job.label_holder, HaveTransfer).transfer_id if job.transfer == "once" else ""
     if kept:
         bucketing = book.find(kept, job.label_holder, now)
-    elif job.transfer == "once":
-        book.check_not_sent(job.label_holder, now)
-    event = _event(job, bucketing)
-    if not kept:
-        me.charge(event)  # before the book has it: what is charged and not sent is no harm
-    begin_as_feature_holder(me, job, data)
-    if kept:
+        begin_as_feature_holder(me, job, data)
         history = book.history(now)
-        me.send(job.label_holder, SameAsBefore(*history))
+        me.send(job.label_holder, SameAsBefore(**asdict(history)))
         return bucketing, history
-    cost = costs(job, len(codes), _n_with_levels(bucketing))
-    number = book.write(job.label_holder, now, bucketing, cost, event)
+    if job.transfer == "once":
+        book.check_not_sent(job.label_holder, now)
+    event = event_of(job, bucketing.kinds)
+    me.charge(event)  # before the book has it: what is charged and not sent is no harm
+    begin_as_feature_holder(me, job, data)
+    number = book.write(job.label_holder, now, bucketing, _costs(job, bucketing), event)
     history = book.history(now)
     _send(me, job, bucketing, codes, history, data.n_threads, number)
     return bucketing, history
-
-
-def _event(job: Job, bucketing: Bucketing) -> Event:
-    """What a transfer costs one record."""
-    return together(job, planned_events(job, bucketing.categories[bucketing.sent]), _has_levels(bucketing))
 
 
 def _send(
     me: Party, job: Job, bucketing: Bucketing, codes: Bytes, history: History, n_threads: int, number: str = ""
 ) -> None:
     """The one transfer: kinds of columns, then their buckets, each message with the event of its own columns."""
-    sent = bucketing.sent
-    categories = bucketing.categories[sent]
-    has_levels = _has_levels(bucketing)
+    kinds = bucketing.kinds
+    categories, has_levels = kinds.categories, kinds.has_levels.tolist()
     ranges = list(portions(packed_sizes(categories, codes.shape[1])))
-    kinds = ColumnKinds(
-        n_values=np.array([bucketing.features[j].n_value_bins for j in sent.tolist()], np.int32),
-        has_levels=np.array(has_levels, np.bool_),
-        may_be_missing=np.array(bucketing.may_be_missing, np.bool_)[sent],
-        n_messages=len(ranges),
-        transfer_id=number,
-        transfers=history.transfers,
-        others=history.others,
-        per_element=history.per_element,
-        per_record=history.per_record,
-        is_bound=history.is_bound,
-    )
-    me.send(job.label_holder, kinds)
+    announced = ColumnKinds(**kinds._asdict(), n_messages=len(ranges), transfer_id=number, **asdict(history))
+    me.send(job.label_holder, announced)
     for start, stop in ranges:
         noisy = randomise(codes[start:stop], categories[start:stop], job.noise, me.rng)
         message = Buckets(start, pack(noisy.values, categories[start:stop], n_threads))
@@ -127,12 +100,11 @@ def _send(
 
 
 def _part(me: Party, job: Job, bucketing: Bucketing, history: History) -> OwnerPart:
-    """Wait for what the model asks about the own columns; only here it meets their thresholds."""
-    sent, has_levels = bucketing.sent, np.array(_has_levels(bucketing), np.bool_)
-    n_values = np.array([bucketing.features[j].n_value_bins for j in sent.tolist()], np.int64)
-    n_values[has_levels] = 0  # these are split by levels, not after a bucket
+    """Wait for what the model asks about its own columns; only here it meets their thresholds."""
+    sent, kinds = bucketing.sent, bucketing.kinds
+    n_values = np.where(kinds.has_levels, 0, kinds.n_values)  # levels are not split after a bucket
     asked = me.recv(job.label_holder, OwnSplits, n_columns=len(sent), n_values=n_values)
-    if (asked.bin[~has_levels[asked.column]] < 0).any():
+    if (asked.bin[~kinds.has_levels[asked.column]] < 0).any():
         raise ProtocolError(f"{job.label_holder} splits a column of {me.name} by levels that has none")
     questions = Questions(
         sent[asked.column].astype(np.int32),
@@ -140,7 +112,7 @@ def _part(me: Party, job: Job, bucketing: Bucketing, history: History) -> OwnerP
         asked.missing_left,
         np.unpackbits(asked.left_levels, axis=1).view(np.bool_),
     )
-    about = about_transfer(job, len(sent), _n_with_levels(bucketing), history)
+    about = about_transfer(job, kinds, history)
     meta = {**about, "epsilon": job.to_dict()["epsilon"], "edges": job.edges_mode}
     if job.edges_epsilon is not None:
         meta["edges_epsilon"] = job.edges_epsilon

@@ -155,8 +155,3 @@ class Job(WithSchema, VerticalJob):
         if described is None:
             return NumericColumn(column, -1.0, 1.0, may_be_missing=True) if given is not None else None
         return replace(described, may_be_missing=True) if self.edges_mode == PRIVATE else described
-
-    def public_names(self) -> list[str]:
-        """All names that schema and edges have entries for."""
-        described = [] if self.schema is None else list(self.schema.names)
-        return described + ([] if isinstance(self.edges, str) else list(self.edges))

@@ -15,14 +15,16 @@ from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     MOST_VALUES,
+    History,
+    Kinds,
+    about_transfer,
+    event_of,
     keep_probability,
     packed_sizes,
-    planned_events,
     portions,
-    together,
     unpack,
 )
-from hedgerow.protocols.vertical.bucket_rr.cache import History, Kept, Shelf, about_transfer
+from hedgerow.protocols.vertical.bucket_rr.cache import Kept, Shelf
 from hedgerow.protocols.vertical.bucket_rr.debias import train_debiased
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import (
@@ -33,9 +35,8 @@ from hedgerow.protocols.vertical.bucket_rr.messages import (
     OwnSplits,
     SameAsBefore,
 )
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, divide
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, divide
+from hedgerow.protocols.vertical.common.tables import begin_as_label_holder, check_table, fitted
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -65,14 +66,13 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
         pool = replace(pool, codes=np.ascontiguousarray(pool.codes[:, rows]))
     ensemble = _train(me, job, params, pool, labels)
     ensemble.classes = data.classes if job.task == "classification" else None
-    transfers = {
-        party: about_transfer(job, f.n_columns, int(f.kinds.has_levels.sum()), f.history)
-        for party, f in foreign.items()
-    }
+    transfers = {party: about_transfer(job, theirs.kinds, theirs.history) for party, theirs in foreign.items()}
     ensemble.meta |= {"rounds": {"setup": 3 if kept else 2, "training": 0}, "transfers": transfers}
     part, questions = divide(ensemble, pool.owners, me.name, protocol=NAME, run_id=job.run_id)
     for party in job.feature_holders:
-        me.send(party, _as_message(questions[party]))
+        asked = questions[party]
+        levels = np.packbits(asked.left_levels, axis=1)
+        me.send(party, OwnSplits(asked.column, asked.bin, asked.missing_left, levels))
     return part
 
 
@@ -92,14 +92,11 @@ def _rows_of(table: Table, rows: Ints) -> Table:
 
 
 def _params(job: Job, data: PartyData, labels: Floats) -> BoostingParams:
-    n_classes = None
-    if job.task == "classification":
-        n_classes = len(data.classes or ())
-        if n_classes < 2:
-            raise InvalidInput(f"{job.label_holder}: labels must be of at least two classes, got {n_classes}")
-    # What the engine would refuse is refused before anybody has paid for a transfer.
-    low, high = float(labels.min()), float(labels.max())
-    params = job.for_labels(n_classes, (low, high))
+    """What the engine would refuse is refused before anybody has paid for a transfer."""
+    n_classes = len(data.classes or ()) if job.task == "classification" else None
+    if n_classes is not None and n_classes < 2:
+        raise InvalidInput(f"{job.label_holder}: labels must be of at least two classes, got {n_classes}")
+    params = job.for_labels(n_classes, (float(labels.min()), float(labels.max())))
     return replace(params, n_threads=data.n_threads)
 
 
@@ -110,19 +107,9 @@ def _params(job: Job, data: PartyData, labels: Floats) -> BoostingParams:
 class _Foreign:
     """One feature holder's columns, as far as the label holder knows them."""
 
-    kinds: ColumnKinds | Kept
+    kinds: Kinds
     pieces: tuple[tuple[int, Bytes], ...]  # first column and packed buckets of each message
     history: History
-
-    @property
-    def n_columns(self) -> int:
-        """How many were sent."""
-        return len(self.kinds.n_values)
-
-    @property
-    def categories(self) -> Ints:
-        """Buckets of each column, that of missing values included where there may be any."""
-        return _categories(self.kinds)
 
     def features(self, party: str) -> list[FeatureBins]:
         """Columns with a number for a name; a value is the number of its bucket."""
@@ -136,17 +123,13 @@ class _Foreign:
 
     def unpack(self, party: str, out: Bytes, n_threads: int) -> None:
         """All buckets, straight to where training reads them."""
-        stops = [first for first, _ in self.pieces[1:]] + [self.n_columns]
+        categories = self.kinds.categories
+        stops = [first for first, _ in self.pieces[1:]] + [len(categories)]
         for (start, packed), stop in zip(self.pieces, stops, strict=True):
             try:
-                unpack(packed, self.categories[start:stop], out[start:stop], n_threads)
+                unpack(packed, categories[start:stop], out[start:stop], n_threads)
             except InvalidInput as problem:
                 raise ProtocolError(f"what {party} sent cannot be used: {problem}") from None
-
-
-def _categories(kinds: ColumnKinds | Kept) -> Ints:
-    categories: Ints = kinds.n_values.astype(np.int64) + kinds.may_be_missing
-    return categories
 
 
 def _receive_all(
@@ -163,10 +146,11 @@ def _receive_all(
     for party in job.feature_holders:
         try:
             transfer = kept.get(party)
-            if transfer is not None:
-                foreign[party] = _same_as_before(me, party, transfer)
-            else:
+            if transfer is None:
                 foreign[party] = _receive(me, job, party, n_columns[party], n_rows, shelf)
+            else:  # if it agrees that they are still right
+                history = History.told(me.recv(party, SameAsBefore))
+                foreign[party] = _Foreign(transfer.kinds, ((0, transfer.packed),), history)
         except TransportError as failure:
             if shelf is None:
                 raise
@@ -176,33 +160,23 @@ def _receive_all(
     return foreign
 
 
-def _same_as_before(me: Party, party: str, kept: Kept) -> _Foreign:
-    """One party's buckets that were kept, if it agrees that they are still right."""
-    same = me.recv(party, SameAsBefore)
-    history = History(same.transfers, same.others, same.per_element, same.per_record, same.is_bound)
-    return _Foreign(kept, ((0, kept.packed),), history)
-
-
 def _receive(me: Party, job: Job, party: str, n_columns: int, n_rows: int, shelf: Shelf | None) -> _Foreign:
     """One party's buckets, of some of its columns."""
-    kinds = me.recv(party, ColumnKinds, most_columns=n_columns, most_values=MOST_VALUES)
-    sizes = packed_sizes(_categories(kinds), n_rows)
+    told = me.recv(party, ColumnKinds, most_columns=n_columns, most_values=MOST_VALUES)
+    kinds = Kinds(told.n_values, told.has_levels, told.may_be_missing)
+    sizes = packed_sizes(kinds.categories, n_rows)
     ranges = list(portions(sizes))
-    _check_kinds(party, kinds, len(ranges), is_kept=shelf is not None)
+    _check_kinds(party, told, len(ranges), is_kept=shelf is not None)
     messages = [me.recv(party, Buckets, start=start, n_bytes=sum(sizes[start:stop])) for start, stop in ranges]
     if shelf is not None:
         packed = np.concatenate([message.packed for message in messages])
-        event = together(job, planned_events(job, _categories(kinds)), kinds.has_levels.tolist())
-        shelf.keep(
-            party, Kept(kinds.transfer_id, kinds.n_values, kinds.has_levels, kinds.may_be_missing, packed), event
-        )
-    history = History(kinds.transfers, kinds.others, kinds.per_element, kinds.per_record, kinds.is_bound)
-    return _Foreign(kinds, tuple((message.first, message.packed) for message in messages), history)
+        shelf.keep(party, Kept(told.transfer_id, kinds, packed), event_of(job, kinds))
+    return _Foreign(kinds, tuple((message.first, message.packed) for message in messages), History.told(told))
 
 
 def _check_kinds(party: str, kinds: ColumnKinds, n_messages: int, *, is_kept: bool) -> None:
     """ProtocolError for what ranges cannot say."""
-    if (_categories(kinds) < 2).any():
+    if (kinds.n_values + kinds.may_be_missing < 2).any():
         raise ProtocolError(f"{party} describes a column of fewer than 2 buckets, which tells nothing")
     if kinds.n_messages != n_messages:
         raise ProtocolError(f"{party} announces {kinds.n_messages} messages of buckets that take {n_messages}")
@@ -229,7 +203,7 @@ class _Pool:
         owners: list[str] = []
         features: list[FeatureBins] = []
         n_codes: list[int] = []
-        n_columns = len(own_codes) + sum(f.n_columns for f in foreign.values())
+        n_columns = len(own_codes) + sum(len(f.kinds.n_values) for f in foreign.values())
         codes = np.empty((n_columns, own_codes.shape[1]), np.uint8)
         keep = np.ones(n_columns)
         for party in job.parties:
@@ -240,11 +214,12 @@ class _Pool:
                 n_codes += [feature.n_codes for feature in own.features]
             else:
                 theirs = foreign[party]
-                stop = start + theirs.n_columns
+                categories = theirs.kinds.categories.tolist()
+                stop = start + len(categories)
                 theirs.unpack(party, codes[start:stop], n_threads)
                 features += theirs.features(party)
-                n_codes += theirs.categories.tolist()
-                keep[start:stop] = [keep_probability(n, job.noise) for n in theirs.categories.tolist()]
+                n_codes += categories
+                keep[start:stop] = [keep_probability(n, job.noise) for n in categories]
             owners += [party] * (len(features) - start)
         return cls(owners, BinMapper(tuple(features)), codes, keep, np.array(n_codes, np.int64))
 
@@ -276,8 +251,3 @@ class _Progress:
         """Go on, whatever the model is."""
         self.me.report(epoch + 1, self.total)
         return False
-
-
-def _as_message(questions: Questions) -> OwnSplits:
-    levels = np.packbits(questions.left_levels, axis=1)
-    return OwnSplits(questions.column, questions.bin, questions.missing_left, levels)

@@ -1,4 +1,4 @@
-"""The messages of vertical.bucket_rr, in the order in which they are sent, after those of common/agreement.py."""
+"""The messages of vertical.bucket_rr, in the order in which they are sent, after ReadyToTrain and GoAhead."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Candidates:
 
 @cache
 def level_sensitivities(n_cells: int) -> tuple[float, ...]:
-    """Of each level when so many cells are made; (1) at the top of this file."""
+    """Of each level when this many cells are made; (1) at the top of this file."""
     found = []
     parts = [n_cells]
     while any(s > 1 for s in parts):

@@ -8,13 +8,13 @@ import numpy as np
 
 from hedgerow.privacy.events import NonPrivate
 from hedgerow.protocols.made_up import LEVELS, made_up_rows
-from hedgerow.protocols.vertical.bucket_rr.buckets import planned_events, together
+from hedgerow.protocols.vertical.bucket_rr.buckets import Kinds, event_of
 from hedgerow.protocols.vertical.bucket_rr.feature_holder import feature_holder
 from hedgerow.protocols.vertical.bucket_rr.job import PRIVATE, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds, HaveTransfer, OwnSplits, SameAsBefore
 from hedgerow.protocols.vertical.bucket_rr.statement import statement
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, Rehearsal
 from hedgerow.schema import CategoricalColumn, Schema
@@ -27,13 +27,13 @@ def planned(job: Job, party: str, data: PartyData) -> Planned | None:
     if job.on_bad_rows == "raise":
         return Planned(NonPrivate(f"{job.NAME} releases without noise"))
     columns = data.table.columns
-    buckets = planned_events(job, np.full(len(columns), job.buckets))
     expected = [job.expected(party, column.name) for column in columns]
     has_levels = [
         column.levels is not None if entry is None else isinstance(entry, CategoricalColumn)
         for column, entry in zip(columns, expected, strict=True)
     ]
-    return Planned(together(job, buckets, has_levels))
+    n_buckets, no_gaps = np.full(len(columns), job.buckets, np.int32), np.zeros(len(columns), np.bool_)
+    return Planned(event_of(job, Kinds(n_buckets, np.array(has_levels, np.bool_), no_gaps)))
 
 
 def charges_itself(job: Job, party: str) -> bool:

@@ -1,13 +1,12 @@
 """What label holders and feature holders of all vertical protocols do alike, in the order of a run.
 
 job.py                            what every vertical job says
-fitting.py, labels.py             a party's rows and labels, made to fit what is public about them
-agreement.py                      the first messages of every run: do the tables fit together?
-message_fields.py                 fields that messages of several protocols share
+messages.py                       messages that several protocols share, and fields of their own ones
+tables.py                         what a party brings, made to fit what is public, binned, and agreed on by all
 joint_growth.py, joint_forest.py  trees where every party sums its own columns, and the conversation about splits
+part_files.py                     what parts of all kinds have in common: columns, target, a file that is read with care
 parts.py                          what training leaves behind: each party's own part of the model
-shared_parts.py, part_files.py    the same where leaf values are shared, and what the files of both have in common
+shared_parts.py                   the same where leaf values are shared
 serving.py                        what scoring and explaining have in common
-arrays_as_text.py                 their results inside a JSON document
 stating.py                        sentences that several statements share
 """

@@ -9,7 +9,7 @@ Two protocols have it in common, each with messages of its own that have the sam
 
 `JointForest` is the label holder's side. A feature holder tells its gains with `told_gains`, takes its roles with
 `receive_roles`, and keeps what it was asked in `Asked`. Both take sides with `new_sides`, which refuses those of rows
-that the sender has no say in. What the fields may hold: `message_fields`.
+that the sender has no say in. What the fields may hold: `messages`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ from hedgerow.engine.splitting import LevelSplits
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, choose_winners, mark_foreign_splits
-from hedgerow.protocols.vertical.common.message_fields import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.joint_growth import (
+    JointGrower,
+    JointRows,
+    choose_winners,
+    mark_foreign_splits,
+)
+from hedgerow.protocols.vertical.common.messages import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features, with_handles
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, Rehearsal

@@ -18,8 +18,7 @@ Where nobody knows leaf values, all parties have parts of another kind: `shared_
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, NamedTuple
@@ -30,38 +29,26 @@ from hedgerow.engine import model_file
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, ModelFileError
 from hedgerow.protocols.vertical.common.part_files import (
     FORMAT,
+    HEADING,
     VERSION,
+    HeldPart,
+    Target,
     bin_of,
     check_fields,
-    features_of,
-    listed,
-    meta_of,
-    text,
+    column_of,
+    common_fields,
+    expect,
+    threshold_of,
 )
-from hedgerow.protocols.vertical.common.shared_parts import (
-    FOREIGN,
-    LEAF,
-    SHARED_FIELDS,
-    SHARED_LEAVES,
-    PartialTree,
-    SharedLeavesPart,
-    Target,
-)
+from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart
 
-LABEL_HOLDER, FEATURE_HOLDER = "label_holder", "feature_holder"
-FIELDS = {
-    LABEL_HOLDER: ("format", "version", "role", "party", "protocol", "run_id", "handles", "model"),
-    FEATURE_HOLDER: (
-        "format", "version", "role", "party", "label_holder", "protocol", "run_id", "features", "splits", "meta",
-    ),
-    SHARED_LEAVES: SHARED_FIELDS,
-}  # fmt: skip
-"""What the document of a part says, by role: docs/reference/vertical_model.md."""
 _EITHER_WAY = np.array([0.5])  # the edge between "left" (0) and "right" (1)
+
+Question = tuple[int, int, bool, bytes]
+"""Of one split: column, last bin, whether missing values go left, and levels, 8 of them in a byte."""
 
 
 class Questions(NamedTuple):
@@ -75,8 +62,19 @@ class Questions(NamedTuple):
     @classmethod
     def none(cls) -> Questions:
         """No question at all."""
-        no = np.zeros(0, np.int32)
-        return cls(no, no, np.zeros(0, np.bool_), np.zeros((0, MAX_BINS), np.bool_))
+        return cls.of(())
+
+    @classmethod
+    def of(cls, asked: Collection[Question]) -> Questions:
+        """These, in their order."""
+        column, last_bin, missing_left, levels = zip(*asked, strict=True) if asked else ((), (), (), ())
+        bits = np.frombuffer(b"".join(levels), np.uint8).reshape(-1, MAX_BINS // 8)
+        return cls(
+            np.array(column, np.int32),
+            np.array(last_bin, np.int32),
+            np.array(missing_left, np.bool_),
+            np.unpackbits(bits, axis=1).astype(np.bool_),
+        )
 
     @property
     def n_handles(self) -> int:
@@ -88,8 +86,11 @@ class Questions(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class OwnerPart:
+class OwnerPart(HeldPart):
     """A feature holder's part: its own questions, by handle."""
+
+    ROLE = "feature_holder"
+    FIELDS = ("party", "label_holder", "protocol", "run_id", "features", "splits", "meta")
 
     party: str
     label_holder: str
@@ -101,8 +102,7 @@ class OwnerPart:
 
     def __post_init__(self) -> None:
         q = self.questions
-        if len({feature.name for feature in self.features}) < len(self.features):
-            raise InvalidInput(f"{self.party}: two columns have the same name")
+        self.check_names()
         for k, (column, last_bin) in enumerate(zip(q.column.tolist(), q.bin.tolist(), strict=True)):
             if not 0 <= column < len(self.features):
                 raise InvalidInput(f"{self.party}: handle {k} asks about column {column} of {len(self.features)}")
@@ -120,18 +120,10 @@ class OwnerPart:
         """By handle: x < threshold goes left; +inf: every value that is there does; NaN for a split by levels."""
         out = np.full(self.n_handles, np.nan)
         for k, (column, last_bin) in enumerate(zip(self.questions.column, self.questions.bin, strict=True)):
-            edges = self.features[column].edges
-            if edges is not None:
-                out[k] = edges[last_bin] if last_bin < len(edges) else np.inf
+            if self.features[column].levels is None:
+                threshold = threshold_of(last_bin, self.features[column])
+                out[k] = np.inf if threshold is None else threshold
         return out
-
-    def read(self, X: Any, where: str) -> Table:
-        """A table with this party's columns, found by name where there are names."""
-        return read_table(X, like=self.features, where=where)
-
-    def codes(self, table: Table, n_threads: int = 1) -> Bytes:
-        """Bins of all values of a table that `read` has read: uint8 [columns, rows]."""
-        return BinMapper(self.features).transform(table, n_threads)
 
     def goes_right(self) -> Bytes:
         """By handle and code of its column: 1 if that code goes right, uint8 [handles, 256]."""
@@ -151,83 +143,60 @@ class OwnerPart:
             np.take(tables[k], codes[column], out=out[k], mode="clip")  # no code is outside; checking would take a copy
         return out
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+    def written(self) -> dict[str, Any]:
+        """Splits by threshold or by names of levels."""
         splits = []
-        for k, threshold in enumerate(self.thresholds.tolist()):
-            feature = self.features[self.questions.column[k]]
+        for k, column in enumerate(self.questions.column.tolist()):
+            feature = self.features[column]
             split: dict[str, Any] = {"column": feature.name, "missing_left": bool(self.questions.missing_left[k])}
             if feature.levels is None:
-                split["threshold"] = threshold if math.isfinite(threshold) else None
+                split["threshold"] = threshold_of(int(self.questions.bin[k]), feature)
             else:
                 codes = np.flatnonzero(self.questions.left_levels[k, : feature.n_value_bins])
                 split["left_levels"] = [feature.levels[code] for code in codes]
             splits.append(split)
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "role": FEATURE_HOLDER,
-            "party": self.party,
-            "label_holder": self.label_holder,
-            "protocol": self.protocol,
-            "run_id": self.run_id,
-            "features": [feature.to_dict() for feature in self.features],
-            "splits": splits,
-            "meta": dict(self.meta),
-        }
+        return super().written() | {"splits": splits, "meta": dict(self.meta)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OwnerPart:
         """The inverse of `to_dict`."""
-        features = features_of(data)
-        places = {feature.name: j for j, feature in enumerate(features)}
-        code_of = [{level: code for code, level in enumerate(feature.levels or ())} for feature in features]
-        splits = listed(data, "splits")
+        common, splits = common_fields(data), expect(data, "splits", list)
         column, last_bin = np.zeros(len(splits), np.int32), np.full(len(splits), -1, np.int32)
         missing_left, levels = np.zeros(len(splits), np.bool_), np.zeros((len(splits), MAX_BINS), np.bool_)
         for k, split in enumerate(splits):
-            name = split.get("column") if isinstance(split, Mapping) else None
-            if not isinstance(name, str) or name not in places:
-                raise ModelFileError(f"split {k} is not about one of the columns {list(places)}")
-            column[k] = places[name]
-            feature = features[column[k]]
-            if not isinstance(split.get("missing_left"), bool):
-                raise ModelFileError(f"split {k} of column {feature.name!r} must say whether missing values go left")
-            check_fields(split, ("column", "missing_left", "threshold" if feature.levels is None else "left_levels"))
+            column[k] = column_of(split, common["features"], f"split {k}")
+            feature = common["features"][column[k]]
             missing_left[k] = split["missing_left"]
-            if feature.edges is not None:
+            if feature.levels is None:
                 last_bin[k] = bin_of(split["threshold"], feature, f"split {k}")
                 continue
-            for level in listed(split, "left_levels"):
-                if not isinstance(level, str | int | float) or level not in code_of[column[k]]:
+            for level in expect(split, "left_levels", list):
+                if level not in feature.levels:
                     raise ModelFileError(f"split {k} names a level that column {feature.name!r} does not have")
-                levels[k, code_of[column[k]][level]] = True
+                levels[k, feature.levels.index(level)] = True
             levels[k, feature.missing_code] = missing_left[k]
-        return cls(
-            party=text(data, "party"),
-            label_holder=text(data, "label_holder"),
-            protocol=text(data, "protocol"),
-            run_id=text(data, "run_id"),
-            features=features,
-            questions=Questions(column, last_bin, missing_left, levels),
-            meta=meta_of(data),
-        )
+        return cls(**common, questions=Questions(column, last_bin, missing_left, levels))
 
 
 # --- the label holder's part -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class LabelHolderPart:
+class LabelHolderPart(HeldPart):
     """The label holder's part: an ensemble over its own columns, then one two-bin column per handle of each party."""
+
+    ROLE = "label_holder"
+    FIELDS = ("party", "protocol", "run_id", "handles", "model")
 
     party: str
     protocol: str
     run_id: str
     ensemble: Ensemble
     handles: Mapping[str, int]  # feature holder -> number of its handles; columns in this order
+    features: tuple[FeatureBins, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "features", self.ensemble.features[: max(self.n_own, 0)])
         if self.n_own < 0:
             raise InvalidInput(f"{self.party}: the model has fewer columns than there are handles")
         if self.party in self.handles:
@@ -240,11 +209,6 @@ class LabelHolderPart:
     def n_own(self) -> int:
         """Columns of the label holder itself."""
         return len(self.ensemble.features) - sum(self.handles.values())
-
-    @property
-    def own_features(self) -> tuple[FeatureBins, ...]:
-        """The label holder's own columns."""
-        return self.ensemble.features[: self.n_own]
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -267,16 +231,6 @@ class LabelHolderPart:
         before = list(self.handles)[: list(self.handles).index(party)]
         return self.n_own + sum(self.handles[other] for other in before)
 
-    def read(self, X: Any, where: str) -> Table:
-        """A table with the label holder's columns, found by name where there are names."""
-        return read_table(X, like=self.own_features, where=where)
-
-    def codes(self, table: Table, n_threads: int = 1) -> Bytes:
-        """Bins of all values of a table that `read` has read: uint8 [columns, rows]."""
-        if not self.n_own:
-            return np.empty((0, table.n_rows), np.uint8)
-        return BinMapper(self.own_features).transform(table, n_threads)
-
     def raw_scores(self, own: Bytes, answers: Mapping[str, Bytes], n_threads: int = 1) -> Floats:
         """Raw scores [rows, outputs] from own codes [columns, rows] and everybody's answers [handles, rows]."""
         return self.ensemble.raw_scores_binned(self.all_codes(own, answers), n_threads)
@@ -285,18 +239,9 @@ class LabelHolderPart:
         """Own codes and answers, one below the other: what the ensemble is over."""
         return np.concatenate([own, *(answers[party] for party in self.handles)])
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "role": LABEL_HOLDER,
-            "party": self.party,
-            "protocol": self.protocol,
-            "run_id": self.run_id,
-            "handles": dict(self.handles),
-            "model": self.ensemble.to_dict(),
-        }
+    def written(self) -> dict[str, Any]:
+        """The model as files of one party have it."""
+        return {"handles": dict(self.handles), "model": self.ensemble.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LabelHolderPart:
@@ -308,27 +253,15 @@ class LabelHolderPart:
         model = data.get("model")
         if not isinstance(model, Mapping):
             raise ModelFileError("the label holder's part lacks its model")
-        return cls(
-            party=text(data, "party"),
-            protocol=text(data, "protocol"),
-            run_id=text(data, "run_id"),
-            ensemble=Ensemble.from_dict(model),
-            handles=dict(handles or {}),
-        )
+        return cls(**common_fields(data), ensemble=Ensemble.from_dict(model), handles=dict(handles or {}))
 
 
 Part = OwnerPart | LabelHolderPart | SharedLeavesPart
-
-
-_KINDS: dict[str, type[Part]] = {
-    LABEL_HOLDER: LabelHolderPart,
-    FEATURE_HOLDER: OwnerPart,
-    SHARED_LEAVES: SharedLeavesPart,
-}
+_KINDS: dict[str, type[Part]] = {kind.ROLE: kind for kind in (LabelHolderPart, OwnerPart, SharedLeavesPart)}
 
 
 def part_from_dict(data: Mapping[str, Any]) -> Part:
-    """A part of any kind, from its `to_dict` after a way through JSON. ModelFileError if anything is wrong."""
+    """A part of any kind, from its `to_dict` after a round trip through JSON. ModelFileError if anything is wrong."""
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ModelFileError("this is not a part of a vertical model")
     if type(data.get("version")) is not int or data["version"] != VERSION:
@@ -336,7 +269,7 @@ def part_from_dict(data: Mapping[str, Any]) -> Part:
     role = data.get("role")
     if role not in tuple(_KINDS):  # a tuple, because what was read may have no hash
         raise ModelFileError(f"role must be one of {', '.join(map(repr, _KINDS))}, got {role!r}")
-    check_fields(data, FIELDS[role])
+    check_fields(data, (*HEADING, *_KINDS[role].FIELDS))
     try:
         return _KINDS[role].from_dict(data)
     except ModelFileError:
@@ -433,7 +366,7 @@ def divide(
 
 def unique_questions(trees: Sequence[Tree], is_theirs: Bools, start: int) -> tuple[Questions, list[Ints]]:
     """The different splits of one party's features, sorted, and per tree the handle of each node (-1: not theirs)."""
-    asked: list[tuple[int, int, bool, bytes]] = []
+    asked: list[Question] = []
     places: list[tuple[int, int]] = []
     for number, tree in enumerate(trees):
         inner = np.flatnonzero(tree.feature >= 0)
@@ -449,19 +382,7 @@ def unique_questions(trees: Sequence[Tree], is_theirs: Bools, start: int) -> tup
     handles = [np.full(tree.n_nodes, -1, np.int64) for tree in trees]
     for question, (number, node) in zip(asked, places, strict=True):
         handles[number][node] = handle_of[question]
-    if not different:
-        return Questions.none(), handles
-    column, last_bin, missing_left, levels_of = zip(*different, strict=True)
-    bits = np.frombuffer(b"".join(levels_of), np.uint8).reshape(len(different), -1)
-    return (
-        Questions(
-            np.array(column, np.int32),
-            np.array(last_bin, np.int32),
-            np.array(missing_left, np.bool_),
-            np.unpackbits(bits, axis=1).astype(np.bool_),
-        ),
-        handles,
-    )
+    return Questions.of(different), handles
 
 
 # --- from the label holder's part to what each party could know of the trees -----------------------------------------
@@ -471,7 +392,7 @@ def as_owner(part: LabelHolderPart) -> tuple[OwnerPart, list[Ints]]:
     """The label holder's own splits as questions to itself, and per tree the handle of each node (-1: another's)."""
     is_own = np.arange(len(part.ensemble.features)) < part.n_own
     questions, handles = unique_questions(part.ensemble.trees, is_own, 0)
-    return OwnerPart(part.party, part.party, part.protocol, part.run_id, part.own_features, questions), handles
+    return OwnerPart(part.party, part.party, part.protocol, part.run_id, part.features, questions), handles
 
 
 def partial_trees_of(part: LabelHolderPart) -> dict[str, tuple[PartialTree, ...]]:

@@ -87,8 +87,7 @@ def _check_is_open(part: Part, job: ServiceJob) -> None:
 
 def rows_of(part: Part, table: Table) -> Table:
     """The table with the columns and levels of the part; as it is, if it was read so already."""
-    features = part.own_features if isinstance(part, LabelHolderPart) else part.features
-    as_needed = [(feature.name, feature.levels) for feature in features]
+    as_needed = [(feature.name, feature.levels) for feature in part.features]
     if [(column.name, column.levels) for column in table.columns] != as_needed:
         return part.read(table, part.party)
     if table.n_rows == 0:
@@ -143,7 +142,7 @@ def check_rows(party: str, brings: int, label_holder: str, n_rows: int) -> None:
 def answers_of_all(me: Party, part: LabelHolderPart, kind: type[Any], start: int, stop: int) -> dict[str, Bytes]:
     """Everybody's answers about some rows, uint8 [handles, rows]; who is asked nothing sends no message.
 
-    `kind` is the service's message, with fields `first_row` and `bits` (`message_fields`).
+    `kind` is the service's message, with fields `first_row` and `bits` (`common.messages`).
     """
     answers = {}
     for party, n_handles in part.handles.items():

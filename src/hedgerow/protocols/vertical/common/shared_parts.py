@@ -18,8 +18,8 @@ Leaves of a tree are numbered in the order of their nodes, which is breadth-firs
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,31 +27,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Bytes, Int32s
-from hedgerow.engine.losses import LOSSES
-from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, ModelFileError
-from hedgerow.protocols.vertical.common.arrays_as_text import Words, words_as_text, words_from_text
 from hedgerow.protocols.vertical.common.part_files import (
-    FORMAT,
-    VERSION,
+    HeldPart,
+    Target,
     bin_of,
     check_fields,
-    features_of,
-    listed,
-    meta_of,
-    text,
+    column_of,
+    common_fields,
+    expect,
     threshold_of,
 )
 
-SHARED_LEAVES = "shared_leaves"
-"""The role that is written in the file of such a part, whoever's it is."""
-SHARED_FIELDS = (
-    "format", "version", "role", "party", "label_holder", "holders", "protocol", "run_id", "features", "trees",
-    "fraction_bits", "target", "meta",
-)  # fmt: skip
-TARGET_FIELDS = ("loss", "base_scores", "learning_rate", "classes")
+Words = npt.NDArray[np.uint64]
 
 LEAF, FOREIGN = -1, -2
 """Instead of a column: a node that is a leaf, and one that splits another party's column."""
@@ -148,61 +138,15 @@ def all_indicators(trees: Sequence[PartialTree], codes: Bytes, missing_codes: Se
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Target:
-    """How scores become predictions, which the label holder keeps for itself."""
-
-    loss: str
-    base_scores: tuple[float, ...]  # one for each output
-    learning_rate: float  # raw score = base score + learning rate x sum of leaf values
-    classes: tuple[Any, ...] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "base_scores", tuple(float(score) for score in self.base_scores))
-        object.__setattr__(self, "learning_rate", float(self.learning_rate))
-        if self.classes is not None:
-            plain = (c.item() if isinstance(c, np.generic) else c for c in self.classes)
-            object.__setattr__(self, "classes", tuple(plain))
-        if self.loss not in LOSSES or (self.loss == "softmax") != (len(self.base_scores) > 1):
-            raise InvalidInput(f"the loss {self.loss!r} does not go with {len(self.base_scores)} base scores")
-        if not all(math.isfinite(number) for number in (*self.base_scores, self.learning_rate)):
-            raise InvalidInput("base scores and learning rate must be finite")
-        if self.classes is not None and len(self.classes) != max(2, len(self.base_scores)):
-            raise InvalidInput(f"{len(self.classes)} classes do not go with {len(self.base_scores)} base scores")
-
-    @property
-    def n_outputs(self) -> int:
-        """Raw scores per row; tree t belongs to output t % n_outputs."""
-        return len(self.base_scores)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {
-            "loss": self.loss,
-            "base_scores": list(self.base_scores),
-            "learning_rate": self.learning_rate,
-            "classes": None if self.classes is None else list(self.classes),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Target:
-        """The inverse of `to_dict`."""
-        if not isinstance(data, Mapping):
-            raise ModelFileError("target must be null or an object")
-        check_fields(data, TARGET_FIELDS)
-        scores, classes = listed(data, "base_scores"), data["classes"]
-        if not all(type(number) in (int, float) for number in (*scores, data["learning_rate"])):
-            raise ModelFileError("base_scores and learning_rate must be numbers")
-        if classes is not None and not all(isinstance(c, str | int | float) for c in listed(data, "classes")):
-            raise ModelFileError("classes must be null or a list of texts, numbers or booleans")
-        return cls(
-            text(data, "loss"), tuple(scores), data["learning_rate"], None if classes is None else tuple(classes)
-        )
-
-
 @dataclass(frozen=True, eq=False)
-class SharedLeavesPart:
+class SharedLeavesPart(HeldPart):
     """One party's part, label holder or not: its splits, where they stand in the trees, and its words of the leaves."""
+
+    ROLE = "shared_leaves"  # whoever's it is
+    FIELDS = (
+        *("party", "label_holder", "holders", "protocol", "run_id"),
+        *("features", "trees", "fraction_bits", "target", "meta"),
+    )
 
     party: str
     label_holder: str
@@ -226,8 +170,7 @@ class SharedLeavesPart:
             raise InvalidInput(f"{self.party}: the label holder's part says what scores are for, and no other does")
         if type(self.fraction_bits) is not int or not 0 <= self.fraction_bits <= MAX_FRACTION_BITS:
             raise InvalidInput(f"{self.party}: fraction_bits must be between 0 and {MAX_FRACTION_BITS}")
-        if len({feature.name for feature in self.features}) < len(self.features):
-            raise InvalidInput(f"{self.party}: two columns have the same name")
+        self.check_names()
         if len(self.leaves) != len(self.trees):
             raise InvalidInput(f"{self.party}: there are {len(self.trees)} trees, but leaves of {len(self.leaves)}")
         for number, (tree, words) in enumerate(zip(self.trees, self.leaves, strict=True)):
@@ -256,39 +199,22 @@ class SharedLeavesPart:
         """By column: the code of a missing value."""
         return tuple(feature.missing_code for feature in self.features)
 
-    def read(self, X: Any, where: str) -> Table:
-        """A table with this party's columns, found by name where there are names."""
-        return read_table(X, like=self.features, where=where)
-
-    def codes(self, table: Table, n_threads: int = 1) -> Bytes:
-        """Bins of all values of a table that `read` has read: uint8 [columns, rows]."""
-        return BinMapper(self.features).transform(table, n_threads)
-
     def indicators(self, tree: int, codes: Bytes) -> Bytes:
         """For each row of `codes` [columns, rows], the leaves of a tree that own splits leave: uint8 [rows, leaves]."""
         return self.trees[tree].indicators(codes, self.missing_codes)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+    def written(self) -> dict[str, Any]:
+        """Holders and trees as lists; words in base64, as they lie in memory (little-endian)."""
         trees = [
-            {"nodes": [self._node(tree, node) for node in range(tree.n_nodes)], "leaves": words_as_text(words)}
+            {
+                "nodes": [self._node(tree, node) for node in range(tree.n_nodes)],
+                "leaves": base64.b64encode(words.astype("<u8").tobytes()).decode("ascii"),
+            }
             for tree, words in zip(self.trees, self.leaves, strict=True)
         ]
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "role": SHARED_LEAVES,
-            "party": self.party,
-            "label_holder": self.label_holder,
-            "holders": list(self.holders),
-            "protocol": self.protocol,
-            "run_id": self.run_id,
-            "features": [feature.to_dict() for feature in self.features],
-            "trees": trees,
-            "fraction_bits": self.fraction_bits,
-            "target": None if self.target is None else self.target.to_dict(),
-            "meta": dict(self.meta),
-        }
+        target = None if self.target is None else self.target.to_dict()
+        own = {"holders": list(self.holders), "trees": trees, "target": target, "meta": dict(self.meta)}
+        return super().written() | own
 
     def _node(self, tree: PartialTree, node: int) -> dict[str, Any] | str | None:
         column = int(tree.column[node])
@@ -304,39 +230,35 @@ class SharedLeavesPart:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SharedLeavesPart:
         """The inverse of `to_dict`."""
-        features, holders = features_of(data), listed(data, "holders")
+        common, holders = common_fields(data), expect(data, "holders", list)
         if not all(isinstance(party, str) for party in holders):
             raise ModelFileError("holders must be names")
         trees, leaves = [], []
-        for number, tree in enumerate(listed(data, "trees")):
+        for number, tree in enumerate(expect(data, "trees", list)):
             if not isinstance(tree, Mapping):
                 raise ModelFileError(f"tree {number} must be an object")
             check_fields(tree, ("nodes", "leaves"))
-            trees.append(_tree_of(number, listed(tree, "nodes"), features))
+            trees.append(_tree_of(number, expect(tree, "nodes", list), common["features"]))
+            words = expect(tree, "leaves", str)
             try:
-                leaves.append(words_from_text(text(tree, "leaves")))
+                leaves.append(np.frombuffer(base64.b64decode(words, validate=True), "<u8").astype(np.uint64))
             except ValueError as problem:
                 raise ModelFileError(f"the leaves of tree {number} are no words: {problem}") from problem
         return cls(
-            party=text(data, "party"),
-            label_holder=text(data, "label_holder"),
+            **common,
             holders=tuple(holders),
-            protocol=text(data, "protocol"),
-            run_id=text(data, "run_id"),
-            features=features,
             trees=tuple(trees),
             leaves=tuple(leaves),
             fraction_bits=data["fraction_bits"],
             target=None if data["target"] is None else Target.from_dict(data["target"]),
-            meta=meta_of(data),
         )
 
 
 def _tree_of(number: int, nodes: Sequence[Any], features: Sequence[FeatureBins]) -> PartialTree:
-    places = {feature.name: j for j, feature in enumerate(features)}
+    have_levels = [feature.name for feature in features if feature.levels is not None]
     column = np.full(len(nodes), LEAF, np.int32)
     last_bin = np.full(len(nodes), -1, np.int32)
-    missing_left: npt.NDArray[np.bool_] = np.zeros(len(nodes), np.bool_)
+    missing_left: Bools = np.zeros(len(nodes), np.bool_)
     for node, said in enumerate(nodes):
         where = f"node {node} of tree {number}"
         if said is None or said == _FOREIGN_NODE:
@@ -344,14 +266,9 @@ def _tree_of(number: int, nodes: Sequence[Any], features: Sequence[FeatureBins])
             continue
         if not isinstance(said, Mapping):
             raise ModelFileError(f"{where} must be null, {_FOREIGN_NODE!r} or an object")
-        check_fields(said, ("column", "threshold", "missing_left"))
-        if said["column"] not in tuple(places):  # a tuple, because what was read may have no hash
-            raise ModelFileError(f"{where} is not about one of the columns {list(places)}")
-        if not isinstance(said["missing_left"], bool):
-            raise ModelFileError(f"{where} must say whether missing values go left")
-        column[node] = places[said["column"]]
-        if features[column[node]].levels is not None:
+        if said.get("column") in have_levels:
             raise ModelFileError(f"{where} splits column {said['column']!r}, which has levels")
+        column[node] = column_of(said, features, where)
         last_bin[node] = bin_of(said["threshold"], features[column[node]], where)
         missing_left[node] = said["missing_left"]
     return PartialTree(column, last_bin, missing_left)

@@ -26,8 +26,24 @@ def _parse_classes(protocol: str, given: Any) -> tuple[Any, ...]:
     return listed
 
 
+class GradientsJob(VerticalJob):
+    """A job whose trees take all rows and columns, by gradients that every party gets in some way."""
+
+    score: str
+
+    def check(self) -> None:
+        """Nothing is drawn at random."""
+        super().check()
+        for parameter, outside in NOT_OFFERED.items():
+            value = getattr(self.boosting, parameter)
+            if value != 1.0:
+                raise InvalidParameter(
+                    f"{self.NAME} uses all rows and columns for every tree; leave out {outside}={value}"
+                )
+
+
 @dataclass(frozen=True)
-class NoisedGradientsJob(VerticalJob):
+class NoisedGradientsJob(GradientsJob):
     """Everything that the parties must agree on."""
 
     NAME = "vertical.noised_gradients"
@@ -69,10 +85,6 @@ class NoisedGradientsJob(VerticalJob):
 
     def _check_trees(self) -> None:
         name = self.NAME
-        for parameter, outside in NOT_OFFERED.items():
-            value = getattr(self.boosting, parameter)
-            if value != 1.0:
-                raise InvalidParameter(f"{name} uses all rows and columns for every tree; leave out {outside}={value}")
         if self.noise_aware and not self.allows_for_noise:
             raise InvalidParameter(
                 f"{name}: noise_aware=True goes with noise whose scale all know and with per='tree' or 'run', got "

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import numpy as np
 
-from hedgerow.ledger import Exact, Randomised, Result
-from hedgerow.protocols.vertical.common.message_fields import Gains, Handles, Roles, Sides
+from hedgerow.ledger import Exact, Randomised
+from hedgerow.protocols.vertical.common import messages
 from hedgerow.transport.frames import Int32s, Message
 from hedgerow.transport.ranges import Shape, Within
 
@@ -50,29 +50,19 @@ class BestGains(Message, name="vertical.noised_gradients.best_gains", version=1)
     """Feature holder to label holder: how much the best split of my columns gains in each node."""
 
     discloses = Exact("the gain of the best split of the feature holder's columns in each node")
-    gains: Gains
+    gains: messages.Gains
 
 
 @dataclass(frozen=True, slots=True)
-class Winners(Message, name="vertical.noised_gradients.winners", version=1):
-    """Label holder to feature holder: what becomes of each node. Whose it is otherwise is not said."""
-
-    discloses = Result("which nodes split, and which of them by the receiver's columns")
-    roles: Roles
+class Winners(messages.Winners, Message, name="vertical.noised_gradients.winners", version=1):
+    """Label holder to feature holder: what becomes of each node."""
 
 
 @dataclass(frozen=True, slots=True)
-class WhichWay(Message, name="vertical.noised_gradients.which_way", version=1):
+class WhichWay(messages.WhichWay, Message, name="vertical.noised_gradients.which_way", version=1):
     """Feature holder to label holder: the rows of nodes that I won, and a number for each question."""
 
-    discloses = Exact("which rows of a node the feature holder's split sends right, and whether it was asked before")
-    handles: Handles
-    sides: Sides  # 0 in other nodes
-
 
 @dataclass(frozen=True, slots=True)
-class Partition(Message, name="vertical.noised_gradients.partition", version=1):
-    """Label holder to feature holder: the sides of all rows of this level. Left out where it won all of them."""
-
-    discloses = Exact("which rows of each node go right, whoever's column decided")
-    sides: Sides
+class Partition(messages.Partition, Message, name="vertical.noised_gradients.partition", version=1):
+    """Label holder to feature holder: the sides of all rows of this level."""

@@ -26,7 +26,7 @@ from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
 from hedgerow.privacy.events import Adjacency, Composed, DiscreteGaussian, Event, Released
 from hedgerow.privacy.mechanisms import discrete_gaussian
-from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, MESSAGE, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, MESSAGE, GradientsJob, NoisedGradientsJob
 
 ADJACENCY: Adjacency = "replace_one"
 """One label is exchanged for another; rows and columns stay."""
@@ -35,13 +35,19 @@ _ROUNDING = 2
 """Units by which rounding, in floats and to a coarser scale, may add to how far a value moves."""
 
 
-def plain_quantiser(job: NoisedGradientsJob, loss: Loss, n_rows: int) -> Quantiser:
+def plain_quantiser(job: GradientsJob, loss: Loss, n_rows: int) -> Quantiser:
     """The engine's scales; where every hessian counts as 1, those of a loss of which that is true."""
     plain = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=job.boosting.gradient_bits)
     if job.score != FIRST_ORDER:
         return plain
     ones = Quantiser.for_job(first_order_loss(loss), float(n_rows), n_rows=n_rows)
     return replace(plain, hessian_scale=ones.hessian_scale)
+
+
+def exact_start(job: GradientsJob, loss: Loss, labels: Floats) -> float:
+    """The base score that the job asks for, else the best one for the labels."""
+    given = job.boosting.base_score
+    return float(loss.base_scores(labels)[0]) if given is None else float(given)
 
 
 def first_order_loss(loss: Loss) -> Loss:
@@ -103,13 +109,16 @@ class LabelNoise:
 
     def release(self, exact: Ints, random: SecureRandom) -> Released[Ints]:
         """With noise."""
-        noisy = discrete_gaussian(
-            exact, sensitivity=self.sensitivity, sigma=self.sigma, random=random, adjacency=ADJACENCY
-        )
+        noisy = _with_noise(exact, self.sensitivity, self.sigma, random)
         return Released(fit(noisy.values, MOST - self.n_rows * self.most_from_score), noisy.event)
 
-    def base_score(self, loss: Loss, released: Ints) -> float:
-        """The best constant score for the noisy labels, as near to the ends as their noise allows."""
+    def start(self, job: NoisedGradientsJob, loss: Loss, released: Ints) -> float:
+        """The base score that the job asks for, else the best one for the first release.
+
+        That is the best constant score for the noisy labels, as near to the ends as their noise allows.
+        """
+        if job.boosting.base_score is not None:
+            return float(job.boosting.base_score)
         low, high = loss.label_range
         mean = self.centre - int(released.sum()) / (self.n_rows * self.scale)
         doubt = min(self.sigma_of_gradient / math.sqrt(self.n_rows), (high - low) / 2.0)
@@ -118,11 +127,6 @@ class LabelNoise:
             return math.log(share / (1.0 - share))
         mean = min(max(mean, low), high)
         return math.log(max(mean, doubt, 1e-6)) if loss.name == "poisson" else mean
-
-    def start(self, job: NoisedGradientsJob, loss: Loss, released: Ints) -> float:
-        """The base score that the job asks for, else the best one for the first release."""
-        given = job.boosting.base_score
-        return self.base_score(loss, released) if given is None else float(given)
 
     def quantiser(self, job: NoisedGradientsJob, loss: Loss) -> Quantiser:
         """Scales of gradients with noise, and of hessians, which need none."""
@@ -168,24 +172,12 @@ class LevelNoise:
     def release(self, packed: Ints, random: SecureRandom) -> tuple[Ints, Ints, Event]:
         """Gradients and hessians (none, where each is 1) with fresh noise, and the event of the message."""
         gradients = _coarser(packed >> 32, self.plain.gradient_scale / self.gradient_scale)
-        noisy, event = discrete_gaussian(
-            gradients,
-            sensitivity=self.gradient_sensitivity,
-            sigma=self.gradient_sigma,
-            random=random,
-            adjacency=ADJACENCY,
-        )
+        noisy, event = _with_noise(gradients, self.gradient_sensitivity, self.gradient_sigma, random)
         noisy = fit(noisy, MOST)
         if not self.sends_hessians:
             return noisy, np.empty(0, np.int64), event
         hessians = _coarser(packed & 0xFFFFFFFF, self.plain.hessian_scale / self.hessian_scale)
-        noisy_hessians, second = discrete_gaussian(
-            hessians,
-            sensitivity=self.hessian_sensitivity,
-            sigma=self.hessian_sigma,
-            random=random,
-            adjacency=ADJACENCY,
-        )
+        noisy_hessians, second = _with_noise(hessians, self.hessian_sensitivity, self.hessian_sigma, random)
         both = Composed((event, second)) if self.gradient_sigma else event
         return noisy, fit(np.maximum(noisy_hessians, 0), MOST), both
 
@@ -202,6 +194,10 @@ class LevelNoise:
     def quantiser(self) -> Quantiser:
         """Scales of what feature holders get."""
         return replace(self.plain, gradient_scale=self.gradient_scale, hessian_scale=self.hessian_scale)
+
+
+def _with_noise(exact: Ints, sensitivity: float, sigma: float, random: SecureRandom) -> Released[Ints]:
+    return discrete_gaussian(exact, sensitivity=sensitivity, sigma=sigma, random=random, adjacency=ADJACENCY)
 
 
 def fit(values: Ints, most: int) -> Ints:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Gaussian, NonPrivate
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.joint_forest import warmup
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.building import Children
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.splitting import LevelSplits
 from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, descend_by_sides, packed_columns
+from hedgerow.protocols.vertical.common.tables import OwnColumns
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.noise import first_order_loss
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
-from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.resources import check_memory
-
-
-class Columns:
-    """A party's own columns, binned by itself."""
-
-    def __init__(self, party: str, job: NoisedGradientsJob, data: PartyData) -> None:
-        table, params = data.table, job.boosting
-        n_columns = len(table.columns)
-        check_memory(party, table.n_rows, n_columns, job.max_bins, params.max_depth, params.max_leaves)
-        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
-        self.features, self.n_rows, self.n_threads = mapper.features, table.n_rows, data.n_threads
-        self.packed = packed_columns(mapper.transform(table, data.n_threads), mapper.features, data.n_threads)
 
 
 class Trainer:
@@ -39,7 +25,7 @@ class Trainer:
     def __init__(
         self,
         job: NoisedGradientsJob,
-        columns: Columns,
+        columns: OwnColumns,
         loss: Loss,
         labels: Floats | float,
         base_score: float,
@@ -51,7 +37,7 @@ class Trainer:
         """`sigma`: noise to allow for; `afresh`: gradients change from level to level."""
         self._ones = round(quantiser.hessian_scale) if job.score == FIRST_ORDER else None
         self.rows = JointRows(
-            columns.packed,
+            packed_columns(columns.codes, columns.features, columns.n_threads),
             np.broadcast_to(np.asarray(labels, np.float64), columns.n_rows),
             None,
             loss,

@@ -15,7 +15,7 @@ from hedgerow.protocols.shares.masked_columns import drawn_masks
 from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.sizes import told_sizes
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.plan import Lane, Plan
 from hedgerow.runtime.party import Party

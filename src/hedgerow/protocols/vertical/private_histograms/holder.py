@@ -22,9 +22,12 @@ from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
 from hedgerow.protocols.shares.supply import Sharing, Supply
-from hedgerow.protocols.vertical.common.agreement import check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
-from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart, Target
+from hedgerow.protocols.vertical.common.part_files import Target
+from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
+from hedgerow.protocols.vertical.common.tables import (
+    check_table,
+    fitted,
+)
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, signed
 from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_VALUE, Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells

@@ -9,7 +9,7 @@ from hedgerow.privacy.events import Gaussian, NonPrivate
 from hedgerow.protocols.made_up import made_up_schema
 from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
 from hedgerow.protocols.shares.playing import dealing, result, small
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.private_histograms import messages
 from hedgerow.protocols.vertical.private_histograms.dealer import dealer
 from hedgerow.protocols.vertical.private_histograms.holder import holder

@@ -14,7 +14,7 @@ from hedgerow.protocols.shares.job import MOST_ROWS
 from hedgerow.protocols.shares.masked_columns import drawn_masks
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape

@@ -12,8 +12,8 @@ from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.columns import OneHotColumns, children_of
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions
+from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.secret_shared.dealer import received_shape
 from hedgerow.protocols.vertical.secret_shared.hands import play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob

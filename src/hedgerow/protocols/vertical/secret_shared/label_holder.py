@@ -19,7 +19,6 @@ from hedgerow.protocols.shares.mesh import Mesh, as_bytes, received
 from hedgerow.protocols.shares.playing import checked_labels
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import ForeignSplits
 from hedgerow.protocols.vertical.common.joint_growth import (
     JointGrower,
@@ -28,6 +27,7 @@ from hedgerow.protocols.vertical.common.joint_growth import (
     packed_columns,
 )
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, composite_features
+from hedgerow.protocols.vertical.common.tables import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.secret_shared.hands import play_level
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import (

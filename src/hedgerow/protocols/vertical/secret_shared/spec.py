@@ -9,7 +9,7 @@ from typing import Any
 from hedgerow.protocols.shares.messages import ON_SHARES
 from hedgerow.protocols.shares.playing import dealing, result, small
 from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.vertical.common.agreement import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_holder

@@ -11,7 +11,7 @@ from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.masked_columns import Matrices, drawn_masks
 from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
+from hedgerow.protocols.vertical.common.tables import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import told_layout
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupDealing, without

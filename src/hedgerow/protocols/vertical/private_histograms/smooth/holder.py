@@ -22,9 +22,11 @@ from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.playing import begin, checked_labels
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import check_table
-from hedgerow.protocols.vertical.common.fitting import fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
+from hedgerow.protocols.vertical.common.tables import (
+    check_table,
+    fitted,
+)
 from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, Noisy, signed
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.smooth.columns import (

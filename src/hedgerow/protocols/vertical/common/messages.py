@@ -1,0 +1,100 @@
+"""Messages that vertical protocols share, and fields that messages of several of them are made of.
+
+ReadyToTrain, GoAhead           the first messages of every training: do the tables fit together?
+Winners, WhichWay, Partition    the conversation about splits (`joint_forest`); each protocol gives them its names
+Brought ... AnswerBits          fields of the services of a trained model
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import numpy as np
+
+from hedgerow.ledger import Exact, Public, Result
+from hedgerow.transport.frames import Float64s, Int32s, Message, UInt8s
+from hedgerow.transport.ranges import MOST, Anything, Free, Index, Shape, Within
+
+MOST_COLUMNS = 1 << 20
+
+Brought: TypeAlias = Annotated[int, Within(0, MOST)]
+"""How much of something a party says it brings; that it fits is compared afterwards, for an error with advice."""
+NRows: TypeAlias = Annotated[int, Within("n_rows", "n_rows")]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyToTrain(Message, name="vertical.ready_to_train", version=1):
+    """Feature holder to label holder: my table is in order."""
+
+    discloses = Exact("the feature holder's numbers of rows and columns")
+    n_rows: Brought
+    n_columns: Annotated[int, Within(1, MOST_COLUMNS)]
+
+
+@dataclass(frozen=True, slots=True)
+class GoAhead(Message, name="vertical.go_ahead", version=1):
+    """Label holder to feature holder: all tables fit together."""
+
+    discloses = Public("that all parties are ready")
+    n_rows: NRows
+
+
+# --- the conversation about splits -----------------------------------------------------------------------------------
+
+
+LEAF, OTHERS, YOURS = 0, 1, 2
+"""What becomes of a node."""
+MOST_GAIN = float(np.finfo(np.float32).max)
+"""What trees can write down; larger gains are told as this one."""
+
+Gains: TypeAlias = Annotated[Float64s, Shape("n_nodes"), Within(-1.0, MOST_GAIN)]
+"""-1 where no split is allowed."""
+Sides: TypeAlias = Annotated[UInt8s, Shape("n_bytes"), Anything()]
+"""One bit per row of the table, 1 for right."""
+
+
+def bytes_for(n_rows: int) -> int:
+    """Length of `Sides`."""
+    return -(-n_rows // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Winners:
+    """Label holder to feature holder: what becomes of each node. Whose it is otherwise is not said."""
+
+    discloses = Result("which nodes split, and which of them by the receiver's columns")
+    roles: Annotated[UInt8s, Shape("n_nodes"), Within(LEAF, YOURS)]
+
+
+@dataclass(frozen=True, slots=True)
+class WhichWay:
+    """Feature holder to label holder: the rows of nodes that I won, and a number for each question.
+
+    A new question has the next number, and one that was asked before its earlier number.
+    """
+
+    discloses = Exact("which rows of a node the feature holder's split sends right, and whether it was asked before")
+    handles: Annotated[Int32s, Shape("n_won"), Index("most_handles")]  # of each node that was won
+    sides: Sides  # 0 in other nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Label holder to feature holder: the sides of all rows of this level. Left out where it won all of them."""
+
+    discloses = Exact("which rows of each node go right, whoever's column decided")
+    sides: Sides
+
+
+# --- services of a trained model -------------------------------------------------------------------------------------
+
+
+MOST_OUTPUTS = 1 << 12
+"""Scores of a row: as many as there are classes, if there are more than two."""
+
+RunId: TypeAlias = Annotated[str, Shape(Free("letters", 0, 1000))]
+BatchRows: TypeAlias = Annotated[int, Within(1, "most_batch_rows")]
+FirstRow: TypeAlias = Annotated[int, Within("start", "start")]
+AnswerBits: TypeAlias = Annotated[UInt8s, Shape("n_handles", "n_bytes"), Anything()]
+"""8 rows in a byte, the first one in its highest bit; 1 for right."""
