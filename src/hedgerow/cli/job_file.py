@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import HedgerowError, JobError
-from hedgerow.estimators.parameters import nearest, translate
 
 KINDS = ("classifier", "regressor")
 PATH, TEXT, COLUMNS, NUMBER = "path", "text", "columns", "number"
@@ -209,6 +208,8 @@ def _shown(value: Any) -> str:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
+    from hedgerow.estimators.parameters import nearest
+
     known = tuple(known)
     near = nearest(name, known)
     return f"; did you mean {near!r}?" if near else f"; there are {', '.join(known)}"
@@ -283,6 +284,7 @@ def _checked(section: str, key: str, setting: Setting) -> Any:
 
 def _params(settings: Settings, kind: str | None, privacy: Privacy | None) -> dict[str, Any]:
     """The model's parameters under the estimators' own names."""
+    from hedgerow.estimators.parameters import translate
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
     owner = BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor
