@@ -63,7 +63,7 @@ def test_quotients_are_near(case, n_parties, run):
     assert plan.relative_error <= 2**-30
     table = Table(n_parties, run)
     assert_near(quotients_at(table, c, d, plan), c, d, plan)
-    assert table.meter.rounds == plan.rounds
+    assert table.meter.rounds == 4 * plan.n_iterations + 3
 
 
 @pytest.mark.parametrize("low", [1, 1 << 13, 1 << 30])
@@ -115,7 +115,7 @@ def test_products_are_those_that_are_dealt(monkeypatch):
     assert sum(made) == n * (2 * plan.n_iterations + 1)
     assert 0 <= table.meter.dealt_bytes - 16 * n * (6 * plan.n_iterations + 5) <= 3 * 16
     assert table.meter.sent_bytes == 16 * n * (4 * plan.n_iterations + 5)
-    assert table.meter.rounds == plan.rounds == 4 * plan.n_iterations + 3
+    assert table.meter.rounds == 4 * plan.n_iterations + 3
 
 
 def test_steps_of_their_own():

@@ -6,7 +6,7 @@ import pytest
 from hedgerow.crypto import limbs
 from hedgerow.crypto.rounds import Conversation, Masked, opened
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, limbs_kind
-from hedgerow.errors import InvalidParameter, ProtocolError
+from hedgerow.errors import ProtocolError
 
 
 def speak(me):
@@ -66,14 +66,12 @@ def test_what_is_out_of_turn_is_refused():
 
 @pytest.mark.parametrize("n_limbs", [1, 5])
 def test_sums_of_wide_numbers(n_limbs):
-    """Sums over the first axis are Python's, with carries through all limbs, of views too."""
+    """Sums of several are Python's, with carries through all limbs, of views too."""
     draw = np.random.default_rng(0)
     x = draw.integers(0, 2**32, (7, 4, 6, n_limbs), dtype=np.uint32)
     x[:, 0] = 2**32 - 1
     for view in (x, x[::2], x.transpose(2, 0, 1, 3), x[:, :, :0]):
         expected = limbs.to_ints(view, signed=False).sum(axis=0) % 2 ** (32 * n_limbs)
-        found = limbs.to_ints(limbs.add_up(view), signed=False)
+        found = limbs.to_ints(limbs_kind(n_limbs).total(list(view)), signed=False)
         assert found.shape == view.shape[1:-1]
         assert np.array_equal(found, expected)
-    with pytest.raises(InvalidParameter, match="along an axis"):
-        limbs.add_up(x[0, 0, 0])

@@ -65,16 +65,6 @@ class Choosing:
             left -= left // 2
         return tuple(found)
 
-    @property
-    def rounds(self) -> int:
-        """Rounds of `chosen`: ceil(log2 M) for the products, and one."""
-        return len(self.pairs) + 1
-
-    @property
-    def opened_bytes(self) -> int:
-        """Bytes that each party sends to each other."""
-        return (2 * sum(self.pairs) + 1) * self.n_bytes + SUM64.number_bytes * self.n_leaves
-
 
 def deal_choosing(step: DealerStep, plan: Choosing) -> None:
     """For each round masks of bits (nothing is sent) and their products; then for each row and leaf a random bit.
@@ -103,7 +93,8 @@ def chosen(step: HandStep, bits: Bits, values: Share, plan: Choosing, *, me: int
 
     The words of [y] are uniform to who lacks one party's [a rho]: they may be sent to who shall know y as they are.
     """
-    _check_values(values, plan)
+    if values.kind != SUM64 or values.shape != (plan.n_leaves,):
+        raise InvalidType(f"values must be shares of kind sum64 and shape ({plan.n_leaves},), got {values!r}")
     left = _shared_bits(bits, plan, me)
     is_first = me == 0
     for pairs in plan.pairs:
@@ -134,11 +125,6 @@ def _shared_bits(bits: Bits, plan: Choosing, me: int) -> Bits:
     shares = np.zeros((plan.n_parties, plan.n_bytes), np.uint8)
     shares[me] = np.packbits(bits.reshape(-1), bitorder="little")
     return shares
-
-
-def _check_values(values: Share, plan: Choosing) -> None:
-    if values.kind != SUM64 or values.shape != (plan.n_leaves,):
-        raise InvalidType(f"values must be shares of kind sum64 and shape ({plan.n_leaves},), got {values!r}")
 
 
 def _unpacked(packed: Bits, plan: Choosing) -> Bits:

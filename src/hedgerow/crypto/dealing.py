@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -61,15 +60,14 @@ class Label(NamedTuple):
     step: int = 0  # below 2**16
     part: int = 0  # below 2**16
 
-    def packed(self) -> bytes:
-        """Eleven bytes whose order is the order of labels."""
-        return _packed(self)
 
-
-class _Lane:
+class _Lane(Unshared):
     """The streams of one dealer or one party: labels are spent here, and one step at a time is open."""
 
-    def __init__(self, seeds: Sequence[bytes], name: str, attempt: int) -> None:
+    def __init__(self, seeds: Sequence[bytes], n_parties: int, name: str, attempt: int) -> None:
+        super().__init__()
+        if n_parties < 2:
+            raise ProtocolError("dealing needs at least two parties: one alone would know every value")
         for seed in seeds:
             if not isinstance(seed, bytes):
                 raise InvalidType(f"a seed must be bytes, got {type(seed).__name__}")
@@ -77,7 +75,8 @@ class _Lane:
                 raise InvalidParameter(f"a seed must have {KEY_BYTES} bytes, got {len(seed)}")
         if not 0 <= attempt < 2**16:
             raise InvalidParameter(f"attempt must be between 0 and 2**16 - 1, got {attempt}")
-        self.name = name
+        self.n_parties = n_parties
+        self.lane = name
         self.attempt = attempt
         self.streams = [Keystream(derived(seed, "dealt words v1", name)) for seed in seeds]
         self._read = [0] * len(seeds)
@@ -113,7 +112,7 @@ class _Lane:
                 raise ProtocolError("one label has no more than 2**44 bytes for a party: use another label")
 
 
-class Dealer(Unshared):
+class Dealer(_Lane):
     """The dealer's side: knows every mask, and makes the corrections.
 
     1. `Dealer(seeds)`: one seed per party, in the order of parties.
@@ -122,30 +121,25 @@ class Dealer(Unshared):
     """
 
     def __init__(self, seeds: Sequence[bytes], *, lane: str = "main", attempt: int = 0) -> None:
-        super().__init__()
-        if len(seeds) < 2:
-            raise ProtocolError("dealing needs at least two parties: one alone would know every value")
-        self._lane = _Lane(seeds, lane, attempt)
+        super().__init__(seeds, len(seeds), lane, attempt)
         if len(set(seeds)) < len(seeds):
             raise ProtocolError("two parties have the same seed; each needs its own")
-        self.n_parties = len(seeds)
 
     def __repr__(self) -> str:
-        return f"Dealer({self.n_parties} parties, lane={self._lane.name!r}, attempt={self._lane.attempt})"
+        return f"Dealer({self.n_parties} parties, lane={self.lane!r}, attempt={self.attempt})"
 
     def step(self, label: Label) -> DealerStep:
         """Begin the step of this label."""
         with self.turn():
-            return DealerStep(self._lane, self.turn, label)
+            return DealerStep(self, label)
 
 
 class DealerStep:
     """One step at the dealer; made by `Dealer.step`."""
 
-    def __init__(self, lane: _Lane, turn: Callable[[], Lock], label: Label) -> None:
-        self.label, self._number = lane.spend(label)
-        self._lane = lane
-        self._turn = turn
+    def __init__(self, dealer: Dealer, label: Label) -> None:
+        self.label, self._number = dealer.spend(label)
+        self._dealer = dealer
         self._receivers = _Receivers(self.label)
         self._corrections: dict[int, list[Array]] = {}
 
@@ -154,11 +148,11 @@ class DealerStep:
 
     def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Array:
         """The sum of the next words of the parties: uniform numbers, of which party m holds [r]_m = its words."""
-        parties = _members(among, len(self._lane.streams), least=1)
-        with self._turn():
+        parties = _members(among, self._dealer.n_parties, least=1)
+        with self._dealer.turn():
             value = np.empty(kind.words_shape(shape), kind.dtype)
-            self._lane.about_to_read(self._number, parties, value.nbytes)
-            _read(self._lane.streams, parties, value, kind)
+            self._dealer.about_to_read(self._number, parties, value.nbytes)
+            _read(self._dealer.streams, parties, value, kind)
         return value
 
     def share(self, value: Array, kind: Kind, among: Sequence[int] | None = None) -> int:
@@ -166,14 +160,14 @@ class DealerStep:
 
         The correction is kept for `corrections`; the number of who will get it is given back.
         """
-        parties = _members(among, len(self._lane.streams), least=2)
+        parties = _members(among, self._dealer.n_parties, least=2)
         kind.check(value)
-        with self._turn():
+        with self._dealer.turn():
             receiver = self._receivers.next(parties)
             readers = [party for party in parties if party != receiver]
             correction = np.empty(value.shape, kind.dtype)
-            self._lane.about_to_read(self._number, readers, correction.nbytes)
-            _read(self._lane.streams, readers, correction, kind, value)
+            self._dealer.about_to_read(self._number, readers, correction.nbytes)
+            _read(self._dealer.streams, readers, correction, kind, value)
             self._corrections.setdefault(receiver, []).append(correction)
         return receiver
 
@@ -186,7 +180,7 @@ class DealerStep:
         return {party: _joined(heading, arrays) for party, arrays in sorted(self._corrections.items())}
 
 
-class Hand(Unshared):
+class Hand(_Lane):
     """A party's side: the shares that it was dealt.
 
     1. `Hand(seed, me, n_parties)`: the seed that it shares with the dealer, and its number.
@@ -196,22 +190,18 @@ class Hand(Unshared):
     """
 
     def __init__(self, seed: bytes, me: int, n_parties: int, *, lane: str = "main", attempt: int = 0) -> None:
-        super().__init__()
-        if n_parties < 2:
-            raise ProtocolError("dealing needs at least two parties: one alone would know every value")
+        super().__init__([seed], n_parties, lane, attempt)
         if not 0 <= me < n_parties:
             raise InvalidParameter(f"me must be between 0 and {n_parties - 1}, got {me}")
-        self._lane = _Lane([seed], lane, attempt)
         self.me = me
-        self.n_parties = n_parties
 
     def __repr__(self) -> str:
-        return f"Hand(party {self.me} of {self.n_parties}, lane={self._lane.name!r}, attempt={self._lane.attempt})"
+        return f"Hand(party {self.me} of {self.n_parties}, lane={self.lane!r}, attempt={self.attempt})"
 
     def step(self, label: Label, corrections: Bytes | None = None) -> HandStep:
         """Begin the step of this label."""
         with self.turn():
-            step = HandStep(self._lane, self.turn, label, self.me, self.n_parties)
+            step = HandStep(self, label)
         if corrections is not None:
             step.receive(corrections)
         return step
@@ -220,18 +210,15 @@ class Hand(Unshared):
 class HandStep:
     """One step at a party; made by `Hand.step`."""
 
-    def __init__(self, lane: _Lane, turn: Callable[[], Lock], label: Label, me: int, n_parties: int) -> None:
-        self.label, self._number = lane.spend(label)
-        self._lane = lane
-        self._turn = turn
-        self._me = me
-        self._n_parties = n_parties
+    def __init__(self, hand: Hand, label: Label) -> None:
+        self.label, self._number = hand.spend(label)
+        self._hand = hand
         self._receivers = _Receivers(self.label)
         self._corrections: Bytes | None = None
         self._taken = 0  # bytes of them
 
     def __repr__(self) -> str:
-        return f"HandStep({self.label}, party {self._me})"
+        return f"HandStep({self.label}, party {self._hand.me})"
 
     def receive(self, corrections: Bytes) -> None:
         """Take the dealer's corrections for this step, once."""
@@ -248,14 +235,14 @@ class HandStep:
     def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
         """The party's words of a mask: [r]_m = its next words."""
         self._placed(among, least=1)
-        with self._turn():
+        with self._hand.turn():
             return Share(self._words(shape, kind), kind)
 
     def share(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
         """The party's share of a value that the dealer chose: its next words, or the next correction."""
         parties = self._placed(among, least=2)
-        with self._turn():
-            mine = self._receivers.next(parties) == self._me
+        with self._hand.turn():
+            mine = self._receivers.next(parties) == self._hand.me
             return Share(self._corrected(shape, kind) if mine else self._words(shape, kind), kind)
 
     def finish(self) -> None:
@@ -265,15 +252,15 @@ class HandStep:
             raise ProtocolError(f"{left} bytes of the dealer's corrections for {self.label} were not used")
 
     def _placed(self, among: Sequence[int] | None, least: int) -> Sequence[int]:
-        parties = _members(among, self._n_parties, least)
-        if self._me not in parties:
-            raise InvalidParameter(f"among must include this party ({self._me}), got {tuple(parties)}")
+        parties = _members(among, self._hand.n_parties, least)
+        if self._hand.me not in parties:
+            raise InvalidParameter(f"among must include this party ({self._hand.me}), got {tuple(parties)}")
         return parties
 
     def _words(self, shape: Shape, kind: Kind) -> Array:
         words = np.empty(kind.words_shape(shape), kind.dtype)
-        self._lane.about_to_read(self._number, (0,), words.nbytes)
-        _read(self._lane.streams, (0,), words, kind)
+        self._hand.about_to_read(self._number, (0,), words.nbytes)
+        _read(self._hand.streams, (0,), words, kind)
         return words
 
     def _corrected(self, shape: Shape, kind: Kind) -> Array:

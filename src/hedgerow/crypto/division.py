@@ -110,11 +110,6 @@ class Division:
         return self.rounding_bits + self.high.bit_length()
 
     @property
-    def rounds(self) -> int:
-        """The start's, four of each turn, and two for the last product."""
-        return 1 + 4 * self.n_iterations + 2
-
-    @property
     def one(self) -> int:
         """1 on the scale of `error_after`."""
         return 1 << (2 * self.rounding_bits + 16)

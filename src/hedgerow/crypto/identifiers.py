@@ -217,21 +217,16 @@ def plain_blocks(values: Iterable[object], where: str) -> Iterator[list[object]]
     """Lists of Python values, a block at a time: all at once they would take several times the memory of the column."""
     if isinstance(values, str | bytes | Mapping):
         raise InvalidType(f"{where} must be a column of ids, got {type(values).__name__}")
-    if isinstance(values, Iterator):
-        while block := list(itertools.islice(values, BLOCK_ROWS)):
-            yield block
-        return
-    if not isinstance(values, Sized):
-        yield from plain_blocks(iter(values), where)
-        return
     if getattr(values, "ndim", 1) != 1:
         raise InvalidType(f"{where} must be one column of ids, got {getattr(values, 'ndim', None)} dimensions")
     sliced = getattr(values, "iloc", values)  # of a pandas series, whose own brackets may mean labels
-    if not hasattr(sliced, "__getitem__"):
-        yield from plain_blocks(iter(values), where)
+    if isinstance(values, Sized) and hasattr(sliced, "__getitem__"):
+        for start in range(0, len(values), BLOCK_ROWS):
+            yield _plain(sliced[start : start + BLOCK_ROWS])
         return
-    for start in range(0, len(values), BLOCK_ROWS):
-        yield _plain(sliced[start : start + BLOCK_ROWS])
+    one_by_one = iter(values)
+    while block := list(itertools.islice(one_by_one, BLOCK_ROWS)):
+        yield block
 
 
 def _plain(values: Any) -> list[object]:

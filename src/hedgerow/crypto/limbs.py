@@ -37,7 +37,7 @@ Limbs = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
 
-_AXES = 3  # loops of the kernel; operands that would need more are copied first
+_AXES = 3  # loops of the kernel; operands with more are copied if they are repeated along some
 _I64 = ir.IntType(64)
 
 
@@ -150,18 +150,6 @@ def _cut(x: Limbs, out: Bytes, n: int, per_number: int, limbs: tuple[int, ...], 
         _cut_at(x, i * len(limbs), out, i * per_number, limbs, width)
 
 
-@kernel
-def _add_up(terms: Limbs, out: Limbs) -> None:
-    """Sums over the first axis. In: `terms` [n, numbers, limbs]. Out: `out` [numbers, limbs]."""
-    for i in range(out.shape[0]):
-        carry = np.uint64(0)
-        for limb in range(out.shape[1]):
-            for n in range(terms.shape[0]):
-                carry += np.uint64(terms[n, i, limb])
-            out[i, limb] = np.uint32(carry & np.uint64(0xFFFFFFFF))
-            carry >>= np.uint64(32)
-
-
 # --- arithmetic ----------------------------------------------------------------------------------------------------
 
 
@@ -193,18 +181,6 @@ def add_product(total: Limbs, x: Limbs, y: Limbs) -> Limbs:
 def subtract_product(total: Limbs, x: Limbs, y: Limbs) -> Limbs:
     """total -= x * y, without an array for the product."""
     return _apply(_SUBTRACT_PRODUCT, x, y, total)
-
-
-def add_up(x: Limbs) -> Limbs:
-    """The sum over the first axis: [..., L] from [n, ..., L], for n below 2**32."""
-    n_limbs = _n_limbs(x)
-    if x.ndim < 2:
-        raise InvalidParameter("numbers to be added up must lie along an axis before that of their limbs")
-    out = np.empty(x.shape[1:], np.uint32)
-    terms = x.reshape(len(x), -1, n_limbs)
-    terms.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
-    _add_up(terms, out.reshape(-1, n_limbs))
-    return out
 
 
 # --- from and to other numbers -------------------------------------------------------------------------------------
@@ -288,9 +264,12 @@ def _apply(operation: tuple[int, ...], x: Limbs, y: Array, out: Limbs | None) ->
         x, y = _apart(x, result), _apart(y, result)
     x_step, y_step = _in_line(x, n_limbs, n), _in_line(y, n_limbs if own_axes else 1, n)
     if x_step >= 0 and y_step >= 0:  # mostly, and it halves the time of a small call
-        axes, x_steps, y_steps = (1, 1, n), (0, 0, x_step), (0, 0, y_step)
+        axes: tuple[int, ...] = (1, 1, n)
+        x_steps: tuple[int, ...] = (0, 0, x_step)
+        y_steps: tuple[int, ...] = (0, 0, y_step)
     else:
-        x, y, axes, x_steps, y_steps = _in_few_axes(x, y, own_axes, shape)
+        (x, x_steps), (y, y_steps) = _along_axes(x, shape, 1), _along_axes(y, shape, own_axes)
+        axes = x.shape[:_AXES]
     _combine(_first(x, 1), _first(y, own_axes), result.reshape(-1), axes, x_steps, y_steps, operation, (0,) * n_limbs)
     return result
 
@@ -305,54 +284,17 @@ def _in_line(operand: Array, per_number: int, n: int) -> int:
     return per_number if operand.size == n * per_number else -1
 
 
-def _in_few_axes(x: Array, y: Array, own_axes: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """The operands, the numbers along three axes, and the elements from one number to the next along each.
+def _along_axes(operand: Array, shape: tuple[int, ...], own_axes: int) -> tuple[Array, tuple[int, ...]]:
+    """The operand repeated to this shape, along three axes, and the elements from one number to the next along each.
 
-    Operands that cannot be read so, for they are repeated in too many ways, are copied.
+    What cannot be read so where it lies is copied.
     """
-    axes, x_steps, y_steps = _merged(shape, _strides(x, len(shape), 1), _strides(y, len(shape), own_axes))
-    if len(axes) > _AXES or not (_limbs_in_line(x) and (_limbs_in_line(y) if own_axes else y.flags.aligned)):
-        x = np.ascontiguousarray(np.broadcast_to(x, (*shape, x.shape[-1])))
-        y = np.ascontiguousarray(np.broadcast_to(y, (*shape, x.shape[-1]) if own_axes else shape))
-        axes, x_steps = (x.size // x.shape[-1],), (x.itemsize * x.shape[-1],)
-        y_steps = x_steps if own_axes else (y.itemsize,)
-    filler = (0,) * (_AXES - len(axes))
-    return (
-        x,
-        y,
-        (1,) * len(filler) + axes,
-        filler + tuple(step // x.itemsize for step in x_steps),
-        filler + tuple(step // y.itemsize for step in y_steps),
-    )
-
-
-def _limbs_in_line(x: Limbs) -> bool:
-    return x.strides[-1] == x.itemsize and x.flags.aligned
-
-
-def _strides(array: Array, n_axes: int, own_axes: int) -> tuple[int, ...]:
-    """Bytes from one number to the next along each axis of the result; 0 where the array is repeated."""
-    shape, strides = array.shape[: array.ndim - own_axes], array.strides[: array.ndim - own_axes]
-    own = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
-    return (0,) * (n_axes - len(own)) + own
-
-
-def _merged(
-    shape: tuple[int, ...], x_strides: tuple[int, ...], y_strides: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The fewest axes that visit the same numbers in the same order."""
-    sizes, x_steps, y_steps = [1], [0], [0]
-    for size, x_step, y_step in zip(shape, x_strides, y_strides, strict=True):
-        if size == 1:
-            continue
-        if sizes[-1] == 1 or (x_steps[-1] == size * x_step and y_steps[-1] == size * y_step):
-            sizes[-1] *= size
-            x_steps[-1], y_steps[-1] = x_step, y_step
-        else:
-            sizes.append(size)
-            x_steps.append(x_step)
-            y_steps.append(y_step)
-    return tuple(sizes), tuple(x_steps), tuple(y_steps)
+    wide = np.broadcast_to(operand, shape + operand.shape[operand.ndim - own_axes :])
+    numbers = (1,) * (_AXES - len(shape)) + shape if len(shape) <= _AXES else (-1, *shape[1 - _AXES :])
+    wide = wide.reshape(numbers + wide.shape[len(shape) :])
+    if not wide.flags.aligned or (own_axes and wide.strides[-1] != wide.itemsize):
+        wide = np.ascontiguousarray(wide)
+    return wide, tuple(stride // wide.itemsize for stride in wide.strides[:_AXES])
 
 
 def _first(array: Array, own_axes: int) -> Array:

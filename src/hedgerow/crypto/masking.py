@@ -57,8 +57,13 @@ class Position(NamedTuple):
     part: int = 0  # below 2**16
 
     def packed(self) -> bytes:
-        """Nine bytes whose order is the order of positions."""
-        return _packed(self)
+        """Nine bytes whose order is the order of positions; ProtocolError for fields beyond their ranges."""
+        try:
+            return _POSITION.pack(*self)
+        except (struct.error, TypeError) as error:
+            raise ProtocolError(
+                f"a mask position is (purpose below 2**8, tree below 2**32, level and part below 2**16), got {self}"
+            ) from error
 
 
 class KeyPair(Unshared):
@@ -161,7 +166,7 @@ class SpentPositions:
 
     def spend(self, position: Position) -> bytes:
         """Take a position out of use for ever, or raise; the nonce at which its words begin."""
-        packed = _packed(position)
+        packed = Position.packed(position)
         if packed <= self._last:
             last = Position(*_POSITION.unpack(self._last))
             raise ProtocolError(
@@ -174,12 +179,12 @@ class SpentPositions:
 
 def as_position(position: Position) -> Position:
     """A position whose fields are within their ranges, also from a plain tuple; otherwise ProtocolError."""
-    return Position(*_POSITION.unpack(_packed(position)))
+    return Position(*_POSITION.unpack(Position.packed(position)))
 
 
 def nonce_of(position: Position) -> bytes:
     """The counter at which the words of a position begin, whether or not it was spent."""
-    return _packed(position) + _COUNTER
+    return Position.packed(position) + _COUNTER
 
 
 def add_streams(
@@ -257,12 +262,3 @@ def _round_bytes(round_id: int) -> bytes:
     if not 0 <= round_id < 2**64:
         raise InvalidParameter(f"round_id must be between 0 and 2**64 - 1, got {round_id}")
     return round_id.to_bytes(8, "little")
-
-
-def _packed(position: Position) -> bytes:
-    try:
-        return _POSITION.pack(*position)
-    except (struct.error, TypeError) as error:
-        raise ProtocolError(
-            f"a mask position is (purpose below 2**8, tree below 2**32, level and part below 2**16), got {position}"
-        ) from error

@@ -28,7 +28,6 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.crypto import limbs
 from hedgerow.crypto.shares import Array, Kind, Share
 from hedgerow.errors import InvalidType, ProtocolError
 
@@ -141,18 +140,7 @@ def total_of(parts: Sequence[Masked], sent: Sequence[Bytes]) -> list[Array]:
     start = 0
     for part in parts:
         end = start + part.words.nbytes
-        pieces = [message[start:end].view(part.kind.dtype) for message in sent]
-        values.append(_total(pieces, part.kind).reshape(part.words.shape))
+        pieces = [message[start:end].view(part.kind.dtype).reshape(part.words.shape) for message in sent]
+        values.append(part.kind.total(pieces))
         start = end
     return values
-
-
-def _total(pieces: Sequence[Array], kind: Kind) -> Array:
-    """What the words of all parties make, one array for each, without a copy of all of them; `Kind.total`, flat."""
-    if kind.limbs:
-        return limbs.add_up(np.stack(pieces).reshape(len(pieces), -1, kind.limbs))
-    add = np.bitwise_xor if kind.is_xor else np.add
-    total = pieces[0].copy()
-    for words in pieces[1:]:
-        add(total, words, out=total)
-    return total

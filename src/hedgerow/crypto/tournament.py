@@ -46,7 +46,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -157,7 +157,7 @@ def deal_level(step: DealerStep, level: Level, plan: Plan) -> None:
     k = step.mask((n, g), SUM32)
     deal_signs(step, n * level.n_pairs, kind, plan.circuit)
     rho = step.mask(n, XOR32)
-    deciding = _masks_of_each(rho, g)
+    deciding = _bits_deciding(rho, g)
     differences = None if level.is_last else _differences(np.stack([a, b]))
     k_differences = k[:, 1:] - k[:, :1]
     if level.select == "table":
@@ -194,11 +194,12 @@ def play_level(
     handles = handles[:, 0] + ((o[:, 1:] - o[:, :1]) * chosen.w + chosen.times_k).sum(axis=1, dtype=np.uint32)
     if chosen.wide is None:
         return fractions[:, :, 0], handles
-    terms = np.empty((g, *fractions.shape[:2], kind.limbs), np.uint32)
-    products = limbs.multiply(_differences(seen), chosen.wide[:1])
-    terms[0] = fractions[:, :, 0]
-    np.moveaxis(terms, 0, 2)[:, :, 1:] = limbs.add(products, chosen.wide[1:], products)
-    return limbs.add_up(terms), handles
+    terms = limbs.multiply(_differences(seen), chosen.wide[:1])
+    limbs.add(terms, chosen.wide[1:], terms)
+    total = fractions[:, :, 0].copy()
+    for i in range(g - 1):
+        limbs.add(total, terms[:, :, i], total)
+    return total, handles
 
 
 def tournament(
@@ -304,7 +305,7 @@ def _flipped(words: Array, where: Array) -> Array:
 def _deal_table(step: DealerStep, deciding: Array, differences: Array | None, k_differences: Array, kind: Kind) -> None:
     """For each candidate but the first a table with its numbers at the place that its masks name."""
     shape = (*deciding.shape, 1 << deciding.shape[1])
-    at = (*np.indices(deciding.shape, sparse=True), deciding)
+    at = _at(deciding)
     if differences is None:
         both = np.zeros((2, *shape), np.uint32)
         both[0][at] = 1
@@ -320,35 +321,36 @@ def _deal_table(step: DealerStep, deciding: Array, differences: Array | None, k_
     step.share(narrow, SUM32)
 
 
+def _at(places: Array) -> tuple[Any, ...]:
+    """The index of one place [groups, g - 1] in each table [groups, g - 1, 2**(g-1), ...]."""
+    return (*np.indices(places.shape, sparse=True), places)
+
+
 def _choose_by_table(step: HandStep, z: Array, masks: Array, _k: Array, level: Level, _is_first: bool) -> Talk[_Chosen]:
     """Step 3a."""
     n, g = level[:2]
     shape = (n, g - 1, 1 << (g - 1))
     seen = yield from opened_bits("pairs", _joined(z) ^ step.mask(n, XOR32).words, level.n_pairs)
     places = _places(seen, g) ^ ((1 << (g - 1)) - 1)  # the masks with which all of the bits are 1
+    at = _at(places)
     if level.is_last:
-        w, times_k = _at_places(step.share((2, *shape), SUM32).words[..., None], places)[..., 0]
+        w, times_k = step.share((2, *shape), SUM32).words[(slice(None), *at)]
         return _Chosen(w, times_k, None)
-    wide = _at_places(step.share((3, *shape), limbs_kind(masks.shape[-1])).words, places)
-    times_k = _at_places(step.share(shape, SUM32).words[None, ..., None], places)[0, ..., 0]
+    wide = step.share((3, *shape), limbs_kind(masks.shape[-1])).words[(slice(None), *at)]
+    times_k = step.share(shape, SUM32).words[at]
     return _Chosen(wide[0, ..., 0], times_k, wide)
 
 
 # Bits of pairs
 
 
-class _Deciding(NamedTuple):
-    """For each candidate i > 0 the g - 1 pairs that it is in, and whether it is the second there."""
-
-    pairs: npt.NDArray[np.int64]  # [g - 1, g - 1]
-    is_second: npt.NDArray[np.int64]  # the same
-
-
 @cache
-def _deciding(g: int) -> _Deciding:
+def _deciding(g: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For each candidate i > 0 the g - 1 pairs that it is in, and a word with a 1 where it is the second of them."""
     first, second = pairs_of(g)
     pairs = np.array([np.flatnonzero((first == i) | (second == i)) for i in range(1, g)])
-    return _Deciding(pairs, (second[pairs] == np.arange(1, g)[:, None]).astype(np.int64))
+    is_second = second[pairs] == np.arange(1, g)[:, None]
+    return pairs, (is_second << np.arange(g - 1)).sum(axis=1)
 
 
 def _joined(bits: Array) -> Array:
@@ -363,18 +365,16 @@ def _bits_of(words: Array, n_bits: int) -> Array:
     return np.asarray((words[:, None] >> places) & words.dtype.type(1))
 
 
-def _masks_of_each(rho: Array, g: int) -> Array:
-    """For each candidate i > 0 the masks of its pairs as one number: int64 [n, g - 1]."""
-    out = np.empty((len(rho), g - 1), np.int64)
-    _gather(rho, _deciding(g).pairs, np.zeros_like(_deciding(g).is_second), out)
+def _bits_deciding(words: Array, g: int) -> Array:
+    """For each candidate i > 0 the bits of its pairs as one number: int64 [n, g - 1]."""
+    out = np.empty((len(words), g - 1), np.int64)
+    _gather(words, _deciding(g)[0], out)
     return out
 
 
 def _places(seen: Array, g: int) -> Array:
     """For each candidate i > 0 what was opened of the bits that decide on it: int64 [n, g - 1]."""
-    out = np.empty((len(seen), g - 1), np.int64)
-    _gather(seen, *_deciding(g), out)
-    return out
+    return np.asarray(_bits_deciding(seen, g) ^ _deciding(g)[1])
 
 
 def _subsets_of_masks(deciding: Array, q: int) -> Array:
@@ -386,16 +386,14 @@ def _subsets_of_masks(deciding: Array, q: int) -> Array:
 
 
 @kernel
-def _gather(
-    words: Array, pairs: npt.NDArray[np.int64], flip: npt.NDArray[np.int64], out: npt.NDArray[np.int64]
-) -> None:
-    """Bits `pairs` of words [n], each with exclusive or of `flip`, as numbers. Out: `out` [n, g - 1]."""
+def _gather(words: Array, pairs: npt.NDArray[np.int64], out: npt.NDArray[np.int64]) -> None:
+    """Bits `pairs` [g - 1, g - 1] of words [n], as numbers. Out: `out` [n, g - 1]."""
     for n in range(out.shape[0]):
         word = np.int64(words[n])
         for i in range(out.shape[1]):
             number = 0
             for place in range(pairs.shape[1]):
-                number |= ((word >> pairs[i, place] & 1) ^ flip[i, place]) << place
+                number |= (word >> pairs[i, place] & 1) << place
             out[n, i] = number
 
 
@@ -419,21 +417,3 @@ def _product_of_deciding(subsets: Array, seen: npt.NDArray[np.int64], choose: Ar
                     bit ^= int(parity(subsets[n, i, 0] & keep))
             wins |= bit << i
         out[n] = wins
-
-
-def _at_places(tables: Array, places: Array) -> Array:
-    """What stands at the opened places: [some, n, g - 1, L] from [some, n, g - 1, 2**(g-1), L]."""
-    some, n, candidates, n_places, n_limbs = tables.shape
-    out = np.empty((some, n, candidates, n_limbs), np.uint32)
-    flat = np.ascontiguousarray(tables).reshape(some, n * candidates, n_places, n_limbs)
-    _look_up(flat, places.reshape(-1), out.reshape(some, n * candidates, n_limbs))
-    return out
-
-
-@kernel
-def _look_up(tables: Array, places: npt.NDArray[np.int64], out: Array) -> None:
-    """In: `tables` [some, n, places, L], `places` [n]. Out: `out` [some, n, L]."""
-    for which in range(tables.shape[0]):
-        for n in range(tables.shape[1]):
-            for limb in range(tables.shape[3]):
-                out[which, n, limb] = tables[which, n, places[n], limb]
