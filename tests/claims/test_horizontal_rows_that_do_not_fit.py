@@ -324,7 +324,7 @@ def test_unread_rows_reach_a_process_of_their_own():
     rows = [*people(n=4), [30, "?", "town", None]]
     data = brought(rows)
     with rows_file(data) as file:
-        again = _read_data(os.dup(file.fileno()), describe(data))
+        again = _read_data(os.dup(file.fileno()), describe(data), PROTOCOL)
     assert again.misfits.tolist() == [False] * 4 + [True]
     assert again.classes == ("no", "yes", None)
     assert again.labels.tolist()[-1] == 2.0

@@ -20,7 +20,20 @@ TRANSPARENT = {"property", "staticmethod", "classmethod", "override", "abstractm
 FACES = {*hedgerow.__all__, "VerticalModel"}
 """What users call: their public methods may forward to where the work is done."""
 
-INTERFACES: dict[str, str] = {}
+INTERFACES = {
+    "crypto/csprng.py:Keystream.start": "what the cipher calls reset_nonce",
+    "crypto/identifiers.py:IdRule.to_dict": "public: a rule is written down by those who agreed on it",
+    "engine/ensemble.py:Ensemble.to_dict": "every result of a role has one",
+    "estimators/plain.py:BoostedTreesRegressor._labels_like_training": "the classifier's does more",
+    "privacy/calibrate.py:PlannedBudget.spend": "a budget that is held at the end",
+    "privacy/coins.py:Coin.bits": "kept for equal coins",
+    "protocols/vertical/noised_gradients/label_holder.py:_Forest.begin_tree": "a step of every forest",
+    **{
+        f"transport/endpoint.py:Wrapped.{name}": "an endpoint around an endpoint"
+        for name in ("agree", "send", "recv", "drop", "abort", "close")
+    },
+    "transport/ranges.py:cached": "functools.cache under a type that mypy accepts",
+}
 """Methods that an interface asks for -> why this one has nothing to add."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

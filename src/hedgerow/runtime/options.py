@@ -86,6 +86,8 @@ class Option:
         if self.kind in (int, float):
             if type(value) is not self.kind or (value == math.inf and not self.or_inf):
                 return False
+            if type(value) is int and abs(value) >= _LARGEST:
+                return False
             return bool(
                 value == math.inf or (self.above < value < self.below and self.at_least <= value <= self.at_most)
             )

@@ -66,15 +66,15 @@ def quick_check(kind: type[Message]) -> Callable[[Message, Symbols], bool]:
     hints = typing.get_type_hints(kind, include_extras=True)
     writer = _Writer(set())
     for symbol in sorted(symbols_of(kind)):
-        writer.write(f"{writer.local(symbol)} = _given[{symbol!r}]")
+        writer.lines.append(f"{writer.local(symbol)} = _given[{symbol!r}]")
     for name, (shape, limits) in marks_of(kind).items():
         is_array = scalar_of(hints[name]) is not None
-        writer.write(f"_value = _message.{name}")
+        writer.lines.append(f"_value = _message.{name}")
         if shape is not None:
             writer.sizes(shape, "_value.shape" if is_array else "(len(_value),)")
         writer.limits(limits, is_array=is_array)
         if plain_type(hints[name]) is int:
-            writer.write(f"{writer.local(name)} = _value")
+            writer.lines.append(f"{writer.local(name)} = _value")
     source = "def fits(_message, _given):\n    " + "\n    ".join([*writer.lines, "return True"])
     space: dict[str, Any] = {
         "inf": math.inf, "_array": np.ndarray,
@@ -91,9 +91,6 @@ class _Writer:
         self.lines: list[str] = []
         self._known = known
 
-    def write(self, line: str) -> None:
-        self.lines.append(line)
-
     def local(self, symbol: str) -> str:
         """The variable for a symbol, known from here on."""
         if not symbol.isidentifier() or symbol.startswith("_"):
@@ -104,42 +101,44 @@ class _Writer:
     def sizes(self, shape: Shape, of: str) -> None:
         """Refuse other sizes; free ones become known."""
         if all(isinstance(size, int | str) for size in shape):
-            self.write(f"if {of} != ({', '.join(map(str, shape))},): return False")
+            self.lines.append(f"if {of} != ({', '.join(map(str, shape))},): return False")
             return
-        self.write(f"_sizes = {of}")
-        self.write(f"if len(_sizes) != {len(shape)}: return False")
+        self.lines.append(f"_sizes = {of}")
+        self.lines.append(f"if len(_sizes) != {len(shape)}: return False")
         for place, size in enumerate(shape):
             name = size.name if isinstance(size, Free) else size
             if isinstance(size, Free) and name not in self._known:
-                self.write(f"{self.local(size.name)} = _sizes[{place}]")
+                self.lines.append(f"{self.local(size.name)} = _sizes[{place}]")
                 if (size.at_least, size.at_most) != (0, MOST):
-                    self.write(f"if not {size.at_least} <= {name} <= {size.at_most}: return False")
+                    self.lines.append(f"if not {size.at_least} <= {name} <= {size.at_most}: return False")
             else:
-                self.write(f"if _sizes[{place}] != {name}: return False")
+                self.lines.append(f"if _sizes[{place}] != {name}: return False")
 
     def limits(self, limits: Limits | None, *, is_array: bool) -> None:
         """Refuse other values; those with a limit each are for the closer look."""
         if limits is None or isinstance(limits, Anything):
             return
         if isinstance(limits, Ends):
-            self.write(f"if not _are_ends(_value, len(_message.{limits.of})): return False")
+            self.lines.append(f"if not _are_ends(_value, len(_message.{limits.of})): return False")
         elif isinstance(limits, Index) and limits.by is not None:
-            self.write("return False")
+            self.lines.append("return False")
         elif limits == FINITE and is_array:  # a finite sum has finite parts
-            self.write(f"_few = _value.size <= {FEW} and _value.ndim == 1")
-            self.write("if not _isfinite(sum(_value.tolist()) if _few else sum(_extremes(_value))): return False")
+            self.lines.append(f"_few = _value.size <= {FEW} and _value.ndim == 1")
+            self.lines.append(
+                "if not _isfinite(sum(_value.tolist()) if _few else sum(_extremes(_value))): return False"
+            )
         else:
             low, high = (limits.low, limits.high) if isinstance(limits, Within) else (limits.lowest, limits.size)
             below = "<=" if isinstance(limits, Within) else "<"
             for end in (low, high):
                 if isinstance(end, str):
-                    self.write(f"if type({end}) is _array: return False")
+                    self.lines.append(f"if type({end}) is _array: return False")
             if is_array:
-                self.write("if _value.size:")
-                self.write("    _low, _high = _extremes(_value)")
-                self.write(f"    if not ({low} <= _low and _high {below} {high}): return False")
+                self.lines.append("if _value.size:")
+                self.lines.append("    _low, _high = _extremes(_value)")
+                self.lines.append(f"    if not ({low} <= _low and _high {below} {high}): return False")
             else:
-                self.write(f"if not {low} <= _value {below} {high}: return False")
+                self.lines.append(f"if not {low} <= _value {below} {high}: return False")
 
 
 def _extremes(value: np.ndarray[Any, Any]) -> tuple[Any, Any]:
