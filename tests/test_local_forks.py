@@ -180,11 +180,13 @@ DRAWING = """
     from hedgerow.crypto.csprng import SecureRandom
     from hedgerow.crypto.masking import KeyPair
     from hedgerow.errors import ProtocolError
+    from hedgerow.runtime import running
     from hedgerow.runtime.party_process import prepare
     from hedgerow.transport.mtls import Identity
 
     protocol, job = json.loads(sys.argv[1])
-    assert prepare(protocol, job) == (protocol, job)
+    prepare(protocol, job)
+    assert running._warm
     before = SecureRandom()
     Identity.create("warm")
     before.bytes(1), secrets.token_hex(1)

@@ -380,7 +380,7 @@ def test_lanes_of_a_run_share_no_words(monkeypatch):
     def watching(out, lane, label):
         if lane not in out._lanes:
             begun = step(out, lane, label)
-            stream = out._lanes[lane]._lane.streams[0]
+            stream = out._lanes[lane].streams[0]
             first.append(stream)
             return begun
         return step(out, lane, label)
