@@ -114,7 +114,8 @@ class Fitted:
 
 def fit_hedgerow(X: np.ndarray, y: np.ndarray, depth: int, threads: int, trees: int) -> Fitted:
     from hedgerow.engine.binning import BinMapper
-    from hedgerow.engine.boosting import BoostingParams, train
+    from hedgerow.engine.boosting import train
+    from hedgerow.engine.losses import BoostingParams
     from hedgerow.engine.table import read_table
 
     start = time.perf_counter()

@@ -93,8 +93,7 @@ def dataset(name: str, trees: int, depth: int, bins: int, *, shuffled: bool = Tr
     """A dataset of HEDGEROW_DATA in random order (or the file's); None, with a message, where it is not."""
     from pyarrow import parquet
 
-    from hedgerow.datasets import find_dataset
-    from hedgerow.datasets.folder import DatasetNotFound
+    from hedgerow.datasets import DatasetNotFound, find_dataset
 
     try:
         frame = parquet.read_table(find_dataset(name)).to_pandas()

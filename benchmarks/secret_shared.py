@@ -288,7 +288,7 @@ def by_formula(case: Case, n_parties: int) -> dict[str, float]:
     """Payloads of a full tree, from the shape alone."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from experiments.mp_fedxgb import costs
-    from hedgerow.engine.boosting import BoostingParams
+    from hedgerow.engine.losses import BoostingParams
     from hedgerow.protocols.shares.scales import Scales
     from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
     from hedgerow.protocols.vertical.secret_shared.shape import Shape

@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -32,7 +33,10 @@ from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.lifting import deal_gains, gains
 from hedgerow.crypto.shares import SUM32, Share, limbs_kind
 from hedgerow.crypto.tournament import Plan, Select, tournament
-from hedgerow.testing.share_table import Meter, Table, deal_tournament
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+from twins.share_table import Meter, Table, deal_tournament
 
 NUMBERS = 200_000
 ROWS, COLUMNS, BINS = 50_000, 10, 32

@@ -88,7 +88,8 @@ def synthetic(name: str, n_train: int, n_test: int, n_columns: int, trees: int) 
 
 def fit_pooled(workload: Workload) -> Fitted:
     from hedgerow.engine.binning import BinMapper
-    from hedgerow.engine.boosting import BoostingParams, train
+    from hedgerow.engine.boosting import train
+    from hedgerow.engine.losses import BoostingParams
     from hedgerow.engine.table import read_table
 
     start = time.perf_counter()

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hedgerow.attacks.bucket_rr.bucket_bayes import Beliefs, ceiling, infer
-from hedgerow.attacks.intervals import Interval, share
-from hedgerow.attacks.results import Found
+from hedgerow.attacks.results import Found, Interval, share
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from experiments.label_guesses import by_network as attack
 from experiments.masked_xgboost.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
-from hedgerow.attacks.masked_gradients.label_network import attack
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked
 
 N_ROWS = 4000

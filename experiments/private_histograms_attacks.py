@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from hedgerow import Federation, Schema, __version__
 from hedgerow.attacks.registry import Context, attacked
-from hedgerow.datasets.folder import find_dataset
+from hedgerow.datasets import find_dataset
 
 DELTA = 1e-5
 REVEAL = ("winner", "histogram")

@@ -21,15 +21,13 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow.parquet as pq
 
-from experiments import bucket_guesses, moved_edges
+from experiments import bucket_guesses, label_guesses, moved_edges
 from hedgerow import __version__
-from hedgerow.attacks.noised_gradients import noised_labels
 from hedgerow.attacks.noised_gradients.noised_labels import gradients_of_scores
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.datasets.folder import find_dataset
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.datasets import find_dataset
 from hedgerow.engine.dtypes import Bytes, Floats
-from hedgerow.engine.losses import Loss
+from hedgerow.engine.losses import BoostingParams, Loss
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.protocols.vertical.bucket_rr.buckets import bucketing_of, codes_of, randomise
 from hedgerow.protocols.vertical.bucket_rr.job import Job
@@ -185,18 +183,18 @@ def labels(seed: int) -> list[dict[str, Any]]:
 
 def _label_attack(
     job: NoisedGradientsJob, recording: Recording, data: PartyData, true: Floats
-) -> noised_labels.RecoveredLabels:
+) -> label_guesses.RecoveredLabels:
     """From the frames that the bank received, and from the scores that it can compute itself."""
     loss = Loss("logistic", 2)
     received = np.array([message.gradients for message in recording.messages(NoisyGradients, "received")])
     if not job.has_noise:
         scale = plain_quantiser(job, loss, len(true)).gradient_scale
-        return noised_labels.attack(received / scale, None, [0.0] * len(received), true)
+        return label_guesses.from_noised_gradients(received / scale, None, [0.0] * len(received), true)
     planned = LabelNoise.plan(job, loss, len(true))
     scores = gradients_of_scores(recording.transcript(), data, job)[: len(received)]
     scores[0] = 0  # the first message is about the labels alone
     sigmas = [planned.sigma_of_gradient] * len(received)
-    return noised_labels.attack(received / planned.scale, 0.5 + scores / planned.scale, sigmas, true)
+    return label_guesses.from_noised_gradients(received / planned.scale, 0.5 + scores / planned.scale, sigmas, true)
 
 
 def main() -> None:

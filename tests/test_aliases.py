@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hedgerow.errors import HedgerowError, InvalidParameter
-from hedgerow.estimators.parameters import ALIASES, UNSUPPORTED
+from hedgerow.estimators.inputs import ALIASES, UNSUPPORTED
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
 VALUES = {"early_stopping_rounds": 7, "early_stopping_round": 7, "objective": "poisson"}

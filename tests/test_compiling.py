@@ -18,7 +18,7 @@ from hedgerow.compiling import KEPT_SECONDS, PREFIX, source_hash, state_of
 
 USE_A_KERNEL = """
 import numpy as np
-from hedgerow.engine.layout import mark_combinations
+from hedgerow.engine.histogram import mark_combinations
 codes, seen = np.zeros(3, np.uint8), np.zeros(4, np.bool_)
 mark_combinations(codes, codes, 2, seen)
 print(sum(mark_combinations.stats.cache_hits.values()), seen[0], mark_combinations.stats.cache_path)

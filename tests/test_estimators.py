@@ -22,7 +22,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, InvalidType, ModelFileError
-from hedgerow.estimators.parameters import check_values
+from hedgerow.estimators.inputs import check_values
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
 
 FAST: dict[str, Any] = {"max_iter": 8, "max_depth": 3}
@@ -642,7 +642,7 @@ def test_a_file_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     X, y = numbers()
     path = tmp_path / "model.json"
     BoostedTreesRegressor(**FAST).fit(X, y).save_model(path)
-    with pytest.raises(ModelFileError, match="squared loss is none of a BoostedTreesClassifier"):
+    with pytest.raises(ModelFileError, match="squared loss is not a model of a BoostedTreesClassifier"):
         BoostedTreesClassifier().load_model(path)
     assert not hasattr(load_model(path), "feature_names_in_")
 

@@ -15,13 +15,12 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, PeerFailed
-from hedgerow.estimators.parameters import UnknownParameter
+from hedgerow.estimators.inputs import UnknownParameter
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
 from hedgerow.federation.federation import Federation
 from hedgerow.federation.run import Run
-from hedgerow.ledger import Ledger, LedgerMismatch
+from hedgerow.ledger import Ledger, LedgerMismatch, Meter
 from hedgerow.transport.emulate import Link
-from hedgerow.transport.meter import Meter
 
 PROTOCOL = "horizontal.secure_sum"
 OWNERS = ("ash", "elm", "oak")

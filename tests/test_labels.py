@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from hedgerow import BoostedTreesClassifier, Federation
-from hedgerow.estimators.labels import encode_classes, encode_like, exact_array, read_classes
+from hedgerow.estimators.inputs import encode_classes, encode_like, exact_array, read_classes
 from hedgerow.estimators.plain import load_model
 from hedgerow.federation.vertical_model import VerticalModel
 

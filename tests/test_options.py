@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.runtime.options import Job, Option, Settled, option, options_of
-from hedgerow.runtime.protocol import find, names, services
+from hedgerow.runtime.protocol import Job, Option, Settled, find, names, option, options_of, services
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,13 @@ from hedgerow.errors import (
     ProtocolError,
     VersionMismatch,
 )
-from hedgerow.ledger import Exact, Line, Public, reconcile
+from hedgerow.ledger import Exact, Line, Public, Traffic, reconcile
 from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
 from hedgerow.runtime.running import in_memory
-from hedgerow.testing.parties import Authority, make_identities, trust_in
 from hedgerow.transport.frames import Message, UInt64s, encode
 from hedgerow.transport.memory import MemoryNetwork
-from hedgerow.transport.meter import Traffic
 from hedgerow.transport.mtls import Identity, TrustStore
+from twins.parties import Authority, make_identities, trust_in
 
 IDENTITIES = make_identities(["bank", "shop"])
 TRUST = trust_in(IDENTITIES.values())
@@ -360,7 +359,7 @@ def test_a_signature_of_something_else_is_refused():
     for what in [(signature, certificate, b"my kez"), (damaged, certificate, b"my key"), (b"", certificate, b"my key")]:
         with pytest.raises(PeerRefused, match="a signature that is said to be of shop is not"):
             bank().verify("shop", *what)
-    with pytest.raises(PeerRefused, match="no certificate in PEM form"):
+    with pytest.raises(PeerRefused, match="not a certificate in PEM form"):
         bank().verify("shop", signature, b"-----BEGIN NONSENSE", b"my key")
 
 

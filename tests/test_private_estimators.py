@@ -28,7 +28,7 @@ from hedgerow.estimators.plain import BoostedTreesClassifier, load_model
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
-from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.statement import PrivacyStatement
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "private_estimators.md"

@@ -18,7 +18,7 @@ from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, Model
 from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.vertical.common.part_files import Target
+from hedgerow.protocols.vertical.common.parts import Target
 from hedgerow.transport.emulate import Link
 from twins.random_parts import random_shared
 

@@ -89,7 +89,7 @@ def central(protocol: str, **always: Any) -> Callable[[Problem], Outcome]:
 def gaussian(problem: Problem) -> Outcome:
     """`central.gaussian` with its default policy."""
     from hedgerow.protocols.central.gaussian.central import fit_gaussian
-    from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+    from hedgerow.protocols.central.gaussian.training import GaussianSettings
 
     epsilon = math.inf if problem.epsilon is None else problem.epsilon
     settings = GaussianSettings(epsilon, problem.delta, seed=problem.seed, **problem.settings)

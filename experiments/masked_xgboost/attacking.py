@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments import label_guesses
 from experiments.masked_xgboost.active_sets import SeenNoise, attack_chain, attack_smallest_sum
 from experiments.masked_xgboost.cells import VECTOR, Cell
 from experiments.masked_xgboost.datasets import FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import DELTA_AP, fit
-from hedgerow.attacks.masked_gradients import label_network, unmask_least_squares
-from hedgerow.attacks.masked_gradients.on_runs import root_candidates
+from hedgerow.attacks.masked_gradients.unmask_least_squares import root_candidates
 from hedgerow.attacks.results import ceiling
 from hedgerow.federation.run import Run
 from hedgerow.protocols.published.masked_gradients.candidates import Candidates
@@ -45,9 +45,9 @@ def on_labels(cell: Cell) -> dict[str, Any]:
     first = seen[0]
     n_rows, y = len(here.y), here.y
     strength = run.job.noise_for(n_rows).C_for(n_rows)
-    network = label_network.attack(first, sides.active[first.candidate], strength, y, n_made_up=N_MADE_UP)
-    one = unmask_least_squares.attack(seen[:1], y, total=first.total)
-    several = unmask_least_squares.attack(seen, y)
+    network = label_guesses.by_network(first, sides.active[first.candidate], strength, y, n_made_up=N_MADE_UP)
+    one = label_guesses.from_masked_gradients(seen[:1], y, total=first.total)
+    several = label_guesses.from_masked_gradients(seen, y)
     claimed = ceiling(math.sqrt(theorem2_R(cell.epsilon or 0.0, DELTA_AP)))
     found: dict[str, Any] = {"chance": network.chance, "claimed": claimed}
     for name, result in (("network", network), ("one", one), ("two", several)):

@@ -95,7 +95,7 @@ def _engine(cell: Cell, here: Split, X: pa.Table, X_test: pa.Table) -> Measures:
 def _central(cell: Cell, here: Split) -> Measures:
     """One who has all columns, labels and rows: the reference for what the same (epsilon, delta) could give."""
     from hedgerow.protocols.central.gaussian.central import fit_gaussian
-    from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+    from hedgerow.protocols.central.gaussian.training import GaussianSettings
 
     settings = GaussianSettings(cell.epsilon or math.inf, DELTA, seed=cell.index)
     random = SecureRandom.from_seed(cell.secret)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from hedgerow.attacks.intervals import Interval, checked_confidence
+from hedgerow.attacks.results import Interval, checked_confidence
 from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.errors import InvalidInput
 

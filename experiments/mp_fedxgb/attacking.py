@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from experiments import label_guesses
 from experiments.mp_fedxgb.cells import IN_BUCKETS, PAPER, Cell
 from experiments.mp_fedxgb.datasets import PARTIES, Ints, columns_of, in_buckets, load, rows_of
 from experiments.mp_fedxgb.methods import fit
@@ -97,7 +98,7 @@ def _lines(n_rows: int) -> Iterator[dict[str, Any]]:
         ("others'", sorted(set(range(len(tree.candidates))) - {*tree.of(P2)})),
     ):
         yield _line(n_rows, f"P2: positive rows left of {who} splits", shown, p2_score(tree, found, candidates))
-    guessed = bucket_labels.attack(known_buckets(tree, found), tree.labels)
+    guessed = label_guesses.from_buckets(known_buckets(tree, found), tree.labels)
     labels = {"exactly": guessed.certain_right, "but for left and right": 0, "of": n_rows}
     what = f"P2: labels of rows for certain (all rows ranked by guesses: AUC {guessed.area.estimate:.3f})"
     yield _line(n_rows, what, shown, labels)

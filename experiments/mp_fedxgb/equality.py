@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from experiments.central_dp import datasets
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import run_together
-from hedgerow.testing.pooled_trees import first_difference, pooled_twin
+from tests.twins.pooled_trees import first_difference, pooled_twin
 
 PARTIES = (2, 3, 4, 8)
 QUICK_ROWS, QUICK_TREES = 3_000, 2

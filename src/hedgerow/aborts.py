@@ -32,11 +32,6 @@ class Reason(IntEnum):
         """What everybody may read, after the name of the party that stopped."""
         return _SENTENCES[self]
 
-    @property
-    def depends_on_data(self) -> bool:
-        """Can it be told or not told because of protected rows?"""
-        return self in DATA_DEPENDENT
-
 
 _SENTENCES = {
     Reason.INTERNAL: "it met an error that it did not expect",

@@ -1,7 +1,7 @@
 """Every error that Hedgerow raises about what it was given, under one base class.
 
 Each also derives from the built-in that Python and scikit-learn users expect to catch. `abort_reason` is all that peers
-are told when a party of a federation stops with such an error.
+are told when a party of a federation stops with such an error; a class without `reason` has that of its base.
 """
 
 from __future__ import annotations
@@ -21,90 +21,68 @@ class HedgerowError(Exception):
     """
 
     ledgers: Mapping[str, Any] = MappingProxyType({})
-
     abort_reason: ClassVar[Reason] = Reason.INTERNAL
 
+    def __init_subclass__(cls, reason: Reason | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if reason is not None:
+            cls.abort_reason = reason
 
-class InvalidInput(HedgerowError, ValueError):
+
+class InvalidInput(HedgerowError, ValueError, reason=Reason.BAD_DATA):
     """Data that cannot be used as given: names the column or row and what is wrong."""
 
-    abort_reason = Reason.BAD_DATA
 
-
-class InvalidType(HedgerowError, TypeError):
+class InvalidType(HedgerowError, TypeError, reason=Reason.BAD_DATA):
     """Data or an argument of a type that cannot be used."""
 
-    abort_reason = Reason.BAD_DATA
 
-
-class InvalidParameter(HedgerowError, ValueError):
+class InvalidParameter(HedgerowError, ValueError, reason=Reason.BAD_DATA):
     """A parameter outside its range: names the parameter and the value."""
 
-    abort_reason = Reason.BAD_DATA
 
-
-class ModelFileError(HedgerowError, ValueError):
+class ModelFileError(HedgerowError, ValueError, reason=Reason.BAD_DATA):
     """A model file that is damaged, foreign or of an unknown version."""
 
-    abort_reason = Reason.BAD_DATA
 
-
-class JobError(HedgerowError, ValueError):
+class JobError(HedgerowError, ValueError, reason=Reason.BAD_DATA):
     """A job file that cannot be run as written."""
-
-    abort_reason = Reason.BAD_DATA
 
 
 class ExportRefused(HedgerowError, ValueError):
     """A model that cannot be written in the requested format: its predictions would change, or it would disclose."""
 
 
-class ProtocolError(HedgerowError, RuntimeError):
+class ProtocolError(HedgerowError, RuntimeError, reason=Reason.BAD_MESSAGE):
     """A rule that a guarantee rests on would have been broken, for instance a mask position used twice."""
 
-    abort_reason = Reason.BAD_MESSAGE
 
-
-class BudgetExceeded(HedgerowError, RuntimeError):
+class BudgetExceeded(HedgerowError, RuntimeError, reason=Reason.BUDGET_SPENT):
     """A release that would cost more than is left of a dataset's privacy budget; nothing was read for it."""
 
-    abort_reason = Reason.BUDGET_SPENT
 
-
-class FixedPointOverflow(HedgerowError, OverflowError):
+class FixedPointOverflow(HedgerowError, OverflowError, reason=Reason.BAD_DATA):
     """A value, or a sum of many, that does not fit its fixed-point ring."""
 
-    abort_reason = Reason.BAD_DATA
 
-
-class TransportError(HedgerowError, ConnectionError):
+class TransportError(HedgerowError, ConnectionError, reason=Reason.PEER_LOST):
     """Something went wrong between parties."""
 
-    abort_reason = Reason.PEER_LOST
 
-
-class FrameError(TransportError, ValueError):
+class FrameError(TransportError, ValueError, reason=Reason.BAD_MESSAGE):
     """Bytes that are not the message that was expected."""
 
-    abort_reason = Reason.BAD_MESSAGE
 
-
-class VersionMismatch(TransportError):
+class VersionMismatch(TransportError, reason=Reason.BAD_MESSAGE):
     """The peer speaks another version of the wire format or of a message."""
 
-    abort_reason = Reason.BAD_MESSAGE
 
-
-class PeerRefused(TransportError):
+class PeerRefused(TransportError, reason=Reason.BAD_MESSAGE):
     """A peer whose certificate or name is not the one that was agreed on."""
 
-    abort_reason = Reason.BAD_MESSAGE
 
-
-class JobDiffers(PeerRefused):
+class JobDiffers(PeerRefused, reason=Reason.JOB_DIFFERS):
     """A peer that has another job, another protocol or other versions of its messages: names the fields that differ."""
-
-    abort_reason = Reason.JOB_DIFFERS
 
 
 class PeerLost(TransportError):
@@ -115,16 +93,12 @@ class ProcessEnded(PeerLost):
     """A party's process that ended before its role did, for instance because somebody killed it."""
 
 
-class DeadlineExceeded(TransportError, TimeoutError):
+class DeadlineExceeded(TransportError, TimeoutError, reason=Reason.TIMED_OUT):
     """A message that did not come in time."""
 
-    abort_reason = Reason.TIMED_OUT
 
-
-class PeerFailed(TransportError):
+class PeerFailed(TransportError, reason=Reason.PEER_FAILED):
     """A peer that said that it stops: which party, and which of the public reasons it gave (`code`)."""
-
-    abort_reason = Reason.PEER_FAILED
 
     def __init__(self, party: str, code: Reason) -> None:
         super().__init__(f"{party} stopped: {code.sentence}")

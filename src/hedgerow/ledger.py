@@ -1,4 +1,4 @@
-"""The ledger: what each party gave away and what it got to know, message by message.
+"""The ledger: what each party gave away and what it got to know, message by message. And how many bytes that took.
 
 Sending writes a *disclosed* line at the sender, receiving a *learned* line at the receiver; `reconcile` puts the books
 of all parties side by side. The sender's line is the privacy record, the receiver's is the evidence for it.
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from hedgerow.aborts import ABORT
-from hedgerow.errors import HedgerowError
+from hedgerow.errors import HedgerowError, InvalidInput
 
 
 class LedgerMismatch(HedgerowError, AssertionError):
@@ -32,6 +32,10 @@ class Disclosure:
 
     of: str
 
+    def __init_subclass__(cls, protection: str | None = None) -> None:
+        if protection is not None:  # dataclass(slots=True) makes a class a second time, without the keyword
+            cls.PROTECTION = protection
+
     def __post_init__(self) -> None:
         if not self.PROTECTION:
             raise TypeError(f"{type(self).__name__} is abstract: it does not say how what it discloses is protected")
@@ -47,43 +51,31 @@ class Disclosure:
         return f"{self.of} ({self.protection})"
 
 
-class Public(Disclosure):
+class Public(Disclosure, protection="public"):
     """Known to everybody anyway: parameters, positions, who takes part."""
 
-    PROTECTION: ClassVar[str] = "public"
 
-
-class Exact(Disclosure):
+class Exact(Disclosure, protection="in the clear"):
     """The receiver learns it as it is."""
-
-    PROTECTION: ClassVar[str] = "in the clear"
 
 
 @dataclass(frozen=True, slots=True)
-class SecureSum(Disclosure):
+class SecureSum(Disclosure, protection="only the sum over all owners, against {against}"):
     """One message alone is uniformly random; the receiver learns only the sum over all who send."""
-
-    PROTECTION: ClassVar[str] = "only the sum over all owners, against {against}"
 
     against: str = "an honest-but-curious coordinator"
 
 
-class Sealed(Disclosure):
+class Sealed(Disclosure, protection="sealed for another party"):
     """The receiver passes it on to somebody else and cannot read it."""
 
-    PROTECTION: ClassVar[str] = "sealed for another party"
 
-
-class Randomised(Disclosure):
+class Randomised(Disclosure, protection="randomised by its owner; the event in the ledger says how much"):
     """Its owner made it random before it left: what the receiver learns of one value is what epsilon allows."""
 
-    PROTECTION: ClassVar[str] = "randomised by its owner; the event in the ledger says how much"
 
-
-class Result(Disclosure):
+class Result(Disclosure, protection="part of the result"):
     """Follows from what the sender has learned: part of the model that all parties get."""
-
-    PROTECTION: ClassVar[str] = "part of the result"
 
 
 # --- the book ------------------------------------------------------------------------------------------------------
@@ -123,18 +115,21 @@ class Ledger:
             kind = Kind(line.message, line.version, line.what, line.protection)
             self.write(line.direction, line.peer, kind, line.n_bytes, line.event)
 
-    def write(
-        self, direction: str, peer: str, kind: Kind, n_bytes: int, event: Mapping[str, Any] | None = None
-    ) -> None:
-        """Add a line; its number follows from the order."""
+    def write(self, direction: str, peer: str, kind: Kind, n_bytes: int, event: Any = None) -> None:
+        """Add a line; its number follows from the order. `event` is one of `privacy.events`, or its dict."""
         self._written += (direction, peer, kind, n_bytes, event)
+
+    def entries(self) -> Iterator[tuple[str, str, Kind, int, Any]]:
+        """Direction, peer, kind, bytes and event of each line, as they were written."""
+        entries = iter(self._written)
+        return zip(*[entries] * 5, strict=True)
 
     def __iter__(self) -> Iterator[Line]:
         numbers: Counter[tuple[str, str]] = Counter()
-        entries = iter(self._written)
-        for direction, peer, kind, n_bytes, event in zip(*[entries] * 5, strict=True):
+        for direction, peer, kind, n_bytes, event in self.entries():
             number = numbers[direction, peer] = numbers[direction, peer] + 1
-            yield Line(direction, peer, number, kind.message, kind.version, n_bytes, kind.what, kind.protection, event)
+            noise = event.to_dict() if hasattr(event, "to_dict") else event
+            yield Line(direction, peer, number, kind.message, kind.version, n_bytes, kind.what, kind.protection, noise)
 
     def __len__(self) -> int:
         return len(self._written) // 5
@@ -217,14 +212,15 @@ def reconcile(ledgers: Mapping[str, Ledger]) -> None:
     other's book is the beginning of what was disclosed.
     """
     stopped = {
-        party for party, book in ledgers.items() if any(line.message == ABORT for line in book.lines("disclosed"))
+        party
+        for party, book in ledgers.items()
+        if any(e[0] == "disclosed" and e[2].message == ABORT for e in book.entries())
     }
     for sender, book in ledgers.items():
         for receiver, other in ledgers.items():
             if sender == receiver:
                 continue
-            said = [_facts(line) for line in book.lines("disclosed", receiver)]
-            heard = [_facts(line) for line in other.lines("learned", sender)]
+            said, heard = _facts(book, "disclosed", receiver), _facts(other, "learned", sender)
             for number, (one, two) in enumerate(zip(said, heard, strict=False), start=1):
                 if one != two:
                     raise LedgerMismatch(
@@ -237,5 +233,120 @@ def reconcile(ledgers: Mapping[str, Ledger]) -> None:
                 )
 
 
-def _facts(line: Line) -> tuple[Any, ...]:
-    return line.number, line.message, line.version, line.n_bytes, line.what, line.protection
+def _facts(book: Ledger, direction: str, peer: str) -> list[tuple[Any, ...]]:
+    """What both sides of a channel must have written alike; the noise in it is the sender's affair."""
+    lines = ((kind, n_bytes) for way, other, kind, n_bytes, _ in book.entries() if (way, other) == (direction, peer))
+    return [
+        (number, kind.message, kind.version, n_bytes, kind.what, kind.protection)
+        for number, (kind, n_bytes) in enumerate(lines, start=1)
+    ]
+
+
+# --- traffic -------------------------------------------------------------------------------------------------------
+
+
+class Traffic(NamedTuple):
+    """Messages and bytes, in both directions."""
+
+    messages_sent: int = 0
+    bytes_sent: int = 0
+    messages_received: int = 0
+    bytes_received: int = 0
+
+    @classmethod
+    def sum(cls, parts: Iterable[Iterable[int]]) -> Traffic:
+        """All of them together."""
+        return cls(*map(sum, zip(cls(), *parts, strict=True)))
+
+
+class Meter:
+    """Counts frames, per peer and per kind of message; meters can be added.
+
+    Frames are counted as they are encoded, before a transport adds its own envelopes and encryption. So a run has the
+    same traffic in memory and over gRPC, and two parties' meters agree about what went between them.
+    """
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        """One that has counted the messages in a ledger."""
+        self._counts: dict[tuple[str, str], list[int]] = {}  # (peer, message): in the order of Traffic
+        for direction, peer, kind, n_bytes, _ in () if ledger is None else ledger.entries():
+            count = self.sent if direction == "disclosed" else self.received
+            count(peer, kind.message, n_bytes)
+
+    def sent(self, peer: str, message: str, n_bytes: int) -> None:
+        """Count a frame to a peer."""
+        self._add((peer, message), (1, n_bytes, 0, 0))
+
+    def received(self, peer: str, message: str, n_bytes: int) -> None:
+        """Count a frame from a peer."""
+        self._add((peer, message), (0, 0, 1, n_bytes))
+
+    def _add(self, key: tuple[str, str], more: Iterable[int]) -> None:
+        counts = self._counts.setdefault(key, [0, 0, 0, 0])
+        for place, count in enumerate(more):
+            counts[place] += count
+
+    def total(self) -> Traffic:
+        """Everything."""
+        return Traffic.sum(self._counts.values())
+
+    def by_peer(self) -> dict[str, Traffic]:
+        """Totals for each peer, sorted by name."""
+        return self._grouped(0)
+
+    def by_message(self) -> dict[str, Traffic]:
+        """Totals for each kind of message, sorted by name."""
+        return self._grouped(1)
+
+    def _grouped(self, by: int) -> dict[str, Traffic]:
+        names = sorted({key[by] for key in self._counts})
+        return {name: Traffic.sum(c for key, c in self._counts.items() if key[by] == name) for name in names}
+
+    def __add__(self, other: Meter) -> Meter:
+        """A new meter that has counted what both did."""
+        if not isinstance(other, Meter):
+            return NotImplemented
+        result = Meter()
+        for meter in (self, other):
+            for key, counts in meter._counts.items():
+                result._add(key, counts)
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        return self._counts == other._counts if isinstance(other, Meter) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it changes with every frame
+
+    def __repr__(self) -> str:
+        total = self.total()
+        return f"<Meter: {total.bytes_sent} bytes sent, {total.bytes_received} bytes received>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and numbers: the totals, and the counts per peer and kind of message that they are made of."""
+        return {
+            "total": self.total()._asdict(),
+            "by_message": {message: traffic._asdict() for message, traffic in self.by_message().items()},
+            "by_peer": {peer: traffic._asdict() for peer, traffic in self.by_peer().items()},
+            "counts": [
+                {"peer": peer, "message": message, **Traffic(*counts)._asdict()}
+                for (peer, message), counts in sorted(self._counts.items())
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Meter:
+        """The meter that wrote this dict. InvalidInput if none did."""
+        meter = cls()
+        try:
+            for entry in document["counts"]:
+                counts = [entry[field] for field in Traffic._fields]
+                if not all(type(count) is int and count >= 0 for count in counts):
+                    raise InvalidInput(f"traffic is counted in whole numbers, got {counts}")
+                meter._counts[str(entry["peer"]), str(entry["message"])] = counts
+        except (KeyError, TypeError) as failure:
+            raise InvalidInput(f"not the document of a meter: {failure!r}") from failure
+        if meter.to_dict() != document:
+            raise InvalidInput("the document of a meter whose totals are not the sums of its counts")
+        return meter

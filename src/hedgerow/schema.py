@@ -346,17 +346,18 @@ def _arrow(table: Any) -> Any:
 
 
 def _column_from(data: Any) -> Column:
-    if isinstance(data, Mapping) and "levels" in data:
-        _check_keys("a column with levels", data, {"name", "levels", "may_be_missing"})
-        _check_flag("may_be_missing", data)
-        if not isinstance(data["levels"], list):
-            raise InvalidInput(f"levels of column {data['name']!r} must be a list")
-        return CategoricalColumn(data["name"], tuple(data["levels"]), data["may_be_missing"])
-    _check_keys("a column with bounds", data, {"name", "bounds", "integer", "may_be_missing"})
-    _check_flag("may_be_missing", data)
-    _check_flag("integer", data)
-    low, high = _pair(f"bounds of column {data['name']!r}", data["bounds"])
-    return NumericColumn(data["name"], low, high, data["integer"], data["may_be_missing"])
+    has_levels = isinstance(data, Mapping) and "levels" in data
+    values, flags = ("levels", ["may_be_missing"]) if has_levels else ("bounds", ["may_be_missing", "integer"])
+    _check_keys(f"a column with {values}", data, {"name", values, *flags})
+    for flag in flags:
+        if not isinstance(data[flag], bool):
+            raise InvalidInput(f"{flag} of column {data['name']!r} must be true or false, got {data[flag]!r}")
+    if not has_levels:
+        low, high = _pair(f"bounds of column {data['name']!r}", data["bounds"])
+        return NumericColumn(data["name"], low, high, data["integer"], data["may_be_missing"])
+    if not isinstance(data["levels"], list):
+        raise InvalidInput(f"levels of column {data['name']!r} must be a list")
+    return CategoricalColumn(data["name"], tuple(data["levels"]), data["may_be_missing"])
 
 
 # --- checks --------------------------------------------------------------------------------------------------------
@@ -366,11 +367,6 @@ def _check_keys(what: str, data: Any, wanted: set[str]) -> None:
     found = sorted(data) if isinstance(data, Mapping) else data
     if not isinstance(data, Mapping) or set(data) != wanted:
         raise InvalidInput(f"{what} is described by {sorted(wanted)}, got {found!r}")
-
-
-def _check_flag(key: str, data: Mapping[str, Any]) -> None:
-    if not isinstance(data[key], bool):
-        raise InvalidInput(f"{key} of column {data['name']!r} must be true or false, got {data[key]!r}")
 
 
 def _check_name(name: Any) -> None:

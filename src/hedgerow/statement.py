@@ -2,14 +2,15 @@
 
 The words are for somebody who has to answer for a release without knowing the mathematics. They follow the pyramid of
 NIST SP 800-226: who is protected and by how much, then what that rests on in the parties and the implementation, then
-in the data. Each sentence says what is proved and no more, and numbers are rounded against us (privacy/wording.py).
+in the data. Each sentence says what is proved and no more, and numbers are rounded against us (privacy/events.py).
 `to_dict` holds the exact ones, and the fields of the public registry of differential-privacy deployments.
 
     Statement           of every run; a protocol of several parties writes its sentences itself
     PrivacyStatement    of a model from one table: one accountant saw every release, so that guarantee, stamp and
                         registry follow from numbers and are not written by anybody
 
-What `to_dict` gives has a schema: `RunDocument` with the facts beside it, or `ModelDocument`. `FACTS` has their names.
+What `to_dict` gives has a schema: `RunDocument` with the facts beside it, or `ModelDocument`. What the facts are called
+and what each says: docs/reference/statement.md.
 """
 
 from __future__ import annotations
@@ -26,88 +27,24 @@ from hedgerow.aborts import DATA_DEPENDENT, stated
 from hedgerow.codec import AsJson, from_json, to_json
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.accountants import Accountant
-from hedgerow.privacy.events import Adjacency, Event, check_adjacency, check_delta, from_dict, walk
-from hedgerow.privacy.wording import (
+from hedgerow.privacy.events import (
     ADDED,
     REPLACED,
+    Adjacency,
+    Event,
     amount,
     best_chance,
     chance_beyond,
+    check_adjacency,
+    check_delta,
     down,
+    from_dict,
     sampling,
     up,
+    walk,
     what_is_proved,
     without_guarantee,
 )
-
-FACTS = {
-    "protocol": "the protocol's name",
-    "stamp": "the warning that stands before everything else, or nothing",
-    "adversary": "against whom the sentences hold",
-    "parties": "all who took part",
-    "label_holder": "the party that has the labels",
-    "feature_holders": "the other parties, that have columns",
-    "dealer": "the party that dealt the shares and has no data",
-    "coordinator": "the party that adds up",
-    "owners": "the parties that have rows",
-    "lost_owners": "owners that were lost on the way, and in which tree",
-    "rounds": "how often messages went to and fro",
-    "model_run_id": "the run that trained the model",
-    "privacy": "what was spent: epsilon, delta, the accountant; nothing where no guarantee is claimed",
-    "model_is_private": "whether the model is differentially private",
-    "is_private": "whether what was released is differentially private",
-    "answers_are_private": "whether the answers of feature holders are",
-    "adjacency": "which two tables are compared",
-    "on_bad_rows": "what became of rows that do not fit the schema",
-    "rows that did not fit the schema (noisy estimate)": "their number, with noise",
-    "masked": "whether sums hide an owner's part",
-    "own_masks": "which sums carry masks of the owners' own",
-    "one_owner_fewer": "the epsilon if one owner fewer keeps its noise secret",
-    "edges": "where edges of bins or buckets come from",
-    "edges_privacy": "what the edges cost, where they are noisy",
-    "edges_epsilon": "the epsilon of the edges of one column",
-    "cover_is_shared": "whether the model has exact gains and covers",
-    "label_range": "whether the range of labels is public or was told exactly",
-    "epsilon": "the epsilon of randomised response",
-    "buckets": "how many buckets a column has at most",
-    "debias": "whether trees allow for the noise in the buckets",
-    "per_element": "the epsilon of one value",
-    "is_bound": "whether that epsilon is an upper bound",
-    "transfers": "for each feature holder: columns, epsilons, and what was sent before",
-    "labels_are_covered": "whether labels are protected",
-    "epsilon_per_value": "the epsilon of one value at scoring",
-    "epsilon_per_record": "the same of one record, for each feature holder",
-    "columns_asked_about": "how many columns of each feature holder the model asks about",
-    "per": "what an epsilon is for: a run, a tree or a message",
-    "policy": "how trees are grown",
-    "reveal": "what is opened at each level",
-    "labels_towards_feature_holders": "the guarantee for one label",
-    "records_towards_label_holder": "the guarantee for one row",
-    "epsilon_replace_one": "the epsilon for a row whose values are others",
-    "disclosure": "which of several ways to open what is needed",
-    "gradient_bits": "the length of gradients on shares",
-    "argmax": "how winners are found",
-    "first_layer_mask": "whether roots are split on the label holder's columns only",
-    "label_recovery": "what an attack recovered in this run",
-    "noise": "the strength of the noise of the paper",
-    "theorems_would_add_up_to": "what the paper's theorems would give, were they true",
-    "what": "what was explained",
-    "kind": "the kind of importance",
-    "comparer": "the party that compared blinded ids",
-    "comparer_learned_numbers_for_groups": "whether it learned how many ids groups of parties share",
-    "n_ids": "the number of ids of each party",
-    "n_common": "the number of ids that all have",
-    "minimum": "the fewest common ids that are shown",
-    "rule": "how ids are compared",
-    "rule_fingerprint": "a digest of that rule",
-    "duplicates": "what became of an id in several rows",
-    "assumptions": "what cryptography rests on",
-    "aligning": "the facts of the matching before the training",
-    "trees": "how many trees there are",
-    "ensembles": "how many ensembles of trees on disjoint rows",
-    "gradient bound": "no gradient counts as more",
-}
-"""The names of facts, over all protocols, and what each says."""
 
 ASSUMPTIONS = (
     "Noise was drawn from the operating system's secret randomness, which nobody could foresee, see or repeat.",
@@ -159,7 +96,7 @@ class Registry(AsJson):
 
 @dataclass(frozen=True)
 class RunDocument:
-    """The JSON of a statement of a run. The facts (`FACTS`) stand beside these, under names of their own."""
+    """The JSON of a statement of a run. The facts stand beside these, under names of their own."""
 
     words: str
     protocol: str
@@ -256,10 +193,8 @@ class Statement:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: a `RunDocument`, with the facts beside it."""
         aborts = tuple(reason.name.lower() for reason in sorted(DATA_DEPENDENT))
-        document = RunDocument(
-            self.words, self.protocol, __version__, self.date, self.stamp, self.guarantee, self.assumed_of_parties,
-            self.assumed_of_data, self._gaps, aborts, self.registry,
-        )  # fmt: skip
+        own = {"hedgerow": __version__, "not_covered": self._gaps, "data_dependent_aborts": aborts}
+        document = RunDocument(**(_like(self, RunDocument) | own))
         return {**to_json(document), **self.facts}
 
 
@@ -303,8 +238,8 @@ class PrivacyStatement(Statement):
     `event` is what was done to the rows, so that anybody can do the accounting again. `not_private` gives reasons why
     the guarantee does not hold; with any, or an infinite epsilon, the words begin with NOT PRIVATE. `audit` is what an
     attack measured (`with_audit`); it and the facts hold what JSON can hold. `chance_beyond` bounds the chance of
-    results that are by themselves more than e^epsilon times as likely (`wording.chance_beyond`, from the privacy curve
-    of what was planned); None where nobody has computed it.
+    results that are by themselves more than e^epsilon times as likely (`privacy.events.chance_beyond`, from the privacy
+    curve of what was planned); None where nobody has computed it.
     """
 
     guarantee: tuple[str, ...] = field(init=False)
@@ -456,16 +391,9 @@ class PrivacyStatement(Statement):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: a `ModelDocument`. What follows from the rest in it is for readers; `from_dict` derives it."""
-        document: dict[str, Any] = to_json(
-            ModelDocument(
-                format=1, hedgerow=self.version, stamp=self.stamp, protocol=self.protocol, date=self.date,
-                unit="one row", epsilon=self.epsilon, delta=self.delta, chance_beyond=self.chance_beyond,
-                best_guess=best_chance(self.epsilon, self.delta), adjacency=self.adjacency, event=self.event,
-                stages=self.stages, accountant=self.accountant, assumptions=self.assumed_of_parties,
-                assumed_of_data=self.assumed_of_data, not_covered=self.not_covered, not_private=self.not_private,
-                audit=self.audit, facts=self.facts, registry=self.registry, words=self.words,
-            )
-        )  # fmt: skip
+        own = {"format": 1, "hedgerow": self.version, "unit": "one row", "assumptions": self.assumed_of_parties}
+        own["best_guess"] = best_chance(self.epsilon, self.delta)
+        document: dict[str, Any] = to_json(ModelDocument(**(_like(self, ModelDocument) | own)))
         return document
 
     @classmethod
@@ -481,6 +409,12 @@ class PrivacyStatement(Statement):
             return cls(**given, event=from_dict(read.event), assumed_of_parties=read.assumptions, version=read.hedgerow)
         except (TypeError, AttributeError, InvalidInput, InvalidParameter) as error:
             raise InvalidInput(f"a damaged privacy statement: {error}") from error
+
+
+def _like(statement: Statement, document: type[RunDocument | ModelDocument]) -> dict[str, Any]:
+    """Those fields of a document that a statement has under the same name."""
+    names = (entry.name for entry in fields(document))
+    return {name: getattr(statement, name) for name in names if hasattr(statement, name)}
 
 
 def _wrapped(paragraphs: Iterable[str], width: int) -> Iterator[str]:

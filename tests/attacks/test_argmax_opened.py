@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.attacks.mp_fedxgb import bucket_labels
+from experiments import label_guesses
 from hedgerow.attacks.mp_fedxgb.argmax_opened import Rules, Side, from_base_rate, from_score, sums_of_labels
 from hedgerow.attacks.mp_fedxgb.bucket_labels import Buckets
 from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_hessians
@@ -223,7 +223,7 @@ def test_exchanged_labels_fit_as_well():
 def test_labels_follow_from_sums():
     """Pure buckets are certain; for the rest the party has the model that it would have trained with the labels."""
     tree = first_tree(3000, "zero")
-    result = bucket_labels.attack(list(columns_and_counts(tree, as_p2(tree, P2), P2)), tree.labels)
+    result = label_guesses.from_buckets(list(columns_and_counts(tree, as_p2(tree, P2), P2)), tree.labels)
     assert result.certain_right == result.certain >= 150
     assert result.area.low > 0.85
     assert result.accuracy.low > result.chance + 0.04

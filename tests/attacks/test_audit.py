@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hedgerow.attacks import intervals
+from hedgerow.attacks import results as intervals
 from hedgerow.attacks.central.audit import (
     Trials,
     audit,

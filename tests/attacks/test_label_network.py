@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from experiments import label_guesses
+from experiments.label_guesses import by_network as attack
 from experiments.masked_xgboost.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
-from hedgerow.attacks.masked_gradients import unmask_least_squares
-from hedgerow.attacks.masked_gradients.label_network import attack
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked
 from hedgerow.errors import InvalidInput
 
@@ -39,7 +39,7 @@ def test_the_network_finds_nothing_where_least_squares_finds_all(hessians):
     assert network.accuracy.estimate == pytest.approx(0.51, abs=0.03)
     assert not network.succeeds
     assert "better one" in network.verdict()
-    ours = unmask_least_squares.attack([seen], labels)
+    ours = label_guesses.from_masked_gradients([seen], labels)
     assert ours.accuracy.estimate > 0.98
 
 

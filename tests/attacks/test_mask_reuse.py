@@ -9,9 +9,9 @@ from hedgerow.attacks.shares.mask_reuse import FEWEST, in_rounds
 from hedgerow.crypto.choosing import Choosing, chosen, deal_choosing
 from hedgerow.crypto.shares import SUM64, Share
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import Opening
-from hedgerow.testing.share_table import Table
+from twins.openings import Opening
 from twins.reused_masks import Unhidden, from_one_run, from_runs
+from twins.share_table import Table
 
 HIDDEN = np.array([1500, -70, 3, 1 << 20, 5, -9], np.int64)
 

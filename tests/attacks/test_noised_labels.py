@@ -8,7 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.noised_gradients.noised_labels import attack, label_scores, total_mu
+from experiments.label_guesses import from_noised_gradients as attack
+from experiments.label_guesses import total_mu
+from hedgerow.attacks.noised_gradients.noised_labels import label_scores
 from hedgerow.attacks.results import ceiling
 from hedgerow.errors import InvalidInput, InvalidParameter
 

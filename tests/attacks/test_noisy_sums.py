@@ -7,18 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.attacks.intervals import area_under_roc
-from hedgerow.attacks.private_histograms.noisy_sums import (
-    NOWHERE,
-    Look,
-    Sums,
-    all_but_one,
-    attack,
-    label_scores,
-    looks_at_labels,
-    matched_area,
-)
-from hedgerow.attacks.results import ceiling
+from experiments.label_guesses import from_noisy_sums as attack
+from hedgerow.attacks.private_histograms.noisy_sums import area_of_one as all_but_one
+from hedgerow.attacks.private_histograms.noisy_sums import label_scores
+from hedgerow.attacks.private_histograms.seen_releases import NOWHERE, Look, Sums, looks_at_labels
+from hedgerow.attacks.results import area_under_roc, ceiling, matched_area
 from hedgerow.errors import InvalidInput
 
 N_ROWS = 200

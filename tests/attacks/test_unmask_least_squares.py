@@ -8,18 +8,17 @@ import math
 import numpy as np
 import pytest
 
+from experiments.label_guesses import from_masked_gradients as attack
 from experiments.masked_xgboost.masked_noise import mask, noise_vectors, square_sum_by_theorem_2
-from hedgerow.attacks.intervals import area_under_roc
 from hedgerow.attacks.masked_gradients.unmask_least_squares import (
     Masked,
-    attack,
     labels_of,
     one_message,
-    several_messages,
 )
+from hedgerow.attacks.results import area_under_roc
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.calibrate import mu_for
-from twins.unmask_with_hessians import one_message_with_hessians
+from twins.unmask_with_hessians import one_message_with_hessians, several_messages
 
 EPSILON, DELTA = 0.5, 1e-3
 

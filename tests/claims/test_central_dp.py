@@ -20,9 +20,9 @@ from hedgerow.estimators.plain import BoostedTreesClassifier
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.choices import exponential, permute_and_flip
 from hedgerow.privacy.mechanisms import discrete_laplace, laplace, randomised_response
+from hedgerow.protocols.central.bins import grid_of
 from hedgerow.protocols.central.dpboost.fit import fit_central
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
-from hedgerow.protocols.central.gaussian.grid import grid_of
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
 from hedgerow.schema import Schema
 from twins.broken_privacy import (

@@ -11,15 +11,15 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from hedgerow import Federation, Schema
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.federation.run import Run
 from hedgerow.privacy.calibrate import rho_for
 from hedgerow.privacy.curves import zcdp_delta
-from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.who_learns_what import EXAMPLES
+from hedgerow.privacy.events import PRACTICALLY_NONE
 from hedgerow.runtime.protocol import find, names, services
 from hedgerow.statement import Statement
-from hedgerow.testing.parties import asked
+from policy.who_learns_what import EXAMPLES
+from twins.parties import asked
 
 PARTIES = ("anna", "ben", "carla")
 SCHEMA = Schema.from_public(bounds={"age": (0, 120)}, classes=[0, 1])
@@ -151,7 +151,7 @@ def test_buckets_say_what_epsilon_means_for_a_person(epsilon, columns):
     if total >= math.log(99):
         guess = float(re.search(r"is right in up to ([\d.]+) of 100 cases", words).group(1))
         assert guess >= 100 / (1 + math.exp(-total)) * (1 - 1e-12)
-        assert 100 / (1 + math.exp(-stating.PRACTICALLY_NONE)) >= 99 - 1e-9
+        assert 100 / (1 + math.exp(-PRACTICALLY_NONE)) >= 99 - 1e-9
         assert "From epsilon = 4.6 on it is 99 of 100 or more" in words
     guess = float(re.search(r"an element has, is right in at most ([\d.]+) of 100", words).group(1))
     assert guess >= 100 / (1 + math.exp(-epsilon))

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from hedgerow import Federation, Schema
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
-from hedgerow.federation.brought import Brought, Declared
+from hedgerow.federation.federation import Brought, Declared
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.bad_rows import MISFITS_FACT
-from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
-from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE
+from hedgerow.protocols.central.bins import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.requests import COUNT_UNIT, SumRequest, record_sensitivity_squared
+from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisySum, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.private import PrivateOwner

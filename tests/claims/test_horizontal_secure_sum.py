@@ -19,18 +19,17 @@ from hedgerow.attacks.secure_sum.singleton_cells import (
     summed_levels,
 )
 from hedgerow.crypto.masking import KeyPair, Position, pair_secret
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.federation.federation import Federation
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.privacy.wording import up
-from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.privacy.events import up
+from hedgerow.protocols.central.bins import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.requests import COUNT_UNIT
-from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
-from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.keys import TREES, make_masks
+from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
+from hedgerow.protocols.horizontal.secure_sum.masks import TREES, Masks, nth, opened
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, NoisySum, SumWanted, Unmasking
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
@@ -192,10 +191,9 @@ def two_masks():
         name = "anna"
 
     how = {"run_id": "r", "round_id": 1}
-    return (
-        make_masks(Me, {"ben": pair_secret(anna, ben.public, me="anna", peer="ben", **how)}),
-        pair_secret(ben, anna.public, me="ben", peer="anna", **how),
-    )
+    masks = Masks(Me, Job(owners=("anna", "ben"), run_id="r", accept_no_masking=True))
+    masks.renew({"ben": pair_secret(anna, ben.public, me="anna", peer="ben", **how)})
+    return masks, pair_secret(ben, anna.public, me="ben", peer="anna", **how)
 
 
 def test_a_position_cannot_be_used_twice():

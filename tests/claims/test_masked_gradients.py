@@ -8,10 +8,10 @@ from itertools import groupby, islice
 import numpy as np
 import pytest
 
+from experiments.label_guesses import from_masked_gradients as attack
 from experiments.masked_xgboost.active_sets import SeenNoise, attack_chain
 from hedgerow import Federation
-from hedgerow.attacks.masked_gradients.on_runs import root_candidates
-from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, attack
+from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, root_candidates
 from hedgerow.attacks.results import ceiling
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients
@@ -81,7 +81,7 @@ def test_a_party_that_deviates_gains_labels_and_a_better_model(monkeypatch):
         arrays[-1][start:stop] = 0.0
 
     labels = rows()[2]
-    monkeypatch.setattr("hedgerow.protocols.published.masked_gradients.feature_holder.fill_noise", no_noise)
+    monkeypatch.setattr("hedgerow.protocols.published.masked_gradients.vectors.fill_noise", no_noise)
     options = {"n_estimators": 2, "max_depth": 2, "n_vectors": 1, "accept_known_leaks": True}
     deviating = recorded.__wrapped__(MASKED, **options, **NOISE)
     first, *_ = seen_by(deviating, "shop", "bank")[0]

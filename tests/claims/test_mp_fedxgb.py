@@ -35,7 +35,7 @@ from hedgerow.attacks.mp_fedxgb.seen_openings import (
 )
 from hedgerow.crypto import limbs
 from hedgerow.datasets.adult import load_adult
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare, Steps, StepShare

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from hedgerow import Federation, Schema
 from hedgerow.attacks import registry
-from hedgerow.attacks.private_histograms import on_runs as private_histograms
+from hedgerow.attacks.private_histograms import noisy_sums as private_histograms
 from hedgerow.attacks.registry import AS_STATED, BROKEN, HOLDS, NOT_RUN, NOT_SCORED, Context, attacked
 from hedgerow.attacks.results import ceiling
 from hedgerow.cli import app

@@ -20,7 +20,7 @@ from hedgerow import (
 from hedgerow.errors import HedgerowError, InvalidInput
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.bad_rows import MISFITS_FACT, fit_labels
-from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.protocols.central.bins import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.requests import SumRequest, record_sensitivity_squared
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
 

@@ -11,8 +11,7 @@ import pytest
 from hedgerow import DPBoostClassifier, PrivateBoostingClassifier, Schema
 from hedgerow.privacy.accountants import BasicComposition, GaussianDP, ZeroConcentratedDP
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.privacy.events import Composed, Exponential, Gaussian, Parallel, Repeated
-from hedgerow.privacy.wording import up
+from hedgerow.privacy.events import Composed, Exponential, Gaussian, Parallel, Repeated, up
 from hedgerow.statement import PrivacyStatement, Registry
 
 SCHEMA = Schema.from_public(bounds={"x0": (0, 1), "x1": (0, 1)}, classes=[0, 1])

@@ -11,14 +11,14 @@ import pytest
 
 from experiments.bucket_guesses import attack
 from experiments.moved_edges import compare, neighbour
-from hedgerow.attacks.intervals import at_least, at_most, share
+from hedgerow.attacks.results import at_least, at_most, share
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import RandomisedResponse, from_dict
 from hedgerow.privacy.mechanisms import randomised_response
-from hedgerow.protocols.vertical.bucket_rr import feature_holder
+from hedgerow.protocols.vertical.bucket_rr import buckets
 from hedgerow.protocols.vertical.bucket_rr.buckets import bucketing_of, codes_of, pack, unpack
 from hedgerow.protocols.vertical.bucket_rr.job import Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds
@@ -144,8 +144,8 @@ def test_what_is_received_is_what_randomised_response_gave(monkeypatch):
         given.append(randomise(*arguments))
         return given[-1]
 
-    randomise = feature_holder.randomise
-    monkeypatch.setattr(feature_holder, "randomise", remember)
+    randomise = buckets.randomise
+    monkeypatch.setattr(buckets, "randomise", remember)
     run = Run(make_table(0.5))
     (noised,) = given
     assert (run.received == noised.values).all()
@@ -184,8 +184,8 @@ def test_a_run_whose_noise_is_too_weak_is_caught(monkeypatch):
         draw = partial(keeps_too_often, categories=N_BUCKETS, epsilon=epsilon, random=rng)
         return released._replace(values=draw(codes.reshape(-1)).reshape(codes.shape).astype(np.uint8))
 
-    randomise = feature_holder.randomise
-    monkeypatch.setattr(feature_holder, "randomise", broken)
+    randomise = buckets.randomise
+    monkeypatch.setattr(buckets, "randomise", broken)
     run = Run(make_table(0.0), epsilon=1.0)
     truth, received = run.truth.reshape(-1), run.received.reshape(-1)
     kept = share(int((truth == received).sum()), len(truth), 1.0 - RISK)

@@ -16,25 +16,24 @@ import pytest
 
 from hedgerow.crypto import choosing
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.rounds import Masked
-from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.crypto.shares import Masked
 from hedgerow.protocols.services.score_closed.messages import (
     QuestionsInTrees,
     ReadyToScore,
     ScoreShare,
     ScoresWanted,
 )
-from hedgerow.protocols.services.score_closed.sides import FRACTION_BITS, encoded_leaves
+from hedgerow.protocols.services.score_closed.roles import FRACTION_BITS, ClosedScoringJob, encoded_leaves
 from hedgerow.protocols.services.score_closed.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords
 from hedgerow.runtime.party import Party
 from hedgerow.testing.transcripts import identity_of
-from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
 from twins.random_parts import RUN_ID, random_shared, random_vertical
+from twins.uniformity import unlike_uniform
 
 N_ROWS = 32
 N_RUNS = 64

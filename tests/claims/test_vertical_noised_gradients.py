@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hedgerow.attacks.noised_gradients.noised_labels import attack, gradients_of_scores
+from experiments.label_guesses import from_noised_gradients as attack
+from hedgerow.attacks.noised_gradients.noised_labels import gradients_of_scores
 from hedgerow.attacks.results import ceiling
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import BoostingParams
-from hedgerow.engine.losses import Loss
+from hedgerow.engine.losses import BoostingParams, Loss
 from hedgerow.engine.table import read_table
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for

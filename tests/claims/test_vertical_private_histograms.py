@@ -18,18 +18,15 @@ import pytest
 
 from hedgerow.attacks.central.audit import Trials, lower_bound
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.rounds import Masked, joined
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.crypto.shares import Masked, joined
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.privacy.discrete_gaussian import sample
-from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.columns import OneHotColumns, Sizes
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import AllColumns, Dealt, MaskedBins, MaskedWords
-from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.plan import Plan
-from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums
-from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
+from hedgerow.protocols.vertical.private_histograms.messages import (
     SmoothAsked,
     SmoothBinSums,
     SmoothLeafSums,
@@ -37,17 +34,19 @@ from hedgerow.protocols.vertical.private_histograms.smooth.messages import (
     SmoothPositives,
     SmoothSides,
 )
+from hedgerow.protocols.vertical.private_histograms.plan import Plan
+from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupSums
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
-from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
-from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.transport.frames import peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
+from twins.openings import Opening, repeated_masks
+from twins.uniformity import unlike_uniform
 
 N_ROWS = 35
 N_RUNS = 24

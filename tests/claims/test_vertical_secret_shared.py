@@ -18,7 +18,7 @@ import pytest
 
 from hedgerow.crypto import dealing, lifting
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import messages as common
 from hedgerow.protocols.shares.columns import OneHotColumns
@@ -28,13 +28,12 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
-from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
+from twins.openings import Opening, repeated_masks
 from twins.simulated_shares import (
     Leaked,
     Simulated,
@@ -45,6 +44,7 @@ from twins.simulated_shares import (
     rounds_of,
     without_others,
 )
+from twins.uniformity import most, unlike_each_other, unlike_uniform
 
 N_ROWS = 77  # bits of rows do not fill their last byte
 N_RUNS = 64

@@ -20,7 +20,7 @@ import pytest
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.dealing import Hand, Label
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import messages as common
 from hedgerow.protocols.shares.messages import Dealt, Hidden, MaskedWords, Seed
@@ -32,15 +32,15 @@ from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.openings import Opening, repeated_masks
 from hedgerow.testing.transcripts import identity_of
-from hedgerow.testing.uniformity import most, unlike_each_other, unlike_uniform
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
+from twins.openings import Opening, repeated_masks
 from twins.simulated_coalition import Coalition, known_together
 from twins.simulated_shares import Leaked, counting_bits, dealt_by_itself, ideal, reader_masks, rounds_of
+from twins.uniformity import most, unlike_each_other, unlike_uniform
 
 N_ROWS = 77  # bits of rows do not fill their last byte
 N_RUNS = 16

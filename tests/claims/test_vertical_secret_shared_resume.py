@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import HedgerowError, PeerFailed, ProtocolError
 from hedgerow.federation.federation import Federation
@@ -29,8 +29,6 @@ from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party, root_cause
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.testing.openings import Opening, repeated_masks
-from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.transcripts import Vanished, Vanishing, identity_of
 from hedgerow.transport import grpc_envelope
 from hedgerow.transport.frames import peek
@@ -40,6 +38,8 @@ from hedgerow.transport.memory import MemoryNetwork
 from hedgerow.transport.mtls import TrustStore
 from hedgerow.transport.transcripts import Recording
 from twins.cut_link import CutLink
+from twins.openings import Opening, repeated_masks
+from twins.parties import make_identities, trust_in
 from twins.simulated_shares import Leaked, ideal, rounds_of
 
 N_ROWS = 200

@@ -14,9 +14,8 @@ import pytest
 
 from hedgerow.attacks import registry
 from hedgerow.attacks.bucket_rr.bucket_bayes import Guessed, outcome_of
-from hedgerow.attacks.intervals import Interval, share
-from hedgerow.attacks.masked_gradients import on_runs as masked_gradients
-from hedgerow.attacks.results import ceiling
+from hedgerow.attacks.masked_gradients import label_network
+from hedgerow.attacks.results import Interval, ceiling, share
 from hedgerow.cli import attack as cli_attack
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.federation.federation import Federation
@@ -162,7 +161,7 @@ def test_masked_gradients_are_unmasked_by_who_made_the_masks(
     tmp_path: Path, files: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the shop's own transcript: all labels. The noise shows the bank which rows go left."""
-    monkeypatch.setattr(masked_gradients, "N_MADE_UP", 300)
+    monkeypatch.setattr(label_network, "N_MADE_UP", 300)
     noise = {"sigma1": 3.0, "sigma2": 0.3, "C": 4.0, "accept_known_leaks": True}
     folder = saved(tmp_path, "vertical.masked_gradients", n_estimators=4, **noise)
     truth = ("--labels", files / "bank.csv", "--column", "repaid", "--table", f"shop={files / 'shop.parquet'}")
@@ -316,7 +315,11 @@ def test_a_damaged_transcript_is_refused(noised: Path, tmp_path: Path, run: Any)
         (["--labels", "ash.csv", "--column", "repaid"], 3, "bank: its labels has 120 rows, but the run was trained"),
         (["--labels", "bank.csv", "--column", "income"], 3, "bank: labels"),
         (["--table", "shop=nothing.csv"], 3, "there is no such file"),
-        (["--attack", "bucket_bayes"], 2, "'bucket_bayes' is no attack on vertical.noised_gradients; there are noised"),
+        (
+            ["--attack", "bucket_bayes"],
+            2,
+            "'bucket_bayes' is not an attack on vertical.noised_gradients; there are noised",
+        ),
     ],
 )
 def test_mistakes_are_named(

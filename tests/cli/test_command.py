@@ -66,7 +66,24 @@ def test_help_and_version_load_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("verb", ["train", "predict", "export", "ledger", "attack", "demo"])
+VERBS = [
+    "train",
+    "predict",
+    "export",
+    "ledger",
+    "attack",
+    "demo",
+    "init",
+    "pair",
+    "propose",
+    "inspect",
+    "accept",
+    "refuse",
+]
+VERBS += ["run", "resume", "cancel", "status", "doctor", "estimate", "rehearse", "manifest"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_with_an_example_and_exit_codes(verb: str, run: Any) -> None:
     """--help shows an example and the exit codes, within 80 columns."""
     shown = run(verb, "--help").stdout
@@ -109,11 +126,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     so_far: Counter[str] = Counter()
     in_processes = local_processes.run_in_processes
 
-    def run(protocol: Any, *how: Any, records: Any, budgets: Any) -> Any:
+    def run(protocol: Any, *how: Any, records: Any, budgets: Any, **_attempt: Any) -> Any:
         so_far[protocol.name] += 1
         if so_far[protocol.name] == BETWEEN_PROCESSES[protocol.name]:
             return in_processes(protocol, *how, records=records, budgets=budgets)
-        return running._run_in_memory(protocol, *how, records, budgets or {})
+        job, data, link, deadline, on_progress = how
+        played = {"link": link, "deadline": deadline, "on_progress": on_progress}
+        return running.run_together(protocol, job, data, **played, records=records, budgets=budgets)
 
     monkeypatch.setattr(local_processes, "run_in_processes", run)
     return so_far

@@ -67,7 +67,7 @@ def test_the_job_file_of_the_reference_is_valid_and_complete(tmp_path: Path) -> 
 
 def test_every_parameter_is_documented() -> None:
     """The table of parameters has each one's name and default, and every alias."""
-    from hedgerow.estimators.parameters import ALIASES
+    from hedgerow.estimators.inputs import ALIASES
     from hedgerow.estimators.plain import BoostedTreesRegressor
 
     page = (DOCS / "reference" / "estimators.md").read_text(encoding="utf-8")
@@ -136,8 +136,7 @@ def test_the_page_of_options_is_up_to_date() -> None:
 
 def test_every_option_says_what_it_is_and_what_it_must_be() -> None:
     """No option of any protocol is without words, and an error is made of the same ones."""
-    from hedgerow.runtime.options import options_of
-    from hedgerow.runtime.protocol import find, names, services
+    from hedgerow.runtime.protocol import find, names, options_of, services
 
     for name in (*names(), *services()):
         for each in options_of(find(name).job):

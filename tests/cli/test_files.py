@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hedgerow import Federation, Schema
-from hedgerow.cli.files import read_file
+from hedgerow.node.sources import read_file
 
 DEEP = "[" * 20_000
 

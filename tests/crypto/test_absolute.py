@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hedgerow.crypto.compare import Circuit, absolute, bit_times, deal_absolute, deal_bit_products
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, Share
 from hedgerow.errors import InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 
 EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31) + 1, 2**30, -(2**30), 12345, -54321]
 

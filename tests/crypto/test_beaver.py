@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.crypto import beaver, limbs, rounds
+from hedgerow.crypto import beaver, limbs, shares
 from hedgerow.crypto.beaver import Triple
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Dealer, Hand, Label
 from hedgerow.crypto.shares import SUM32, SUM64, XOR8, XOR64, Share, limbs_kind
 from hedgerow.errors import InvalidType
-from hedgerow.testing.openings import Opening, repeated_masks
+from twins.openings import Opening, repeated_masks
 
 KINDS = [SUM32, SUM64, XOR8, XOR64, limbs_kind(4), limbs_kind(5)]
 SUMS = [SUM32, SUM64]
@@ -68,7 +68,7 @@ def value_of(shares):
 
 def masked(x, a):
     """What a party sends of x under the mask a."""
-    return rounds.masked("x", x, a).words
+    return shares.masked("x", x, a).words
 
 
 def at_holder_of(E, b, c):

@@ -9,8 +9,8 @@ from hedgerow.crypto.choosing import DEALT_BYTES, Choosing, chosen, deal_choosin
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM32, SUM64, Share
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 
 small = settings(max_examples=30, deadline=None)  # the first example waits for the compiler
 

@@ -13,8 +13,8 @@ from hedgerow.crypto.compare import Circuit, deal_signs, products_of, signs
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM32, XOR8, Share, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 
 CIRCUITS = [Circuit(w, q) for w, q in itertools.product((4, 5), (4, 6))]
 WIDTHS = range(3, 9)

@@ -17,7 +17,7 @@ from hedgerow.crypto.tournament import Plan, tournament
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType
 from hedgerow.privacy import discrete_gaussian
 from hedgerow.privacy.gumbel import GumbelNoise
-from hedgerow.testing.share_table import Table, deal_tournament, value_of
+from twins.share_table import Table, deal_tournament, value_of
 
 KINDS = [SUM32, SUM64, limbs_kind(1), limbs_kind(2), limbs_kind(5)]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import Dealer, Hand, Label
-from hedgerow.crypto.descent import (
-    PAPER_ITERATIONS,
+from hedgerow.crypto.division import (
+    PAPER_TURNS,
     Descent,
     deal_descent_start,
     deal_descent_turn,
@@ -19,11 +19,11 @@ from hedgerow.crypto.descent import (
     iterations_needed,
     worst_iterations,
 )
-from hedgerow.crypto.rounds import Conversation
 from hedgerow.crypto.shares import SUM64, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.conversation import Conversation
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 
 EPS = 1e-6
 MU = 2
@@ -87,7 +87,7 @@ def test_weights_are_within_eps(case, n_parties, run):
     a, b, totals = (list(column) for column in zip(*found, strict=True))
     plan = Descent.of(len(a), SIX, largest_total=2**31 + MU * 2**20, largest_weight=largest)
     n = iterations_needed(totals, MU * lambda_int, EPS / largest)
-    assert 1 <= n <= PAPER_ITERATIONS
+    assert 1 <= n <= PAPER_TURNS
     table = Table(n_parties, run)
     assert_near(weights_at(table, a, b, totals, n, plan), a, b, totals, plan)
     assert table.meter.rounds == n
@@ -169,7 +169,7 @@ def test_bytes_and_rounds():
 def test_the_papers_numbers():
     """47 turns at v = 1 and 80 at v = 1.5 for a ratio of 1e-14; one if the step is exact or nothing is asked."""
     assert iterations_needed([2000], 2000, 1e-14) == 47
-    assert iterations_needed([3000], 2000, 1e-14) == 80 == worst_iterations(1e-14) == PAPER_ITERATIONS
+    assert iterations_needed([3000], 2000, 1e-14) == 80 == worst_iterations(1e-14) == PAPER_TURNS
     assert iterations_needed([1000], 2000, 1e-14) == 1
     assert iterations_needed([2000 * 10**7], 2000, 1e-14) == 2
     assert iterations_needed([3000], 2000, 1.0) == 1

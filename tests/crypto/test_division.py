@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hedgerow.crypto import division, limbs
 from hedgerow.crypto.dealing import Dealer, Hand, Label
 from hedgerow.crypto.division import PAPER_ITERATIONS, Division, deal_quotients, quotients
-from hedgerow.crypto.rounds import Conversation
 from hedgerow.crypto.shares import SUM64, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.conversation import Conversation
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 
 FOUR, SIX = limbs_kind(4), limbs_kind(6)
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.crypto.csprng import Keystream, SecureRandom
-from hedgerow.crypto.double_masking import DoubleMasks, unmask
+from hedgerow.crypto.double_masking import DoubleMasks, Share, join, unmask
 from hedgerow.crypto.masking import Position, add_streams, nonce_of
-from hedgerow.crypto.shamir import Share, join
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 NAMES = ["anna", "ben", "carla", "dmitri", "eve", "Fritz", "grün", "水"]

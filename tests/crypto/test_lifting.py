@@ -9,8 +9,8 @@ from hedgerow.crypto import lifting, limbs
 from hedgerow.crypto.lifting import deal_gains, deal_lift, gains, lift
 from hedgerow.crypto.shares import SUM32, SUM64, XOR32, Share, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 
 BITS = {SUM32: 32, SUM64: 64}
 small = settings(max_examples=30, deadline=None)  # the first example waits for the compiler

@@ -5,7 +5,7 @@ import pytest
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import Opening, Repeated, repeated_masks
+from twins.openings import Opening, Repeated, repeated_masks
 
 
 def draw(run, n, dtype=np.uint32):

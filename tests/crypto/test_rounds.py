@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.rounds import Conversation, Masked, opened
-from hedgerow.crypto.shares import SUM32, SUM64, XOR8, limbs_kind
+from hedgerow.crypto.shares import SUM32, SUM64, XOR8, Masked, limbs_kind, opened
 from hedgerow.errors import ProtocolError
+from twins.conversation import Conversation
 
 
 def speak(me):

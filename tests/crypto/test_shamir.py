@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.crypto import shamir
+from hedgerow.crypto import double_masking as shamir
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.shamir import PRIME, SHARE_BYTES, Share, join, split
+from hedgerow.crypto.double_masking import PRIME, SHARE_BYTES, Share, join, split
 from hedgerow.errors import InvalidParameter, ProtocolError
 
 SECRET = bytes(range(32))

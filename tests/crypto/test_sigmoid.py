@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hedgerow.crypto.shares import SUM32, SUM64, Share
 from hedgerow.crypto.sigmoid import (
+    _PI,
     BLOCK,
     BOUND,
     COEFFICIENTS,
@@ -23,7 +24,6 @@ from hedgerow.crypto.sigmoid import (
     PERIOD_BITS,
     Sigmoid,
     _cos_sin,
-    _pi,
     _tables,
     _turn,
     deal_sigmoid,
@@ -31,8 +31,8 @@ from hedgerow.crypto.sigmoid import (
     sigmoid,
 )
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 from twins.sine_coefficients import coefficients
 
 small = settings(max_examples=30, deadline=None)  # the first example waits for the compiler
@@ -190,8 +190,8 @@ def test_sines_are_as_close_as_the_proof_says(bits):
 
 def test_constants_of_the_tables():
     """pi, and sines of parts of a turn, to all bits of a float."""
-    assert _pi(200) >> 148 == int(math.pi * 2**52)
-    assert str(_pi(200) * 10**50 >> 200) == "314159265358979323846264338327950288419716939937510"
+    assert int(math.pi * 2**52) == _PI >> 172
+    assert str(_PI * 10**50 >> 224) == "314159265358979323846264338327950288419716939937510"
     for turn in (Fraction(0), Fraction(1, 4096), Fraction(3, 7), Fraction(1, 1)):
         cos, sin = _cos_sin(turn)
         assert math.isclose(cos / 2**160, math.cos(2 * math.pi * turn), abs_tol=1e-15)

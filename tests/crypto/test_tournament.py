@@ -13,12 +13,12 @@ from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.lifting import deal_gains, gains
-from hedgerow.crypto.rounds import Conversation
 from hedgerow.crypto.shares import SUM32, SUM64, Share, limbs_kind
 from hedgerow.crypto.tournament import Plan, _grouped, secret_handles, tournament
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, deal_tournament, value_of
+from twins.conversation import Conversation
+from twins.openings import repeated_masks
+from twins.share_table import Table, deal_tournament, value_of
 
 CIRCUITS = [Circuit(5, 6), Circuit(4, 4), Circuit(5, 4), Circuit(4, 6)]
 GROUPS = range(2, 9)

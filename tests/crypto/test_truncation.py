@@ -10,8 +10,8 @@ from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.lifting import bits_of, deal_truncation, shifted, truncated
 from hedgerow.crypto.shares import SUM32, SUM64, XOR32, Share, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import repeated_masks
-from hedgerow.testing.share_table import Table, value_of
+from twins.openings import repeated_masks
+from twins.share_table import Table, value_of
 
 small = settings(max_examples=40, deadline=None)  # the first example waits for the compiler
 KINDS = [SUM32, SUM64, *(limbs_kind(n) for n in (1, 2, 4, 5, 6))]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, EvalSet, train
-from hedgerow.engine.losses import LOSSES
-from hedgerow.engine.metrics import METRICS, area_under_curve, find_metric, poisson_deviance
+from hedgerow.engine.boosting import METRICS, EvalSet, area_under_curve, find_metric, poisson_deviance, train
+from hedgerow.engine.losses import LOSSES, BoostingParams
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput, InvalidParameter
 

@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import read_table
 
 xgboost = pytest.importorskip("xgboost")

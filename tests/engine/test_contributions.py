@@ -10,10 +10,11 @@ import pytest
 
 from hedgerow.engine import contributions as module
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
 from hedgerow.engine.contributions import contributions
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.export_xgboost import export_xgboost
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput
 from twins.random_models import random_ensemble, random_mapper, random_matrix

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from hedgerow.engine import growth
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.growth import TreeGrower
-from hedgerow.engine.layout import pack
-from hedgerow.engine.losses import Loss, Quantiser, weight_total
+from hedgerow.engine.histogram import pack
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, weight_total
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidParameter
 from hedgerow.testing import naive

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.engine import histogram, layout
-from hedgerow.engine.layout import CELLS_PER_WORD, pack
+from hedgerow.engine import histogram
+from hedgerow.engine.histogram import CELLS_PER_WORD, pack
 from hedgerow.engine.splitting import marginal
 
 
@@ -75,10 +75,10 @@ def test_bundles_lose_nothing(seed):
 
 def test_bundle_that_fits_the_sample_but_not_all_rows_is_not_made():
     """Two columns whose combinations overflow a byte only after the sampled rows stay apart."""
-    n_rows = layout.SAMPLE_ROWS + 2000
+    n_rows = histogram.SAMPLE_ROWS + 2000
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 31, (2, n_rows)).astype(np.uint8)
-    codes[:, : layout.SAMPLE_ROWS] = 0
+    codes[:, : histogram.SAMPLE_ROWS] = 0
     packed = pack(codes, np.array([31, 31]), np.zeros(2, bool))
     assert packed.columns.shape[0] == 2
 

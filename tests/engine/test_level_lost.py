@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import LevelLost, TreeGrower
-from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from twins.horizontal import StoppingRows
 
 N_ROWS, N_BINS = 300, 12

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hedgerow.engine import losses
-from hedgerow.engine.layout import pack
+from hedgerow.engine.histogram import pack
 from hedgerow.engine.losses import LOSSES, Loss, Quantiser, weight_total
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidParameter

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.engine import prediction, tree_layout
+from hedgerow.engine import tree_layout
 from hedgerow.engine.binning import FeatureBins, code_values, coding_tables
-from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.ensemble import Ensemble, add_scores
 from hedgerow.engine.table import Column, Table
 from hedgerow.testing import naive
 from twins.random_models import random_ensemble, random_mapper, random_matrix
@@ -90,8 +90,8 @@ def test_walking_and_choosing_agree() -> None:
     assert (np.diff(layout.choice_start) > 0).any()
     walking = layout._replace(choice_start=np.zeros_like(layout.choice_start))
     chosen, walked = np.zeros((1, 500), np.float32), np.zeros((1, 500), np.float32)
-    prediction.add_scores(layout, codes, 0, 500, 6, 1, chosen)
-    prediction.add_scores(walking, codes, 0, 500, 6, 1, walked)
+    add_scores(layout, codes, 0, 500, 6, 1, chosen)
+    add_scores(walking, codes, 0, 500, 6, 1, walked)
     assert np.array_equal(chosen, walked)
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.growth import TreeGrower
-from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import read_table
 

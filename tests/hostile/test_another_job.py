@@ -14,19 +14,18 @@ import pytest
 
 from hedgerow import Federation, Schema
 from hedgerow.aborts import ABORT, Reason
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import FrameError, InvalidParameter, JobDiffers, PeerFailed, PeerRefused
-from hedgerow.protocols.who_learns_what import EXAMPLES
 from hedgerow.runtime import processes as local_processes
 from hedgerow.runtime.protocol import agreed, find, names, services
 from hedgerow.runtime.running import in_memory, role
-from hedgerow.testing.parties import asked, make_identities, trust_in
 from hedgerow.transport.endpoint import NOTHING, Agreed, canonical
-from hedgerow.transport.grpc import GrpcEndpoint
-from hedgerow.transport.grpc_door import Doorkeeper
+from hedgerow.transport.grpc import Doorkeeper, GrpcEndpoint
 from hedgerow.transport.grpc_envelope import MAX_HELLO_BYTES, WIRE_VERSION, Hello, decode_hello
 from hedgerow.transport.memory import MemoryNetwork
+from policy.who_learns_what import EXAMPLES
 from twins.horizontal import job_for, make_pooled, share_out
+from twins.parties import asked, make_identities, trust_in
 from twins.vertical import make_data
 
 BOUNDS = {f"x{k}": (-5.0, 5.0) for k in range(8)}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.checks import Nodes, check_agreement, check_description
+from hedgerow.protocols.horizontal.secure_sum.agreement import check_agreement, check_description
 from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.levels import Nodes
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextStep, Plan, TableDescription
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.hostile import cases, part_of, play_twisted
-from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
-from hedgerow.transport.ranges import unstated
+from hedgerow.transport.ranges import check, unstated
 from twins.horizontal import job_for, make_pooled, share_out
 
 KINDS = [

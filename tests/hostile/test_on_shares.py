@@ -14,12 +14,11 @@ from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare, Steps
 from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as MP_FEDXGB
 from hedgerow.protocols.shares.columns import OneHotColumns
+from hedgerow.protocols.shares.columns import Sizes as AllSizes
 from hedgerow.protocols.shares.job import MOST_COLUMNS, MOST_ROWS
 from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes, Dealt, MaskedWords, Seed, SharingSeed
-from hedgerow.protocols.shares.sizes import Sizes as AllSizes
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.messages import Chosen, CountedColumns
-from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothAsked
+from hedgerow.protocols.vertical.private_histograms.messages import Chosen, CountedColumns, SmoothAsked
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PRIVATE_HISTOGRAMS
 from hedgerow.protocols.vertical.secret_shared import label_holder
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
@@ -233,14 +232,14 @@ def test_a_winner_whom_nobody_entered_is_refused(n_parties, word):
     refused = spoiled(
         secret_shared(n_parties), WinnerShare, lambda m: WinnerShare(np.full_like(m.words, word)), party="anna"
     )
-    assert "words that are no shares of it" in refused
+    assert "words that are not shares of it" in refused
 
 
 def test_the_label_holder_wins_only_with_a_split_of_its_own():
     """Where it has none a node that it "won" would have children without rows of any kind."""
     protocol, job, data = all_splits_are_bens()
     won = np.full(1, label_holder.LABEL_HOLDERS, np.uint32)
-    with patch.object(label_holder, "play_level", lambda *_, **__: won):
+    with patch.object(label_holder._Forest, "play", lambda *_: won):
         outcomes, _ = outcomes_of(protocol, job, data)
     assert isinstance(outcomes["anna"].error, ProtocolError)
     assert "won by what anna did not enter" in str(outcomes["anna"].error)

@@ -12,10 +12,10 @@ import pytest
 from hedgerow.errors import FrameError, ProtocolError
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.shares.messages import AllColumns, LevelDone
+from hedgerow.protocols.vertical.private_histograms.columns import layout_of
+from hedgerow.protocols.vertical.private_histograms.dealer import SmoothDealing
 from hedgerow.protocols.vertical.private_histograms.job import GROWN, SMOOTH, PrivateHistogramsJob
-from hedgerow.protocols.vertical.private_histograms.smooth.columns import layout_of
-from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
-from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothAsked, SmoothQuestions, SmoothSizes
+from hedgerow.protocols.vertical.private_histograms.messages import SmoothAsked, SmoothQuestions, SmoothSizes
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
@@ -62,13 +62,13 @@ def test_no_message_says_how_much_noise_is_to_be_drawn():
 def test_the_dealer_draws_the_noise_that_the_job_asks_for():
     """Every sigma follows from epsilon, delta and public sizes: squared costs of all draws add up to the budget."""
     job, data = setting()
-    drawn, gaussian = [], Dealing.gaussian
+    drawn, gaussian = [], SmoothDealing.gaussian
 
     def watching(self, shape, sigma):
         drawn.append((self._schedule.kinds[len(drawn) + 1], sigma))
         return gaussian(self, shape, sigma)
 
-    with patch.object(Dealing, "gaussian", watching):
+    with patch.object(SmoothDealing, "gaussian", watching):
         outcomes, _ = outcomes_of(PROTOCOL, job, data)
     assert all(outcome.error is None for outcome in outcomes.values())
     schedule = public_schedule(job)

@@ -13,13 +13,13 @@ import pytest
 
 from hedgerow.crypto.psi import BlindingKey
 from hedgerow.errors import DeadlineExceeded, PeerLost
-from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.messages import AtWork, BlindedIds, BlocksRead, IdsAgreed, IdsDescription
+from hedgerow.protocols.services.align.roles import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, agreed
-from hedgerow.testing.parties import connect_star, make_identities, trust_in
 from hedgerow.transport import grpc_channel
+from twins.parties import connect_star, make_identities, trust_in
 from twins.vertical import make_columns, table_of
 
 BLOCK, N_IDS, DEADLINE = 256, 30, 0.5

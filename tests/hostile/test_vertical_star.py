@@ -12,18 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hedgerow.engine.splitting import LevelSplits
+from hedgerow.engine.growth import LevelSplits
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob
 from hedgerow.protocols.published.masked_gradients.messages import WhichWay as MaskedWhichWay
 from hedgerow.protocols.published.masked_gradients.messages import Winners as MaskedWinners
-from hedgerow.protocols.published.masked_gradients.vectors import LevelRows
-from hedgerow.protocols.services.align.job import AligningJob
+from hedgerow.protocols.services.align.roles import AligningJob
 from hedgerow.protocols.services.explain.roles import ExplainingJob
 from hedgerow.protocols.services.score.roles import ScoringJob
-from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.services.score_closed.roles import ClosedScoringJob
 from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketJob
-from hedgerow.protocols.vertical.common.joint_forest import JointForest, new_sides, receive_roles
+from hedgerow.protocols.vertical.common.joint_forest import JointForest, count_sides, new_sides, receive_roles
 from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import Partition as NoisedPartition
@@ -246,13 +245,12 @@ def test_the_label_holder_changes_no_sides_that_others_decide(bit, is_fine):
 
     Row 3 does not exist.
     """
-    level = LevelRows(3)
-    level.starts = np.array([0, 1, 2, 3])
+    level = {"row_ids": np.arange(3, dtype=np.uint32), "starts": np.arange(3), "stops": np.arange(1, 4)}
     own = np.array([1, 0, 0], np.uint8)
     told = np.array([1, 0, 0, 0], np.uint8)
     told[bit] ^= 1
     message = NoisedPartition(np.packbits(told))
-    in_question = partial(level.count_sides, nodes=np.array([False, True, False]))
+    in_question = partial(count_sides, **level, wanted=np.array([False, True, False]))
     if is_fine:
         assert new_sides("bank", message, 3, in_question, known=own).tolist() == [0, 1, 0]
     else:

@@ -18,15 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hedgerow.errors import MOST_CHARACTERS, DeadlineExceeded, PeerLost, PeerRefused, plain
-from hedgerow.testing.parties import connect_star
 from hedgerow.transport import grpc as endpoints
-from hedgerow.transport import grpc_channel, grpc_door
+from hedgerow.transport import grpc_channel
 from hedgerow.transport import grpc_envelope as envelope
 from hedgerow.transport.endpoint import NOTHING
-from hedgerow.transport.grpc import GrpcEndpoint
+from hedgerow.transport.grpc import Doorkeeper, GrpcEndpoint
 from hedgerow.transport.grpc_envelope import HELLO_KEY, Hello
 from hedgerow.transport.grpc_streams import METHOD, MOST_NOT_LET_IN, TOO_MANY, Places, host_of
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, now
+from twins.parties import connect_star
 
 HUB, BANK = "hub.clinics", "bank.clinics"  # with a dot, or no wildcard could stand for them
 
@@ -333,7 +333,7 @@ class Elsewhere(Switch):
 @pytest.fixture
 def lingering(monkeypatch):
     """Calls that are turned away stay, as those do whose maker does not take the answer."""
-    monkeypatch.setattr(grpc_door.Doorkeeper, "_turn_away", lambda *_: None)
+    monkeypatch.setattr(Doorkeeper, "_turn_away", lambda *_: None)
 
 
 def _start_calls(port, n_clients, n_calls):

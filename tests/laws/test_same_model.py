@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hedgerow.engine import boosting
 from hedgerow.engine import rows as rows_module
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
 from hedgerow.engine.growth import TreeGrower
-from hedgerow.engine.layout import Layout
-from hedgerow.engine.losses import LOSSES, Loss, Quantiser
+from hedgerow.engine.histogram import Layout
+from hedgerow.engine.losses import LOSSES, BoostingParams, Loss, Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import marginal
 from hedgerow.engine.table import read_table

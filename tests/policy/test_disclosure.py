@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.crypto.rounds import Conversation, Masked, masked
-from hedgerow.crypto.shares import SUM32, Share
+from hedgerow.crypto.shares import SUM32, Masked, Share, masked
 from hedgerow.errors import InvalidType
 from hedgerow.runtime.protocol import find, names, services
 from hedgerow.transport.frames import registered
+from twins.conversation import Conversation
 
 
 def called(tree, name):

@@ -26,13 +26,12 @@ INTERFACES = {
     "engine/ensemble.py:Ensemble.to_dict": "every result of a role has one",
     "estimators/plain.py:BoostedTreesRegressor._labels_like_training": "the classifier's does more",
     "privacy/calibrate.py:PlannedBudget.spend": "a budget that is held at the end",
-    "privacy/coins.py:Coin.bits": "kept for equal coins",
-    "protocols/vertical/noised_gradients/label_holder.py:_Forest.begin_tree": "a step of every forest",
+    "privacy/mechanisms.py:Coin.bits": "kept for equal coins",
     **{
         f"transport/endpoint.py:Wrapped.{name}": "an endpoint around an endpoint"
         for name in ("agree", "send", "recv", "drop", "abort", "close")
     },
-    "transport/ranges.py:cached": "functools.cache under a type that mypy accepts",
+    "transport/frames.py:cached": "functools.cache under a type that mypy accepts",
 }
 """Methods that an interface asks for -> why this one has nothing to add."""
 

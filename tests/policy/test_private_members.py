@@ -29,10 +29,6 @@ NO_OTHER_WAY = {
     **{
         f"estimators/{where}": "a public name would be one of the estimator's, which are its users'"
         for where in (
-            "plain.py:BoostedTreesClassifier self._raw",
-            "plain.py:BoostedTreesClassifier self._staged_raw",
-            "plain.py:BoostedTreesRegressor self._raw",
-            "plain.py:BoostedTreesRegressor self._staged_raw",
             "private.py:_Gaussian self._seed",
             "private.py:_Private self._check_names",
             "private.py:_Private self._seed",

@@ -8,16 +8,18 @@ import pytest
 
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Disclosure, Exact
-from hedgerow.protocols.who_learns_what import COMMAND, PAGE, disclosure_of, page, way_of
+from hedgerow.runtime.checkpoint import MESSAGES
 from hedgerow.runtime.party import Abort
 from hedgerow.runtime.protocol import find, names, services
 from hedgerow.transport.frames import Message, registered
+from policy.who_learns_what import COMMAND, PAGE, disclosure_of, node_messages, page, way_of
 
 
 def all_messages():
     """Every message class of the package, once all protocols are loaded."""
     for name in (*names(), *services()):
         find(name)
+    node_messages()
     return [kind for kind in registered().values() if kind.__module__.startswith("hedgerow.")]
 
 
@@ -37,9 +39,10 @@ def test_every_message_states_its_way_and_its_disclosure():
 
 
 def test_every_message_is_on_the_page():
-    """Each message class belongs to a protocol and is on the page by its name, with what its receiver learns."""
-    listed = [kind for name in (*names(), *services()) for kind in find(name).messages]
-    assert {*listed, Abort} == set(all_messages())
+    """Each message class belongs to a protocol or to nodes, and is on the page with what its receiver learns."""
+    protocols = [find(name) for name in (*names(), *services())]
+    listed = [kind for protocol in protocols for kind in (*protocol.messages, *protocol.later)] + node_messages()
+    assert {*listed, Abort, *MESSAGES} == set(all_messages())
     text = page()
     assert disclosure_of(Abort).words in text
     for kind in listed:

@@ -272,6 +272,36 @@ def test_the_last_epsilon_is_given_once(file):
     assert file.dataset("rows").spent().epsilon == 1.0
 
 
+def test_several_datasets_are_charged_in_one_transaction_or_none(file):
+    """One that is too small takes back what was entered in the others before it."""
+    rows, small = file.dataset("rows"), file.open("small", 0.25, 0.0)
+    own = rows.own(CHOICE, 0.0, allow_not_private=False)
+    with pytest.raises(BudgetExceeded, match="'small'"), file.transaction() as cursor:
+        _ = [each.enter(cursor, CHOICE, own, what="both") for each in (rows, small)]
+    assert rows.entries() == small.entries() == ()
+    large = file.open("large", 2.0, 0.0)
+    with file.transaction() as cursor:
+        charges = [each.enter(cursor, CHOICE, own, what="both") for each in (rows, large)]
+    assert [entry.state for each in (rows, large) for entry in each.entries()] == ["reserved", "reserved"]
+    for held in charges:
+        held.close()
+    assert [each.spent().epsilon for each in (rows, large)] == [0.5, 0.5]
+
+
+def test_a_charge_that_is_taken_up_adds_nothing(file):
+    """A training that goes on holds the entry that it had, and may settle it."""
+    rows = file.dataset("rows")
+    charge(rows, Repeated(CHOICE, 2), "interrupted")
+    (entry,) = rows.entries()
+    with file.transaction() as cursor:
+        held = rows.take_up(cursor, entry)
+    assert [(entry.state, entry.epsilon) for entry in rows.entries()] == [("reserved", 1.0)]
+    with pytest.raises(BudgetExceeded, match="was used"):
+        held.settle(Repeated(CHOICE, 3))
+    held.settle(CHOICE)
+    assert [(entry.state, entry.epsilon) for entry in rows.entries()] == [("settled", 0.5)]
+
+
 def test_opening_again(file):
     """The same numbers change nothing, other ones are refused, and an unknown dataset is named."""
     charge(file.dataset("rows"), CHOICE)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hedgerow.privacy.choices import exponential
-from hedgerow.privacy.coins import below
 from hedgerow.privacy.events import Exponential, NonPrivate, Released
+from hedgerow.privacy.mechanisms import below
 
 
 class Counted:

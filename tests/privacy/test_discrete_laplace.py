@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import chi2_contingency, chisquare
 
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
-from hedgerow.privacy import discrete_laplace
-from hedgerow.privacy.coins import Coin, below, fair_bits
-from hedgerow.privacy.discrete_laplace import _Digits, _digits, _geometric, sample
+from hedgerow.privacy import mechanisms
+from hedgerow.privacy.mechanisms import Coin, _Digits, _digits, _geometric, below, fair_bits
+from hedgerow.privacy.mechanisms import sample_laplace as sample
 
 
 class Scripted:
@@ -219,7 +219,7 @@ def test_zero_is_not_counted_twice():
 
 def test_the_same_bytes_give_the_same_samples():
     """Samples depend on the random bytes alone; more than one round holds are all drawn, from fresh bytes."""
-    n = 3 * discrete_laplace._CHUNK + 17
+    n = 3 * mechanisms._CHUNK + 17
     first, second, other = (sample(1e6, n, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert (first == second).all()
     assert (first == other).mean() < 0.01

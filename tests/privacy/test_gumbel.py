@@ -17,10 +17,10 @@ from scipy.stats import chisquare
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import BasicComposition, GaussianDP, PrivacyLoss, ZeroConcentratedDP
-from hedgerow.privacy.coins import words
 from hedgerow.privacy.curves import zcdp_delta
 from hedgerow.privacy.events import Composed, Exponential, GumbelChoice, Parallel, from_dict
 from hedgerow.privacy.gumbel import GumbelNoise
+from hedgerow.privacy.mechanisms import words
 
 SCALES = [Fraction(1), Fraction(7, 3), Fraction(1 << 12), Fraction(1 << 20), Fraction(10**9, 7)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.curves import gaussian_delta, pure_delta
-from hedgerow.privacy.wording import amount, chance_beyond, up, what_is_proved
+from hedgerow.privacy.events import amount, chance_beyond, up, what_is_proved
 
 
 @pytest.mark.parametrize(("epsilon", "times_delta"), [(1.0, 20), (0.1, 149)])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hedgerow.attacks.secure_sum.singleton_cells import plan_of, summed_levels
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import ProtocolError
 from hedgerow.ledger import reconcile
-from hedgerow.protocols.horizontal.secure_sum import double
+from hedgerow.protocols.horizontal.secure_sum import masks
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import SealedSeeds, Unmasking, WhoSent
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
@@ -110,7 +110,7 @@ def test_a_loss_after_the_sums_does_not_spoil_the_level(number, changes):
 
 def test_a_loss_while_seeds_are_shared(monkeypatch):
     """Who is gone before the seeds of a tree's sums are shared is not in that tree."""
-    monkeypatch.setattr(double, "SUMS_PER_SEEDS", 3)  # those of one tree
+    monkeypatch.setattr(masks, "SUMS_PER_SEEDS", 3)  # those of one tree
 
     class Seedless(Leaving):
         kind = SealedSeeds

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.layout import pack
+from hedgerow.engine.histogram import pack
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.rows import Rows
-from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
+from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
 from hedgerow.testing import naive
 
 

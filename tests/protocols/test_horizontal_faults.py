@@ -14,7 +14,7 @@ import pytest
 
 from hedgerow.aborts import Reason
 from hedgerow.attacks.secure_sum.singleton_cells import plan_of
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import (
     DeadlineExceeded,
     PeerFailed,
@@ -34,7 +34,6 @@ from hedgerow.protocols.horizontal.secure_sum.messages import (
 )
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party, root_cause
-from hedgerow.testing.parties import make_identities, trust_in
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.grpc import GrpcEndpoint
@@ -42,6 +41,7 @@ from hedgerow.transport.mtls import Identity
 from hedgerow.transport.transcripts import Recording
 from twins.cut_link import CutLink
 from twins.horizontal import NAMES, document, make_pooled, share_out, with_losses
+from twins.parties import make_identities, trust_in
 
 HUB = "coordinator"
 IDENTITIES = make_identities([HUB, *NAMES])

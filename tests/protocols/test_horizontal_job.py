@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.horizontal.secure_sum.job import NOT_WITH_DP, Job
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
-from hedgerow.testing.parties import asked
+from twins.parties import asked
 
 SCHEMA = Schema.from_public(bounds={"x0": (-5, 5)}, classes=[0, 1])
 THREE = ("a", "b", "c")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.federation.federation import Federation
 from hedgerow.ledger import reconcile
@@ -19,10 +19,10 @@ from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import share_of_sigma
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
-from hedgerow.protocols.horizontal.secure_sum.checks import read_request
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum, Start, SumWanted
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import COUNT_UNIT, NoisyGrid
+from hedgerow.protocols.horizontal.secure_sum.private import read_request
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import play

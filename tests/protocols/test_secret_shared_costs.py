@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.shares.columns import Cuts, masked_rows

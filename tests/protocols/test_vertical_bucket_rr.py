@@ -13,13 +13,14 @@ import pytest
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import NonPrivate, RandomisedResponse, from_dict
-from hedgerow.protocols.vertical.bucket_rr import buckets, cache, feature_holder
+from hedgerow.protocols.vertical.bucket_rr import buckets, cache
 from hedgerow.protocols.vertical.bucket_rr.buckets import (
     bits_for,
     bucketing_of,
@@ -37,11 +38,12 @@ from hedgerow.protocols.vertical.common.parts import divide
 from hedgerow.runtime.processes import run_in_processes
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.schema import Schema
-from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import Vanishing, play
-from hedgerow.transport.checking import check
 from hedgerow.transport.frames import peek
+from hedgerow.transport.ranges import check
 from hedgerow.transport.transcripts import Recording
+from twins.parties import asked
+from twins.pooled_trees import thresholds_of
 
 PARTIES = ("shop", "bank", "post")  # the label holder's columns come second
 BANK = "bank"
@@ -175,7 +177,7 @@ def assert_equals_pooled(job, data):
         owner = played.results[name]
         for ours, theirs in zip(owner.questions, questions[name], strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        thresholds[name] = owner.thresholds
+        thresholds[name] = thresholds_of(owner)
     asked = {
         (pooled.features[f].name, t)
         for tree in pooled.trees
@@ -625,7 +627,7 @@ def test_tuning_is_free(tmp_path):
     assert kinds_of(second) == ["ready_to_train", "same_as_before"] * 2
     assert second.parties["shop"].ledger.events() == []
     assert second.results[BANK].ensemble.trees == first.results[BANK].ensemble.trees
-    np.testing.assert_array_equal(second.results["shop"].thresholds, first.results["shop"].thresholds)
+    np.testing.assert_array_equal(thresholds_of(second.results["shop"]), thresholds_of(first.results["shop"]))
     deeper = run(replace(job, boosting=replace(job.boosting, max_depth=4), debias=False), data)
     assert "buckets" not in kinds_of(deeper)
     assert len(lines_of(tmp_path, "shop")) == len(lines_of(tmp_path, "post")) == 1
@@ -691,7 +693,7 @@ def test_nothing_is_sent_again_in_silence(tmp_path):
     """If the label holder has lost what it got, or never got it, the feature holder does not just send it again."""
     data, job = make_data(), make_job(2.0, cache=str(tmp_path))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feature_holder, "pack", None)  # the run breaks after the charge
+        patch.setattr(buckets, "pack", None)  # the run breaks after the charge
         assert play(PROTOCOL, job, data).errors
     assert len(lines_of(tmp_path, "shop")) == 1
     assert "these buckets were sent to bank before" in str(failure(job, data))

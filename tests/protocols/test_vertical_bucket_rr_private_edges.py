@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.ledger import reconcile
@@ -28,9 +28,9 @@ from hedgerow.protocols.vertical.bucket_rr.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import warm_up
 from hedgerow.schema import NumericColumn, Schema
-from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.transcripts import Recording
+from twins.parties import asked
 
 SCHEMA = Schema.from_public(levels={"region": ["east", "north", "south"]})
 

@@ -15,8 +15,7 @@ from hedgerow.errors import FixedPointOverflow, InvalidInput, InvalidParameter, 
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.score.roles import ScoringJob
 from hedgerow.protocols.services.score.spec import SPEC as OPEN_SCORING
-from hedgerow.protocols.services.score_closed import job
-from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
+from hedgerow.protocols.services.score_closed import roles
 from hedgerow.protocols.services.score_closed.messages import (
     BlockDone,
     QuestionsInTrees,
@@ -24,8 +23,14 @@ from hedgerow.protocols.services.score_closed.messages import (
     ScoreShare,
     ScoresWanted,
 )
-from hedgerow.protocols.services.score_closed.roles import ClosedScores, TookPart
-from hedgerow.protocols.services.score_closed.sides import FRACTION_BITS, LARGEST_SCORE, encoded_leaves
+from hedgerow.protocols.services.score_closed.roles import (
+    FRACTION_BITS,
+    LARGEST_SCORE,
+    ClosedScores,
+    ClosedScoringJob,
+    TookPart,
+    encoded_leaves,
+)
 from hedgerow.protocols.services.score_closed.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Questions, divide, part_from_dict
@@ -33,10 +38,10 @@ from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.processes import run_in_processes
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
-from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import encode, peek
 from hedgerow.transport.transcripts import Recording
+from twins.parties import asked
 from twins.random_models import random_ensemble
 from twins.random_parts import RUN_ID, random_shared, random_vertical, table_of
 
@@ -119,7 +124,7 @@ def test_blocks_are_smaller_where_memory_asks_for_it(monkeypatch):
     tables = model.rows(rng, 50)
     n_leaves = sum(tree.n_leaves for tree in model.pooled.trees)
     for room, n_blocks in ((16 * n_leaves * 20, 3), (1, 50)):
-        monkeypatch.setattr(job, "BLOCK_BYTES", room)
+        monkeypatch.setattr(roles, "BLOCK_BYTES", room)
         played = play(PROTOCOL, job_for(model), model.data(tables), around={"bank": Recording})
         assert len(played.recording("bank").messages(ScoreShare, "received", "shop")) == n_blocks
         assert np.abs(played.results["bank"].raw - model.exact_scores(tables)).max() <= bound(model)
@@ -149,7 +154,7 @@ def test_parties_that_are_never_asked():
         data = {"bank": PartyData(rows if owner_of_all == "bank" else table_of([], 4), part=asks)}
         for party in ("shop", "clinic"):
             own = features if party == owner_of_all else (FeatureBins("other", [0.0]),)
-            part = OwnerPart(party, "bank", "p", RUN_ID, own, questions.get(party, Questions.none()))
+            part = OwnerPart(party, "bank", "p", RUN_ID, own, questions.get(party, Questions.of()))
             data[party] = PartyData(rows if party == owner_of_all else nothing, part=part)
         played = play(PROTOCOL, ClosedScoringJob(("shop", "bank", "clinic"), "bank", "s", RUN_ID), data)
         assert not played.errors
@@ -162,7 +167,7 @@ def test_a_model_without_trees():
     pooled = Ensemble(BinMapper((feature,)), "squared", [1.5])
     asks, _ = divide(pooled, ["bank"], "bank", protocol="p", run_id=RUN_ID)
     asks = replace(asks, handles={"shop": 0})
-    part = OwnerPart("shop", "bank", "p", RUN_ID, (FeatureBins("y", [0.0]),), Questions.none())
+    part = OwnerPart("shop", "bank", "p", RUN_ID, (FeatureBins("y", [0.0]),), Questions.of())
     data = {
         "bank": PartyData(table_of([Column("x", np.zeros(3))], 3), part=asks),
         "shop": PartyData(table_of([Column("y", np.zeros(3))], 3), part=part),
@@ -351,7 +356,7 @@ def test_trees_that_are_none_are_refused():
     ):
         error = failure(job_for(model), data, around={"bank": rewriting(told)})
         assert isinstance(error, ProtocolError), told
-        assert str(error).startswith(("bank sent shop what are no trees", f"bank sent {told.NAME} with "))
+        assert str(error).startswith(("bank sent shop what are not trees", f"bank sent {told.NAME} with "))
     many = QuestionsInTrees(np.array([1, 1, 1], np.int32), np.full(3, -1, np.int32))
     error = failure(job_for(model), data, around={"bank": rewriting(many)})
     assert "bank speaks of other leaves than those of shop" in str(error)

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble, Tree
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.bucket_rr import debias, soft_rows
+from hedgerow.protocols.vertical.bucket_rr import debias, soft_nodes
 from hedgerow.protocols.vertical.bucket_rr.buckets import keep_probability
 from hedgerow.protocols.vertical.bucket_rr.debias import DEEPEST, train_debiased
 from twins.naive_shares import NaiveNode, NaiveShares, posterior
@@ -238,9 +239,9 @@ def test_a_table_of_chances_is_bayes_rule() -> None:
     allowed, goes_left = np.zeros(256, np.bool_), np.zeros(256, np.uint8)
     allowed[[0, 2, 3]], goes_left[[0, 1, 3]] = True, 1
     found = np.empty(256)
-    soft_rows.share_of_code(features, 0, 0, allowed, goes_left, found)
+    soft_nodes.share_of_code(features, 0, 0, allowed, goes_left, found)
     np.testing.assert_allclose(found[:5], table[:, [0, 3]].sum(axis=1) / table[:, [0, 2, 3]].sum(axis=1), rtol=1e-12)
-    assert (features.prior[0, :5] >= soft_rows.RAREST / 2).all()
+    assert (features.prior[0, :5] >= debias.RAREST / 2).all()
     assert features.prior[0].sum() == pytest.approx(1.0)
 
 

@@ -11,8 +11,9 @@ import pytest
 from hedgerow.aborts import ABORT
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
 from hedgerow.engine.contributions import contributions
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerFailed, ProtocolError
 from hedgerow.ledger import reconcile
@@ -26,13 +27,13 @@ from hedgerow.protocols.services.explain.messages import (
 from hedgerow.protocols.services.explain.roles import ExplainingJob, opaque_numbers
 from hedgerow.protocols.services.explain.spec import SPEC as PROTOCOL
 from hedgerow.protocols.vertical.common.parts import OwnerPart, divide, part_from_dict
-from hedgerow.protocols.who_learns_what import disclosure_of, way_of
 from hedgerow.runtime.processes import run_in_processes
 from hedgerow.runtime.protocol import PartyData, find, services
-from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, encode, peek
 from hedgerow.transport.transcripts import Recording
+from policy.who_learns_what import disclosure_of, way_of
+from twins.parties import asked
 
 PARTIES = ("shop", "bank", "quiet", "clinic")  # in the order of their columns; the label holder is in the middle
 COLUMNS = {

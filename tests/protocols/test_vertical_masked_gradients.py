@@ -10,17 +10,17 @@ from scipy.special import ndtri
 from scipy.stats import kstest
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.boosting import train
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.federation.federation import Federation
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.published.masked_gradients import feature_holder as feature_holder_module
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
+from hedgerow.protocols.published.masked_gradients.label_holder import label_recovery, unmask
 from hedgerow.protocols.published.masked_gradients.messages import MaskedGradients, NextVectors, NoiseVectors
-from hedgerow.protocols.published.masked_gradients.recovery import label_recovery, unmask
 from hedgerow.protocols.published.masked_gradients.vectors import (
     LevelRows,
     fill_noise,
@@ -28,12 +28,13 @@ from hedgerow.protocols.published.masked_gradients.vectors import (
     random_words,
     standard_normals,
 )
+from hedgerow.protocols.vertical.common.joint_forest import JointRows, descend_by_sides, packed_columns
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
-from hedgerow.testing.parties import asked
 from twins import vertical
 from twins.horizontal import make_pooled
 from twins.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from twins.parties import asked
 from twins.vertical import table_of
 
 PROTOCOL = find("vertical.masked_gradients")
@@ -236,13 +237,18 @@ def test_points_on_spheres():
 
 def test_rows_of_a_level_keep_their_order():
     """Node by node, by number; leaves are left out."""
-    level = LevelRows(10)
-    sides = (np.arange(10) % 3 == 0).astype(np.uint8)
-    level.descend(np.array([True]), sides)
+    one_bin = packed_columns(np.zeros((1, 10), np.uint8), [FeatureBins("x", edges=np.empty(0))])
+    rows = JointRows(one_bin, np.zeros(10), None, Loss("squared"), np.zeros(1), Quantiser(1.0, 1.0))
+    rows.start_tree()
+    rows.sides[:] = np.arange(10) % 3 == 0
+    descend_by_sides(rows, np.array([True]), last=False)
+    level = LevelRows.of(rows)
     assert level.order.tolist() == [1, 2, 4, 5, 7, 8, 0, 3, 6, 9]
     assert level.starts.tolist() == [0, 6, 10]
     assert level.sums(np.arange(10)).tolist() == [27, 18]
-    level.descend(np.array([False, True]), (np.arange(10) > 4).astype(np.uint8))
+    rows.sides[:] = np.arange(10) > 4
+    descend_by_sides(rows, np.array([False, True]), last=False)
+    level = LevelRows.of(rows)
     assert (level.order.tolist(), level.starts.tolist()) == ([0, 3, 6, 9], [0, 2, 4])
 
 

@@ -24,19 +24,19 @@ from hedgerow.protocols.published.mp_fedxgb.plan import Plan
 from hedgerow.protocols.published.mp_fedxgb.spec import SPEC as PROTOCOL
 from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.shares import messages as rows_messages
+from hedgerow.protocols.shares.columns import Sizes
 from hedgerow.protocols.shares.messages import MaskedWords, Seed
 from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as SECRET_SHARED
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import warm_up
-from hedgerow.testing.openings import Opening, repeated_masks
-from hedgerow.testing.pooled_trees import first_difference, pooled_twin
-from hedgerow.testing.uniformity import unlike_uniform
 from hedgerow.transport.frames import encode
 from twins.naive_mp_fedxgb import Binned, NaiveMpFedXgb, Split
+from twins.openings import Opening, repeated_masks
+from twins.pooled_trees import first_difference, pooled_twin
+from twins.uniformity import unlike_uniform
 from twins.vertical import NAMES, make_data, outcomes_of, table_of
 from twins.vertical import make_job as job_for
 from twins.vertical import play as played

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.layout import pack, with_spare_column
-from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.boosting import train
+from hedgerow.engine.histogram import pack, with_spare_column
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.protocols.vertical.common.joint_growth import JointRows, choose_winners, packed_columns
+from hedgerow.protocols.vertical.common.joint_forest import JointRows, choose_winners, packed_columns
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.noised_gradients import noise as noise_module
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
@@ -26,11 +26,11 @@ from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, Level
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
 from hedgerow.runtime.protocol import find
 from hedgerow.runtime.running import in_memory, role, warm_up
-from hedgerow.testing.parties import asked
 from hedgerow.transport.memory import MemoryNetwork
 from twins import vertical
 from twins.horizontal import make_pooled
 from twins.joint_trees import deal_columns, difference_from_pooled, first_order_twin, joint_scores
+from twins.parties import asked
 from twins.vertical import table_of
 
 PROTOCOL = find("vertical.noised_gradients")

@@ -24,6 +24,7 @@ from hedgerow.protocols.vertical.common.parts import (
     save_part,
 )
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
+from twins.pooled_trees import thresholds_of
 from twins.random_models import random_ensemble
 from twins.random_parts import random_vertical, table_of
 
@@ -93,7 +94,7 @@ def test_answers_follow_the_values():
         levels,
     )
     part = OwnerPart("shop", "bank", "vertical.bucket_rr", "r", features, questions)
-    assert np.array_equal(part.thresholds, [1.0, 2.0, np.inf, np.nan], equal_nan=True)
+    assert np.array_equal(thresholds_of(part), [1.0, 2.0, np.inf, np.nan], equal_nan=True)
     columns = [
         Column("c", np.array([0, 1, 3, -1, 2], np.int32), ("a", "b", "d", "z")),
         Column("x", np.array([0.5, 1.0, np.inf, np.nan, 1.5])),

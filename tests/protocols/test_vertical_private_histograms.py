@@ -23,20 +23,27 @@ from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP, ZeroConcentratedDP
 from hedgerow.protocols.shares import mesh
-from hedgerow.protocols.shares.sizes import Sizes
+from hedgerow.protocols.shares.columns import Sizes
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms import columns as columns_module
 from hedgerow.protocols.vertical.private_histograms import holder, messages
 from hedgerow.protocols.vertical.private_histograms import plan as plan_module
-from hedgerow.protocols.vertical.private_histograms.choosing import Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
-from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
-from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.dealer import GrownDealing
+from hedgerow.protocols.vertical.private_histograms.holder import Columns, FollowUp
+from hedgerow.protocols.vertical.private_histograms.job import NOT_PRIVATE, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import HistogramShare, LeafShare, StartShare
-from hedgerow.protocols.vertical.private_histograms.plan import AT_ONCE, LARGEST_SCORE, SCORE_BITS, Plan
+from hedgerow.protocols.vertical.private_histograms.plan import (
+    AT_ONCE,
+    COLUMNS_PER_LEVEL,
+    LARGEST_SCORE,
+    SCORE_BITS,
+    EdgeNoise,
+    Plan,
+    Spending,
+    accountant_of,
+)
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
-from hedgerow.protocols.vertical.private_histograms.spending import COLUMNS_PER_LEVEL, EdgeNoise, Spending
-from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
 from hedgerow.schema import CategoricalColumn, Schema
@@ -302,7 +309,7 @@ def test_the_same_model_without_noise():
 def test_what_is_spent_is_within_the_budget(reveal, epsilon, delta):
     """Never more than epsilon and delta, and hardly less."""
     plan = plan_for(2000, epsilon=epsilon, delta=delta, reveal=reveal, n_iterations=30)
-    accountant = plan.spending.accountant()
+    accountant = accountant_of(plan.spending.job)
     accountant.compose(plan.spending.planned())
     assert accountant.delta(epsilon) <= delta
     assert 0.999 * epsilon <= min(accountant.epsilon(delta), epsilon)
@@ -331,7 +338,7 @@ def test_ledger_accountant_and_statement_agree(reveal):
                 own = [line for line in lines if line.protection.startswith("randomised by its owner")]
                 assert len(own) == 1
         privacy = parts[party].meta["privacy"]
-        accountant = plan.spending.accountant()
+        accountant = accountant_of(plan.spending.job)
         accountant.compose_all([edges] * 3 + planned)
         assert privacy["epsilon"] == pytest.approx(accountant.epsilon(DELTA))
         assert privacy["epsilon"] <= 2.0
@@ -393,7 +400,7 @@ def test_winners_are_drawn_by_the_exponential_mechanism():
     """With the dealer's noise, a split wins with probability proportional to exp(utility / beta)."""
     plan = plan_for(500, epsilon=1.0, n_iterations=1, max_depth=1)
     choice = plan.spending.choice
-    dealing = Dealing.__new__(Dealing)
+    dealing = GrownDealing.__new__(GrownDealing)
     dealing._plan = plan
     dealing._me = type("Somebody", (), {"rng": np.random.default_rng(5)})
     n, beta = 20_000, float(choice.beta)

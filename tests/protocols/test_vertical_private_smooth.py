@@ -14,7 +14,6 @@ import pytest
 
 from hedgerow import Federation
 from hedgerow.crypto.dealing import Dealer, Hand, Label
-from hedgerow.crypto.rounds import Conversation
 from hedgerow.engine.table import Column
 from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.federation.vertical_model import VerticalModel
@@ -23,33 +22,30 @@ from hedgerow.privacy import events
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.events import Released
 from hedgerow.protocols.bad_rows import fit_described
+from hedgerow.protocols.central.gaussian.requests import event_of
 from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.vertical.common.parts import divide, part_from_dict
-from hedgerow.protocols.vertical.private_histograms.accounts import event_of
-from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.columns import OwnColumns, layout_of, merged_bins
+from hedgerow.protocols.vertical.private_histograms.dealer import SmoothDealing
+from hedgerow.protocols.vertical.private_histograms.job import NOT_PRIVATE, SMOOTH, PrivateHistogramsJob
+from hedgerow.protocols.vertical.private_histograms.smooth import holder as holder_module
 from hedgerow.protocols.vertical.private_histograms.smooth import schedule as schedule_module
 from hedgerow.protocols.vertical.private_histograms.smooth import series
-from hedgerow.protocols.vertical.private_histograms.smooth.columns import (
-    OwnColumns,
-    layout_of,
-    merged_bins,
-)
-from hedgerow.protocols.vertical.private_histograms.smooth.dealer import Dealing
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import groups_of, leaf_numbers
-from hedgerow.protocols.vertical.private_histograms.smooth.holder import Answering, Asking
-from hedgerow.protocols.vertical.private_histograms.smooth.recipe import SharedRecipe
+from hedgerow.protocols.vertical.private_histograms.smooth.holder import Answering
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
     COUNT_UNIT,
     ROW_WEIGHT_BITS,
     Schedule,
+    SharedRecipe,
     expansions_of,
     precision_for,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.series import LOGISTIC, SCORE_BITS, SLOPE, Precision
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
-from hedgerow.protocols.vertical.private_histograms.statement import NOT_PRIVATE
 from hedgerow.runtime import resources
 from hedgerow.schema import CategoricalColumn, NumericColumn, Schema
+from twins.conversation import Conversation
 from twins.vertical import make_data, outcomes_of, table_of
 from twins.vertical import make_job as job_for
 from twins.vertical import play as played
@@ -102,11 +98,11 @@ class Seen:
 def watched():
     """Writes down shares of gradients, what is opened, and the noise that the dealer draws."""
     seen = Seen()
-    gradients, answer, gaussian = Answering._minus_gradients, Answering.answer, Dealing.gaussian
+    gradients, answer, gaussian = Answering._minus_gradients, Answering.answer, SmoothDealing.gaussian
 
     def seen_gradients(self, p):
         found = gradients(self, p)
-        seen.gradients[self._last_number][self._place] = found.copy()
+        seen.gradients[self._last_number][self.place] = found.copy()
         return found
 
     def seen_answer(self, asked):
@@ -121,7 +117,7 @@ def watched():
     with (
         patch.object(Answering, "_minus_gradients", seen_gradients),
         patch.object(Answering, "answer", seen_answer),
-        patch.object(Dealing, "gaussian", seen_gaussian),
+        patch.object(SmoothDealing, "gaussian", seen_gaussian),
     ):
         yield seen
 
@@ -391,13 +387,13 @@ def test_budget_is_asked_before_anything_is_released():
 def test_wrong_requests_are_refused(number, changes):
     """A feature holder that is asked for what the schedule does not have at this place ends the run."""
     data = make_data(2, 100, 3)
-    asked = Asking._asked
+    asked = holder_module.asked_for
 
     def wrong(request):
         message = asked(request)
         return replace(message, **changes) if request.number == number else message
 
-    with patch.object(Asking, "_asked", staticmethod(wrong)):
+    with patch.object(holder_module, "asked_for", wrong):
         outcomes, _ = outcomes_of(PROTOCOL, make_job(data, epsilon=1.0), data)
     assert isinstance(outcomes["ben"].error, ProtocolError)
 

@@ -26,10 +26,10 @@ from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.processes import run_in_processes
 from hedgerow.runtime.protocol import PartyData, find
 from hedgerow.runtime.running import warm_up
-from hedgerow.testing.parties import asked
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import encode
 from hedgerow.transport.transcripts import Recording
+from twins.parties import asked
 from twins.random_models import random_ensemble
 from twins.random_parts import RUN_ID, random_vertical, table_of
 
@@ -141,7 +141,7 @@ def test_parties_that_are_never_asked():
         data = {"bank": PartyData(rows if owner_of_all == "bank" else table_of([], 4), part=asks)}
         for party in ("shop", "clinic"):
             own = features if party == owner_of_all else (FeatureBins("other", [0.0]),)
-            part = OwnerPart(party, "bank", "p", RUN_ID, own, theirs.get(party, Questions.none()))
+            part = OwnerPart(party, "bank", "p", RUN_ID, own, theirs.get(party, Questions.of()))
             data[party] = PartyData(rows if party == owner_of_all else nothing, part=part)
         for epsilon in (None, 60.0):
             job = ScoringJob(("shop", "bank", "clinic"), "bank", "a scoring", RUN_ID, predict_epsilon=epsilon)

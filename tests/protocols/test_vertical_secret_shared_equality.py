@@ -13,20 +13,19 @@ from hypothesis import strategies as st
 
 from hedgerow import BoostedTreesClassifier, Federation
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.widths import largest_denominator
 from hedgerow.datasets import load_adult
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.engine.table import Column, Table, read_table
-from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.shares.scales import Scales, largest_denominator
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.protocols.vertical.secret_shared.label_holder import Stopping, next_below
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
-from hedgerow.protocols.vertical.secret_shared.stopping import Stopping, next_below
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import in_memory, role
-from hedgerow.testing.pooled_trees import first_difference, pooled_twin
 from hedgerow.transport.memory import MemoryNetwork
+from twins.pooled_trees import first_difference, pooled_twin
 
 KINDS = (
     "normal", "counts", "skewed", "constant", "rare", "gaps", "counts with gaps", "present or not",

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import (
     DeadlineExceeded,

@@ -11,14 +11,20 @@ import pytest
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, ModelFileError
-from hedgerow.protocols.vertical.common.part_files import Target
-from hedgerow.protocols.vertical.common.parts import as_owner, load_part, part_from_dict, partial_trees_of, save_part
+from hedgerow.protocols.vertical.common.parts import (
+    Target,
+    load_part,
+    part_from_dict,
+    save_part,
+)
 from hedgerow.protocols.vertical.common.shared_parts import (
     FOREIGN,
     LEAF,
     PartialTree,
     SharedLeavesPart,
     all_indicators,
+    as_owner,
+    partial_trees_of,
     shapes_of,
 )
 from twins.random_parts import random_shared, random_vertical, table_of

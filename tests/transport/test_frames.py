@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hedgerow.errors import FrameError, InvalidInput, InvalidType, TransportError, VersionMismatch
-from hedgerow.transport import fields, frames
+from hedgerow.transport import frames
 from hedgerow.transport.frames import (
     Bools,
     Float32s,
@@ -399,8 +399,8 @@ def test_texts_have_limits_on_both_sides(monkeypatch):
     """Length of a text, number of texts, and their length together."""
     sent = [Answer("12345678"), Names(("a", "b", "c")), Names(("12345678",))]
     written = [encode(message) for message in sent]
-    monkeypatch.setattr(fields, "MAX_TEXT_BYTES", 7)
-    monkeypatch.setattr(fields, "MAX_TEXTS", 2)
+    monkeypatch.setattr(frames, "MAX_TEXT_BYTES", 7)
+    monkeypatch.setattr(frames, "MAX_TEXTS", 2)
     for message, frame in zip(sent, written, strict=True):
         with pytest.raises(InvalidInput, match="fit into a frame"):
             encode(message)

@@ -12,9 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.errors import InvalidType, ProtocolError
-from hedgerow.transport.checking import check, look_closely, quick_check, require
 from hedgerow.transport.frames import Bools, Float32s, Float64s, Int32s, Int64s, Message, UInt8s, decode, encode
-from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape, Within, unstated
+from hedgerow.transport.ranges import (
+    FINITE,
+    Anything,
+    Ends,
+    Free,
+    Index,
+    Shape,
+    Within,
+    check,
+    look_closely,
+    quick_check,
+    require,
+    unstated,
+)
 
 N_SPLITS = Free("n_splits", at_most="most_splits")
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 
 from hedgerow.attacks.secure_sum.singleton_cells import SummedLevel, plan_of
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, RowIds, Words
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import LevelLost, TreeGrower
-from hedgerow.engine.losses import Quantiser
+from hedgerow.engine.losses import BoostingParams, Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.protocols.horizontal.secure_sum.job import Job

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Bytes, Floats, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import TreeGrower
-from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from hedgerow.engine.rows import Rows
-from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.parts import Questions, divide
 from hedgerow.runtime.protocol import PartyData
 from twins.horizontal import Pooled

@@ -21,10 +21,9 @@ from hedgerow.engine.dtypes import Bools, Bytes, Ints
 from hedgerow.protocols.shares.full_tree import FullTree
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import Revealed
-from hedgerow.protocols.vertical.private_histograms.accounts import Accounts, Noisy, signed
-from hedgerow.protocols.vertical.private_histograms.choosing import LARGEST_STEP
-from hedgerow.protocols.vertical.private_histograms.dealer import Dealing
-from hedgerow.protocols.vertical.private_histograms.holder import Growing
+from hedgerow.protocols.vertical.private_histograms.dealer import GrownDealing
+from hedgerow.protocols.vertical.private_histograms.holder import LARGEST_STEP, Growing
+from hedgerow.protocols.vertical.private_histograms.holding import Holding, Noisy, signed
 
 
 class Binned(NamedTuple):
@@ -155,22 +154,22 @@ class Watched:
 def watched(n_parties: int) -> Iterator[Watched]:
     """All runs in memory meanwhile; one at a time."""
     seen, waiting = Watched(), _Waiting(n_parties)
-    makes, sums, adds_noise, reveals = Growing.gradients, FullTree.sums, Accounts.noisy, Mesh.reveal
+    makes, sums, adds_noise, reveals = Growing.gradients, FullTree.sums, Holding.noisy, Mesh.reveal
     exact: dict[int, Array] = {}  # by the share of what has noise in it
-    chooses, draws = Dealing.choice_noise, Dealing.gaussian
+    chooses, draws = GrownDealing.choice_noise, GrownDealing.gaussian
 
     def gradients(self: Growing) -> Array:
         words = makes(self)
-        waiting.add(seen.gradients, "gradients", self._me.name, words)
+        waiting.add(seen.gradients, "gradients", self.me.name, words)
         return words
 
     def histograms(self: FullTree) -> Array:
         words = sums(self)
-        waiting.add(seen.histograms, "histograms", self._place, words)
-        waiting.add(seen.rows, "rows", self._place, self.y)
+        waiting.add(seen.histograms, "histograms", self.place, words)
+        waiting.add(seen.rows, "rows", self.place, self.y)
         return words
 
-    def noisy(self: Accounts, words: Array, *rest: Any) -> Noisy:
+    def noisy(self: Holding, words: Array, *rest: Any) -> Noisy:
         made = adds_noise(self, words, *rest)
         exact[id(made.sums)] = words
         return made
@@ -184,21 +183,21 @@ def watched(n_parties: int) -> Iterator[Watched]:
             seen.released.append((kind, signed(found)))
         return found
 
-    def choice_noise(self: Dealing, shape: tuple[int, ...]) -> Ints:
+    def choice_noise(self: GrownDealing, shape: tuple[int, ...]) -> Ints:
         seen.choice_noise.append(chooses(self, shape))
         return seen.choice_noise[-1]
 
-    def gaussian(self: Dealing, shape: tuple[int, ...], sigma: float) -> Ints:
+    def gaussian(self: GrownDealing, shape: tuple[int, ...], sigma: float) -> Ints:
         seen.gaussian.append((sigma, draws(self, shape, sigma)))
         return seen.gaussian[-1][1]
 
     with (
         patch.object(Growing, "gradients", gradients),
         patch.object(FullTree, "sums", histograms),
-        patch.object(Accounts, "noisy", noisy),
+        patch.object(Holding, "noisy", noisy),
         patch.object(Mesh, "reveal", reveal),
-        patch.object(Dealing, "choice_noise", choice_noise),
-        patch.object(Dealing, "gaussian", gaussian),
+        patch.object(GrownDealing, "choice_noise", choice_noise),
+        patch.object(GrownDealing, "gaussian", gaussian),
     ):
         yield seen
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
-from hedgerow.engine.losses import Quantiser
+from hedgerow.engine.losses import BoostingParams, Quantiser
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import LEVEL_SMOOTHING, MIN_GAIN
 

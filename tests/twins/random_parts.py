@@ -13,8 +13,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.table import Column, Table, read_table
-from hedgerow.protocols.vertical.common.part_files import Target
-from hedgerow.protocols.vertical.common.parts import OwnerPart, Part, divide
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Part, Target, divide
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart
 from hedgerow.runtime.protocol import PartyData
 from twins.random_models import random_ensemble

@@ -18,7 +18,7 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Ints, Words
 from hedgerow.errors import InvalidParameter, InvalidType
-from hedgerow.testing.openings import Opening, repeated_masks
+from twins.openings import Opening, repeated_masks
 
 FALSE_ALARMS = 1e-3
 """Pairs that chance may bring together, on average, before an attack on one run makes no sense."""

@@ -43,8 +43,8 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
 )
 from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
+from hedgerow.transport.ranges import check
 
 # --- what is sent in the rounds of a level ---------------------------------------------------------------------------
 
@@ -195,11 +195,19 @@ class Alone:
 
     def __init__(self, name: str, rng: SecureRandom) -> None:
         self.name, self.rng = name, rng
+        self.attempt, self.checkpoints = 1, None
         self.sent: list[tuple[str, Message]] = []
         self.received: list[tuple[str, Message]] = []
 
     def wait_longer(self, times: float) -> None:
         """Nothing has to be waited for."""
+
+    def go_on(self, *_: Any, **__: Any) -> tuple[int, None]:
+        """It is the first attempt."""
+        return 0, None
+
+    def keep(self, n_trees: int, state: Any) -> None:
+        """There are no checkpoints."""
 
     def report(self, done: int, total: int) -> None:
         """Nobody watches."""

@@ -1,4 +1,4 @@
-"""A third way to unmask gradients, beside those of `hedgerow.attacks.masked_gradients.unmask_least_squares`.
+"""Hessians as well as gradients, beside `hedgerow.attacks.masked_gradients.unmask_least_squares`; and a third way.
 
 The logistic loss has h = |g| (1 - |g|) for any score, so c and d are the 2 W numbers with which all n rows fit: exact,
 from one message that has hessians.
@@ -6,13 +6,33 @@ from one message that has hessians.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, Unmasked, one_message
+from hedgerow.attacks.masked_gradients import unmask_least_squares
+from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, behind_all, one_message
+from hedgerow.engine.dtypes import Floats
 from hedgerow.errors import InvalidInput
 
 N_STEPS = 60
 """Of Gauss and Newton at most. Where all rows have the same score each step only halves the error."""
+
+
+class Unmasked(NamedTuple):
+    """What was behind the masks."""
+
+    gradients: Floats
+    hessians: Floats | None
+
+
+def several_messages(messages: Sequence[Masked]) -> Unmasked:
+    """Gradients, and hessians if there are any, behind messages about different candidates of one node: exactly."""
+    gradients = unmask_least_squares.several_messages(messages)
+    noises = [each.noise for each in messages if each.hessians is not None]
+    masked = [each.hessians for each in messages if each.hessians is not None]
+    return Unmasked(gradients, behind_all(noises, masked) if len(masked) == len(messages) else None)
 
 
 def one_message_with_hessians(message: Masked) -> Unmasked:

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
-from hedgerow.protocols.vertical.common.job import VerticalJob
+from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.runtime.party import Party, root_cause
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.runtime.running import in_memory, role
-from hedgerow.testing.parties import connect_star, make_identities, trust_in
-from hedgerow.transport.checking import check
 from hedgerow.transport.frames import Message
 from hedgerow.transport.memory import MemoryNetwork, Outcome
+from hedgerow.transport.ranges import check
+from twins.parties import connect_star, make_identities, trust_in
 
 NAMES = ("anna", "ben", "carla", "dora", "emil", "fred", "gina", "hugo")
 

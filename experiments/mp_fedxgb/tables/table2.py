@@ -9,7 +9,7 @@ from experiments.central_dp.show import table
 from experiments.mp_fedxgb.cells import Cell
 from experiments.mp_fedxgb.tables.common import Results
 from hedgerow.crypto.tournament import Plan
-from hedgerow.engine.boosting import BoostingParams
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.protocols.published.mp_fedxgb.argmax import rounds
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.attacks.intervals import Interval
+from hedgerow.attacks.results import Interval
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.estimators.labels import read_classes
+from hedgerow.estimators.inputs import read_classes
 from hedgerow.federation.alignment import take_rows
 from hedgerow.federation.run import Run
 from hedgerow.protocols.vertical.common.messages import GoAhead
@@ -170,46 +170,47 @@ def _check_rows(party: str, what: str, n_rows: int, wanted: int | None) -> None:
         raise InvalidInput(f"{party}: its {what} has {n_rows} rows, but the run was trained on {wanted}")
 
 
-_MASKED, _HISTOGRAMS = "vertical.masked_gradients", "vertical.private_histograms"
-_ON_SHARES = ("vertical.secret_shared", "vertical.mp_fedxgb", _HISTOGRAMS)
-
-
-@dataclass(frozen=True)
-class Attack:
+class Attack(NamedTuple):
     """An attack on runs of some protocols."""
 
     name: str
-    protocols: tuple[str, ...]
-    attacker: str  # its role
-    home: str  # "module:function"; "*" stands for the folder of the protocol
+    homes: Mapping[str, str]
+    """Protocol -> "module:function", which is imported when it is needed."""
 
-    def run(self, context: Context) -> list[Outcome]:
-        """What it comes to, for every party that has the role or that is attacked."""
-        return self.load(context.run.protocol)(context)
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those whose runs it takes."""
+        return tuple(self.homes)
 
     def load(self, protocol: str | None = None) -> Callable[[Context], list[Outcome]]:
-        """The function for runs of one of its protocols, imported when it is needed."""
-        module, _, function = self.home.partition(":")
-        folder = (protocol or self.protocols[0]).rpartition(".")[2]
-        found: Callable[[Context], list[Outcome]] = getattr(
-            import_module(f"hedgerow.attacks.{module.replace('*', folder)}"), function
-        )
+        """What gives the outcomes for runs of one of its protocols, for every party that attacks or is attacked."""
+        module, _, function = self.homes[protocol or self.protocols[0]].partition(":")
+        found: Callable[[Context], list[Outcome]] = getattr(import_module(f"hedgerow.attacks.{module}"), function)
         return found
 
 
+_MASKED, _HISTOGRAMS, _MP_FEDXGB = "vertical.masked_gradients", "vertical.private_histograms", "vertical.mp_fedxgb"
+_ON_SHARES = ("vertical.secret_shared", _MP_FEDXGB, _HISTOGRAMS)
+
 ATTACKS = (
-    Attack("bucket_bayes", ("vertical.bucket_rr",), "label holder", "bucket_rr.bucket_bayes:on_run"),
-    Attack("noised_labels", ("vertical.noised_gradients",), "feature holder", "noised_gradients.noised_labels:on_run"),
-    Attack("argmax_opened", ("vertical.mp_fedxgb",), "first feature holder", "mp_fedxgb.on_runs:argmax_opened"),
-    Attack("denominators_opened", ("vertical.mp_fedxgb",), "label holder", "mp_fedxgb.on_runs:denominators_opened"),
-    Attack("leaf_opened", ("vertical.mp_fedxgb",), "every party with data", "mp_fedxgb.on_runs:leaf_opened"),
-    Attack("openings", ("vertical.secret_shared",), "every party with data", "mp_fedxgb.on_runs:nothing_opened"),
-    Attack("singleton_cells", ("horizontal.secure_sum",), "coordinator", "secure_sum.singleton_cells:singleton_cells"),
-    Attack("unmask_least_squares", (_MASKED, _HISTOGRAMS), "feature holder", "*.on_runs:unmask_least_squares"),
-    Attack("all_but_one", (_HISTOGRAMS,), "who knows all else", "private_histograms.on_runs:all_but_one"),
-    Attack("label_network", (_MASKED,), "feature holder", "masked_gradients.on_runs:label_network"),
-    Attack("active_set", (_MASKED,), "label holder", "masked_gradients.on_runs:active_set"),
-    Attack("mask_reuse", _ON_SHARES, "every party with data", "shares.mask_reuse:mask_reuse"),
+    Attack("bucket_bayes", {"vertical.bucket_rr": "bucket_rr.bucket_bayes:on_run"}),
+    Attack("noised_labels", {"vertical.noised_gradients": "noised_gradients.noised_labels:on_run"}),
+    Attack("argmax_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:argmax_opened"}),
+    Attack("denominators_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:denominators_opened"}),
+    Attack("leaf_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:leaf_opened"}),
+    Attack("openings", {"vertical.secret_shared": "mp_fedxgb.on_runs:nothing_opened"}),
+    Attack("singleton_cells", {"horizontal.secure_sum": "secure_sum.singleton_cells:on_run"}),
+    Attack(
+        "unmask_least_squares",
+        {
+            _MASKED: "masked_gradients.unmask_least_squares:on_run",
+            _HISTOGRAMS: "private_histograms.noisy_sums:unmask_least_squares",
+        },
+    ),
+    Attack("all_but_one", {_HISTOGRAMS: "private_histograms.noisy_sums:all_but_one"}),
+    Attack("label_network", {_MASKED: "masked_gradients.label_network:on_run"}),
+    Attack("active_set", {_MASKED: "masked_gradients.active_set:on_run"}),
+    Attack("mask_reuse", dict.fromkeys(_ON_SHARES, "shares.mask_reuse:on_run")),
 )
 
 
@@ -225,15 +226,11 @@ def attacked(context: Context, only: tuple[str, ...] = ()) -> list[Outcome]:
     possible = {attack.name: attack for attack in applicable(context.run.protocol)}
     for name in only:
         if name not in possible:
-            there_are = ", ".join(possible) or f"none; there are some for {', '.join(_attacked_protocols())}"
-            raise InvalidParameter(f"{name!r} is no attack on {context.run.protocol}; there are {there_are}")
-    return [
-        outcome for name, attack in possible.items() if name in (only or possible) for outcome in attack.run(context)
-    ]
-
-
-def _attacked_protocols() -> list[str]:
-    return [name for name in names() if applicable(name)]
+            some = ", ".join(other for other in names() if applicable(other))
+            there_are = ", ".join(possible) or f"none; there are some for {some}"
+            raise InvalidParameter(f"{name!r} is not an attack on {context.run.protocol}; there are {there_are}")
+    chosen = [attack.load(context.run.protocol) for name, attack in possible.items() if name in (only or possible)]
+    return [outcome for run in chosen for outcome in run(context)]
 
 
 def n_rows_of(transcript: Transcript) -> int:

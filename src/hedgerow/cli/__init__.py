@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
-from hedgerow.cli import attack, demo, export, ledger, predict, protocols, train, version
+from hedgerow.cli import (
+    attack,
+    audit,
+    demo,
+    doctor,
+    estimate,
+    export,
+    init,
+    keys,
+    ledger,
+    manifest,
+    pair,
+    predict,
+    propose,
+    protocols,
+    rehearse,
+    run,
+    serve,
+    status,
+    train,
+    version,
+)
 from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, one_line_errors, say
 
 app = typer.Typer(
@@ -38,12 +60,36 @@ def hedgerow(
         raise typer.BadParameter("say what to do, for instance: hedgerow demo")
 
 
-for verb in (train, predict, export, ledger, attack, protocols, demo):
+VERBS = (
+    train,
+    predict,
+    export,
+    ledger,
+    attack,
+    protocols,
+    demo,
+    init,
+    pair,
+    propose,
+    run,
+    serve,
+    status,
+    doctor,
+    rehearse,
+    manifest,
+    estimate,
+)
+for verb in VERBS:
     app.command(epilog=EXIT_CODES_HELP)(getattr(verb, verb.__name__.rpartition(".")[2]))
+for function in (propose.inspect, propose.accept, propose.refuse, run.resume, run.cancel):
+    app.command(epilog=EXIT_CODES_HELP)(function)
+for group in (keys, audit):
+    app.add_typer(group.app)
 
 
 def main() -> None:
     """The entry point of the installed command."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a peer that is not there yet is told in our words, not in grpc's
     try:
         app(prog_name="hedgerow")
     except KeyboardInterrupt:  # before or after a verb, which answers for itself

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.files import read_file, read_run, require_columns
-from hedgerow.cli.outcome import ExitCode, aligned, one_line_errors, print_json, wrapped
+from hedgerow.cli.files import read_run
+from hedgerow.cli.outcome import ExitCode, Outcome, aligned, print_lines, verb, wrapped
 from hedgerow.errors import JobError
+from hedgerow.node.sources import read_file, require_columns
 
 if TYPE_CHECKING:
     from hedgerow.federation.run import Run
 
 
+@verb("The outcomes as JSON on stdout.")
 def attack(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder of a recorded run: fit(..., record=True).")],
     *,
@@ -31,20 +33,14 @@ def attack(
     only: Annotated[
         list[str] | None, typer.Option("--attack", metavar="NAME", help="Only this attack; repeatable.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The outcomes as JSON on stdout.")] = False,
-) -> None:
+) -> Outcome:
     """Attack a recorded run with what its parties really received.
 
     Example: hedgerow attack runs/loans --labels loans.csv --column repaid
     """
-    with one_line_errors(as_json=as_json):
-        result = _result(run, labels, column, table or [], tuple(only or ()))
-        if as_json:
-            print_json(result)
-        else:
-            typer.echo("\n".join(_lines(result)))
-        if result["broken"]:
-            raise typer.Exit(ExitCode.CLAIM_BROKEN)
+    result = _result(run, labels, column, table or [], tuple(only or ()))
+    code = ExitCode.CLAIM_BROKEN if result["broken"] else ExitCode.OK
+    return Outcome(result, lambda: print_lines(_lines(result)), code)
 
 
 def _result(
@@ -53,7 +49,12 @@ def _result(
     from hedgerow.attacks.registry import BROKEN, Context, attacked
 
     run = read_run(folder)
-    files = dict(_named(text) for text in tables)
+    files = {}
+    for text in tables:
+        party, _, path = text.partition("=")
+        if not party or not path:
+            raise JobError(f"--table takes PARTY=FILE, got {text!r}")
+        files[party] = Path(path)
     given = {party: read_file(path) for party, path in files.items()}
     truth = _labels(run, labels, column, files, given)
     if column is not None:  # labels are no column of a table that was trained on without names
@@ -67,13 +68,6 @@ def _result(
         "outcomes": [outcome.to_dict() for outcome in outcomes],
         "broken": any(outcome.verdict == BROKEN for outcome in outcomes),
     }
-
-
-def _named(text: str) -> tuple[str, Path]:
-    party, is_given, path = text.partition("=")
-    if not is_given or not party or not path:
-        raise JobError(f"--table takes PARTY=FILE, got {text!r}")
-    return party, Path(path)
 
 
 def _labels(

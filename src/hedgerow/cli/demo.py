@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from hedgerow import __version__
-from hedgerow.cli.outcome import one_line_errors, print_json, progress_bar, progress_of_parties, waiting_for
+from hedgerow.cli.outcome import Outcome, progress_bar, progress_of_parties, verb, waiting_for
 
 PARAMS: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.1, "max_depth": 5}
 OWNERS = ("north", "east", "south")
@@ -32,37 +33,33 @@ NOT_PROTECTED = (
 )
 
 
+@verb("The result as JSON on stdout.")
 def demo(
     *,
     statements: Annotated[bool, typer.Option("--statements", help="Print the statement of every run as well.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
-) -> None:
+) -> Outcome:
     """Train on the shipped Adult census data, in one table and with every protocol, and show what came out.
 
     Each party is a process of its own; they talk over mutual TLS on this machine.
 
     Example: hedgerow demo
     """
-    with one_line_errors(as_json=as_json):
-        result = run()
-        if as_json:
-            print_json(result)
-        else:
-            _print(result, statements=statements)
+    result = run()
+    return Outcome(result, lambda: _print(result, statements=statements))
 
 
 def run() -> dict[str, Any]:
     """Train on the official training split, score the official test split; then the same with each protocol."""
     from hedgerow.cli.summary import scores
-    from hedgerow.datasets import load_adult
+    from hedgerow.datasets import adult_schema, load_adult
     from hedgerow.engine.threads import available_cores
     from hedgerow.estimators.plain import BoostedTreesClassifier
 
     people, incomes = load_adult("train")
     others, their_incomes = load_adult("test")
-    tables = people, incomes, others
-    divided = _by_rows(*tables), _by_columns(*tables), _on_shares(*tables)
-    models = _central_models()
+    tables, schema = (people, incomes, others), adult_schema()
+    divided = _by_rows(*tables, schema), _by_columns(tables, schema), _on_shares(tables, schema)
+    models = _central_models(schema)
     with waiting_for("getting kernels ready (compiled once per machine, about a minute)"):
         compile_seconds = _first_calls(divided, models, people, incomes)
     started = time.perf_counter()
@@ -104,7 +101,8 @@ def _first_calls(divided: tuple[_Runs, ...], models: dict[str, Any], people: Any
     from hedgerow.runtime.processes import PREPARE_SECONDS
 
     started = time.perf_counter()
-    parties = begin_preparing(_planned(*reversed(divided)), PREPARE_SECONDS)
+    plans = (runs.federation.plan(each.protocol, **each.params) for runs in divided[::-1] for each in runs.trainings)
+    parties = begin_preparing(((plan.chosen.protocol.name, plan.job.to_dict()) for plan in plans), PREPARE_SECONDS)
     few, theirs = people.slice(0, 2000), incomes[:2000]
     BoostedTreesClassifier(**{**PARAMS, "max_iter": 2}).fit(few, theirs).predict_proba(few)
     for model in models.values():
@@ -113,13 +111,11 @@ def _first_calls(divided: tuple[_Runs, ...], models: dict[str, Any], people: Any
     return time.perf_counter() - started
 
 
-def _central_models() -> dict[str, Any]:
+def _central_models(schema: Any) -> dict[str, Any]:
     """By protocol: models of a table in one place that are to be released."""
-    from hedgerow.datasets import adult_schema
     from hedgerow.estimators.private import DPBoostClassifier, PrivateBoostingClassifier
 
     epsilon, delta = BUDGET
-    schema = adult_schema()
     return {
         "central.gaussian": PrivateBoostingClassifier(epsilon=epsilon, delta=delta, schema=schema, random_state=0),
         **{
@@ -174,15 +170,14 @@ class _Runs(NamedTuple):
     trainings: tuple[_Training, ...]
 
 
-def _by_rows(people: Any, incomes: Any, others: Any) -> _Runs:
+def _by_rows(people: Any, incomes: Any, others: Any, schema: Any) -> _Runs:
     """Rows that are divided between owners."""
     import numpy as np
 
-    from hedgerow.datasets import adult_schema
     from hedgerow.federation.federation import Federation
 
     shares = np.array_split(np.random.default_rng(0).permutation(len(incomes)), len(OWNERS))
-    name, dp = "horizontal.secure_sum", {"dp": BUDGET, "schema": adult_schema(), "random_state": 0}
+    name, dp = "horizontal.secure_sum", {"dp": BUDGET, "schema": schema, "random_state": 0}
     return _Runs(
         Federation.horizontal(
             {owner: (people.take(rows), incomes[rows]) for owner, rows in zip(OWNERS, shares, strict=True)}
@@ -193,21 +188,17 @@ def _by_rows(people: Any, incomes: Any, others: Any) -> _Runs:
     )
 
 
-def _by_columns(people: Any, incomes: Any, others: Any) -> _Runs:
+def _by_columns(tables: tuple[Any, Any, Any], schema: Any) -> _Runs:
     """Columns that are divided between parties."""
-    import math
-
-    from hedgerow.datasets import adult_schema
-
     delta = BUDGET[1]
     exact = {"epsilon": math.inf, "edges": "quantile", "buckets": 64}
-    buckets = {"epsilon": 4.0, "schema": adult_schema(), "buckets": 64}
+    buckets = {"epsilon": 4.0, "schema": schema, "buckets": 64}
     gradients = {"epsilon": 4.0, "delta": delta, "max_iter": 20, "max_depth": 3}
     masked = {"max_iter": 3, "max_depth": 3, "max_bins": 32, "eps_ap": 8.0, "delta_ap": 1e-3, "eps_pp": 1.0}
     accepted = {"reading": "record", "accept_low_snr": True, "accept_known_leaks": True}
     return _vertical(
         lambda table: table,
-        (people, incomes, others),
+        tables,
         ("bucket_rr", ", no noise", exact, ""),
         ("bucket_rr", ", epsilon=4", buckets, "each value 4-private"),
         ("noised_gradients", f", epsilon=4, delta={delta:g}", gradients, f"labels (4, {delta:.0e})-private"),
@@ -215,21 +206,18 @@ def _by_columns(people: Any, incomes: Any, others: Any) -> _Runs:
     )
 
 
-def _on_shares(people: Any, incomes: Any, others: Any) -> _Runs:
+def _on_shares(tables: tuple[Any, Any, Any], schema: Any) -> _Runs:
     """The same columns without text, for protocols that compute on shares of numbers."""
-    from hedgerow.datasets import adult_schema
-
-    schema, delta = adult_schema(), BUDGET[1]
+    delta = BUDGET[1]
     shared = {"max_iter": 10, "max_bins": 32}
     private = {"max_iter": 10, "max_depth": 3, "max_bins": 32, "epsilon": 4.0, "delta": delta, "learning_rate": 0.3}
-    public = {"schema": _bounds_of_numbers(schema)}
     published = {"max_iter": 3, "max_depth": 3, "max_bins": 16, "accept_known_leaks": True}
     both = f"rows, labels (4, {delta:.0e})-private"
     return _vertical(
         lambda table: _as_numbers(table, schema),
-        (people, incomes, others),
+        tables,
         ("secret_shared", "", shared, "only winners are opened"),
-        ("private_histograms", f", epsilon=4, delta={delta:g}", private | public, both),
+        ("private_histograms", f", epsilon=4, delta={delta:g}", private | {"schema": _bounds_of_numbers(schema)}, both),
         ("mp_fedxgb", ", as published", published, "LEAKS sums of labels"),
     )
 
@@ -253,14 +241,6 @@ def _vertical(
             for name, more, params, worth in trainings
         ),
     )
-
-
-def _planned(*divided: _Runs) -> Iterator[tuple[str, Any]]:
-    """The jobs of all these runs, to get their kernels ready."""
-    for runs in divided:
-        for training in runs.trainings:
-            plan = runs.federation.plan(training.protocol, **training.params)
-            yield plan.protocol.name, plan.job.to_dict()
 
 
 def _between_parties(runs: _Runs, labels: Any) -> Iterator[dict[str, Any]]:
@@ -322,7 +302,7 @@ def _bounds_of_numbers(schema: Any) -> Any:
 
 
 def _worth_of_model(epsilon: float, delta: float) -> str:
-    from hedgerow.privacy.wording import up
+    from hedgerow.privacy.events import up
 
     return f"({up(epsilon)}, {up(delta)})-private model" if delta else f"{up(epsilon)}-private model"
 
@@ -347,35 +327,35 @@ def _alignment() -> dict[str, Any]:
     }
 
 
-def _same_trees(run: Any, people: Any, incomes: Any) -> bool:
-    """Whether the plain engine, given all rows in one table and the same bins, has the very same splits and leaves."""
+def _pooled(run: Any, mapper: Any, people: Any, incomes: Any) -> Any:
+    """The model of the plain engine, given everything in one table and the bins of a run."""
     from hedgerow.engine.boosting import train
     from hedgerow.engine.table import read_table
+
+    codes = mapper.transform(read_table(people, like=mapper.features))
+    return train(run.job.for_labels(2, (0.0, 1.0)), mapper, codes, incomes.astype(float)).ensemble
+
+
+def _same_trees(run: Any, people: Any, incomes: Any) -> bool:
+    """Whether the plain engine has the very same splits and leaves."""
     from hedgerow.protocols.horizontal.secure_sum.model import as_handed_out
 
     ensemble = run.model.ensemble_
-    table = read_table(people, like=ensemble.features)
-    pooled = train(
-        run.job.for_labels(2, (0.0, 1.0)), ensemble.mapper, ensemble.mapper.transform(table), incomes.astype(float)
-    )
-    same: bool = as_handed_out(run.job, pooled.ensemble).to_dict()["trees"] == ensemble.to_dict()["trees"]
-    return same
+    pooled = as_handed_out(run.job, _pooled(run, ensemble.mapper, people, incomes))
+    return bool(pooled.to_dict()["trees"] == ensemble.to_dict()["trees"])
 
 
 def _same_scores(run: Any, people: Any, incomes: Any, others: Any, rows: Any) -> bool:
-    """Whether the plain engine, given all columns in one table and the same bins, scores new rows just the same."""
+    """Whether the plain engine scores new rows just the same."""
     import numpy as np
 
     from hedgerow.engine.binning import BinMapper
-    from hedgerow.engine.boosting import train
     from hedgerow.engine.table import read_table
 
-    parts = run.model.parts
-    own = parts[LABEL_HOLDER].features
-    mapper = BinMapper((*own, *(bins for name in HOLDERS if name != LABEL_HOLDER for bins in parts[name].features)))
+    holders = (LABEL_HOLDER, *(name for name in HOLDERS if name != LABEL_HOLDER))
+    mapper = BinMapper(tuple(bins for name in holders for bins in run.model.parts[name].features))
     order = [name for columns in HOLDERS.values() for name in columns]
-    table = read_table(people.select(order), like=mapper.features)
-    pooled = train(run.job.for_labels(2, (0.0, 1.0)), mapper, mapper.transform(table), incomes.astype(float)).ensemble
+    pooled = _pooled(run, mapper, people.select(order), incomes)
     scored = pooled.raw_scores(read_table(others.select(order), like=mapper.features))
     return bool(np.array_equal(scored[:, 0], run.model.decision_function(rows)))
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from hedgerow.cli.files import read_model
-from hedgerow.cli.outcome import one_line_errors, print_json, say, whole_file
+from hedgerow.cli.outcome import Outcome, say, verb, whole_file
 from hedgerow.errors import JobError
 
 FORMATS = ("xgboost",)
 
 
+@verb("What was done as JSON on stdout.")
 def export(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `hedgerow train` wrote.")],
     *,
@@ -25,37 +26,29 @@ def export(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check that the model can be exported; write nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="What was done as JSON on stdout.")] = False,
-) -> None:
+) -> Outcome:
     """Write a model in another library's format, such that it predicts the same.
 
     Example: hedgerow export loans.json --format xgboost --out loans_xgboost.json
     """
-    with one_line_errors(as_json=as_json):
-        if fmt not in FORMATS:
-            raise JobError(f"--format must be {' or '.join(FORMATS)}, got {fmt!r}")
-        if out.resolve() == model.resolve():
-            raise JobError(f"{out} is to be read and written; choose another --out")
-        result = _run(model, out, dry_run=dry_run)
-        if as_json:
-            print_json(result)
-        else:
-            say(f"{model} can be exported; nothing written (--dry-run)" if dry_run else f"{fmt} model written to {out}")
-
-
-def _run(path: Path, out: Path, *, dry_run: bool) -> dict[str, Any]:
-    estimator = read_model(path)
+    if fmt not in FORMATS:
+        raise JobError(f"--format must be {' or '.join(FORMATS)}, got {fmt!r}")
+    if out.resolve() == model.resolve():
+        raise JobError(f"{out} is to be read and written; choose another --out")
+    estimator = read_model(model)
     if dry_run:
         with tempfile.TemporaryDirectory() as folder:
             estimator.export_xgboost(Path(folder) / out.name)
     else:
         with whole_file(out) as partial:
             estimator.export_xgboost(partial)
-    return {
+    result = {
         "command": "export",
         "dry_run": dry_run,
         "format": "xgboost",
-        "model": str(path),
+        "model": str(model),
         "out": None if dry_run else str(out),
         "trees": len(estimator.ensemble_.trees),
     }
+    done = f"{model} can be exported; nothing written (--dry-run)" if dry_run else f"{fmt} model written to {out}"
+    return Outcome(result, lambda: say(done))

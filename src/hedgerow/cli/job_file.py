@@ -7,7 +7,6 @@ reported with the file's line, the variable or the flag. Format: docs/reference/
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import HedgerowError, JobError
+from hedgerow.node.settings import NAMES, NUMBER, PATH, TEXT, hint, number, read_toml
 
 KINDS = ("classifier", "regressor")
-PATH, TEXT, COLUMNS, NUMBER = "path", "text", "columns", "number"
 KEYS = {
     "data": {
         "train": PATH,
@@ -26,8 +25,8 @@ KEYS = {
         "test": PATH,
         "label": TEXT,
         "weight": TEXT,
-        "drop": COLUMNS,
-        "categorical": COLUMNS,
+        "drop": NAMES,
+        "categorical": NAMES,
     },
     "output": {"model": PATH, "result": PATH, "predictions": PATH},
     "privacy": {
@@ -93,7 +92,10 @@ def read_job(path: Path | None, environment: Mapping[str, str], given: Settings)
     """Put the three sources together and check the result."""
     settings = {**(_from_file(path) if path else {}), **_from_environment(environment), **given}
     for (section, key), setting in settings.items():
-        _check_known(section, key, setting)
+        if section not in SECTIONS:
+            raise JobError(f"{setting.origin}: unknown section {section!r}{hint(section, SECTIONS)}")
+        if section != "model" and key not in KEYS[section]:
+            raise JobError(f"{setting.origin}: unknown key {key!r} in [{section}]{hint(key, KEYS[section])}")
     return _job(settings)
 
 
@@ -119,46 +121,17 @@ def set_flags(pairs: Iterable[str]) -> Settings:
 
 
 def _from_file(path: Path) -> Settings:
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text, parse_float=number)
-    except FileNotFoundError:
-        raise JobError(f"{path}: there is no such job file") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise JobError(f"{path}: the job file cannot be read: {problem}") from None
-    except ValueError as problem:  # not TOML, or a number of thousands of digits
-        raise JobError(f"{path}: {problem}") from None
-    except RecursionError:
-        raise JobError(f"{path}: the job file is nested too deeply") from None
+    document = read_toml(path, "job file")
     settings: Settings = {}
-    for section, entries in content.items():
-        where = _origin(path, text, section, None)
+    for section, entries in document.content.items():
+        where = document.where(section)
         if section not in SECTIONS:
-            raise JobError(f"{where}: unknown section or key {section!r}{_hint(section, SECTIONS)}")
+            raise JobError(f"{where}: unknown section or key {section!r}{hint(section, SECTIONS)}")
         if not isinstance(entries, dict):
             raise JobError(f"{where}: {section} must be a section, written [{section}]")
         for key, value in entries.items():
-            settings[section, key] = Setting(value, _origin(path, text, section, key), path.parent)
+            settings[section, key] = Setting(value, document.where(section, key), path.parent)
     return settings
-
-
-_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
-_KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*(?:\.\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*)?=")
-
-
-def _origin(path: Path, text: str, section: str, key: str | None) -> str:
-    """`job.toml, line 7`; without the line where a key is written in a way that this short search misses."""
-    current = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        header, entry = _HEADER.match(line), _KEY.match(line)
-        if header:
-            current = header[1].strip("\"'")
-        here: tuple[str, str | None] = (current, None)
-        if entry:
-            here = (entry[1], entry[2]) if not current else (current, entry[1])
-        if here == (section, key) or (key is None and here[0] == section):
-            return f"{path}, line {number}"
-    return str(path)
 
 
 def _from_environment(environment: Mapping[str, str]) -> Settings:
@@ -168,19 +141,11 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
         match = re.fullmatch(r"HEDGEROW_(DATA|MODEL|OUTPUT|PRIVACY)_(\w+)", variable)
         if match:
             section, key = match[1].lower(), match[2].lower()
-            value = [part.strip() for part in text.split(",")] if KEYS.get(section, {}).get(key) == COLUMNS else text
+            value = [part.strip() for part in text.split(",")] if KEYS.get(section, {}).get(key) is NAMES else text
             settings[section, key] = Setting(
                 _value(text) if section in {"model", "privacy"} else value, variable, Path()
             )
     return settings
-
-
-def number(text: str) -> float:
-    """A number as TOML writes it; ValueError for one that only rounding makes infinite."""
-    value = float(text.replace("_", ""))
-    if math.isinf(value) and "inf" not in text.lower():
-        raise ValueError(f"the number {text[:12]}... is too large; write inf if you mean that there is no limit")
-    return value
 
 
 def _value(text: str) -> Any:
@@ -192,27 +157,6 @@ def _value(text: str) -> Any:
 
 
 # --- checks --------------------------------------------------------------------------------------------------------
-
-
-def _check_known(section: str, key: str, setting: Setting) -> None:
-    if section not in SECTIONS:
-        raise JobError(f"{setting.origin}: unknown section {section!r}{_hint(section, SECTIONS)}")
-    if section != "model" and key not in KEYS[section]:
-        raise JobError(f"{setting.origin}: unknown key {key!r} in [{section}]{_hint(key, KEYS[section])}")
-
-
-def _shown(value: Any) -> str:
-    """A value in an error, whatever its length."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}... ({len(text)} characters)"
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    from hedgerow.estimators.parameters import nearest
-
-    known = tuple(known)
-    near = nearest(name, known)
-    return f"; did you mean {near!r}?" if near else f"; there are {', '.join(known)}"
 
 
 def _job(settings: Settings) -> Job:
@@ -263,28 +207,16 @@ def private_owner(privacy: Privacy, kind: str | None) -> Any:
 
 def _checked(section: str, key: str, setting: Setting) -> Any:
     value, kind = setting.value, KEYS[section][key]
-    if kind == COLUMNS:
-        value = [value] if isinstance(value, str) else value
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise JobError(f"{setting.origin}: {key} must be a list of column names, got {_shown(value)}")
-        return tuple(value)
-    if kind == NUMBER:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise JobError(f"{setting.origin}: {key} must be a number, got {_shown(value)}")
-        try:
-            return float(value)
-        except OverflowError:
-            raise JobError(f"{setting.origin}: {key} is too large for a number, got {_shown(value)}") from None
     if isinstance(value, Path):
         value = str(value)
-    if not isinstance(value, str) or not value:
-        raise JobError(f"{setting.origin}: {key} must be text in quotes, got {_shown(value)}")
-    return setting.folder / value if kind == PATH else value
+    if kind is NAMES and isinstance(value, str):
+        value = [value]
+    return kind.checked(key, value, setting.origin, setting.folder)
 
 
 def _params(settings: Settings, kind: str | None, privacy: Privacy | None) -> dict[str, Any]:
     """The model's parameters under the estimators' own names."""
-    from hedgerow.estimators.parameters import translate
+    from hedgerow.estimators.inputs import translate
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
     owner = BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor

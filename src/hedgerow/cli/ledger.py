@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hedgerow.cli.files import read_run
-from hedgerow.cli.outcome import WIDTH, aligned, one_line_errors, print_json, wrapped
+from hedgerow.cli.outcome import WIDTH, Outcome, aligned, print_lines, verb, wrapped
 from hedgerow.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -17,28 +18,23 @@ if TYPE_CHECKING:
 
     from hedgerow.federation.alignment import Alignment
     from hedgerow.federation.run import Run
-    from hedgerow.ledger import Ledger
-    from hedgerow.transport.meter import Meter
+    from hedgerow.ledger import Ledger, Meter
 
 
+@verb("The same as JSON on stdout.")
 def ledger(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that run.save(folder) wrote.")],
     *,
     party: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only what this party learned and disclosed.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON on stdout.")] = False,
-) -> None:
+) -> Outcome:
     """Show who learned what in a run: messages, bytes, what they disclosed, how it was protected.
 
     Example: hedgerow ledger runs/loans --party shop
     """
-    with one_line_errors(as_json=as_json):
-        result = _result(read_run(run), party)
-        if as_json:
-            print_json(result)
-        else:
-            typer.echo("\n".join(_lines(result)))
+    result = _result(read_run(run), party)
+    return Outcome(result, lambda: print_lines(_lines(result)))
 
 
 def _result(run: Run, party: str | None) -> dict[str, Any]:
@@ -75,9 +71,7 @@ def _entries(ledgers: Mapping[str, Ledger]) -> list[dict[str, Any]]:
     """One for each sender, receiver and kind of message, as the sender wrote it; of lost senders as was received."""
     found = []
     for name, book in ledgers.items():
-        noisy: dict[tuple[str, str], int] = {}
-        for line in book.lines("disclosed"):
-            noisy[line.peer, line.message] = noisy.get((line.peer, line.message), 0) + (line.event is not None)
+        noisy = Counter((line.peer, line.message) for line in book.lines("disclosed") if line.event is not None)
         for entry in book.summary():
             is_sender = entry["direction"] == "disclosed"
             if is_sender or entry["peer"] not in ledgers:
@@ -89,7 +83,7 @@ def _entries(ledgers: Mapping[str, Ledger]) -> list[dict[str, Any]]:
                         "to": ends[1],
                         "number": entry["messages"],
                         "bytes": entry["bytes"],
-                        "with_noise": noisy.get((entry["peer"], entry["message"]), 0) if is_sender else None,
+                        "with_noise": noisy[entry["peer"], entry["message"]] if is_sender else None,
                         "what": entry["what"],
                         "protection": entry["protection"],
                     }
@@ -124,7 +118,11 @@ def _passed(result: dict[str, Any]) -> list[str]:
     for receiver in dict.fromkeys(entry["to"] for entry in result["messages"]):
         entries = [entry for entry in result["messages"] if entry["to"] == receiver]
         lines += ["", *_learned(receiver, entries)]
-    lines += ["", "In all", *_totals(result["totals"]), ""]
+    totals: list[tuple[str, ...]] = [("party", "sent", "bytes", "received", "bytes")]
+    for party, total in result["totals"].items():
+        counts = (total.get(key, 0) for key in ("messages_sent", "bytes_sent", "messages_received", "bytes_received"))
+        totals.append((party, *(f"{count:,}" for count in counts)))
+    lines += ["", "In all", *(f"  {row}" for row in aligned(totals, n_left=1)), ""]
     for sentence in result["statement"]["words"].replace("\n  ", " ").splitlines():  # each was a line or more
         lines += textwrap.wrap(sentence, WIDTH, subsequent_indent="  " if sentence.startswith("- ") else "") or [""]
     return lines
@@ -139,11 +137,3 @@ def _learned(receiver: str, entries: list[dict[str, Any]]) -> list[str]:
     for row, entry in zip(body, entries, strict=True):
         lines += [f"  {row}", *wrapped(f"{entry['what']} ({entry['protection']})", "      ")]
     return lines
-
-
-def _totals(totals: dict[str, dict[str, int]]) -> list[str]:
-    rows: list[tuple[str, ...]] = [("party", "sent", "bytes", "received", "bytes")]
-    for party, total in totals.items():
-        counts = (total.get(key, 0) for key in ("messages_sent", "bytes_sent", "messages_received", "bytes_received"))
-        rows.append((party, *(f"{count:,}" for count in counts)))
-    return [f"  {row}" for row in aligned(rows, n_left=1)]

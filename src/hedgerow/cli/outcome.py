@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import os
@@ -12,11 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from hedgerow.errors import BudgetExceeded, ExportRefused, HedgerowError, InvalidParameter, JobError, ModelFileError
+from hedgerow.errors import (
+    BudgetExceeded,
+    ExportRefused,
+    HedgerowError,
+    InvalidParameter,
+    JobError,
+    ModelFileError,
+    TransportError,
+)
 from hedgerow.runtime.progress import EvalsLog
 
 
@@ -30,13 +40,18 @@ class ExitCode(IntEnum):
     EXPORT_REFUSED = 5
     BUDGET_EXCEEDED = 6
     CLAIM_BROKEN = 7
+    PEER = 8
+    TRAIL_BROKEN = 9
+    DOCTOR = 10
     INTERNAL = 70
     INTERRUPTED = 130
 
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 ok; 2 wrong usage or job file; 3 data or output file; 4 model file; 5 export refused; "
-    "6 privacy budget exceeded; 7 an attack refutes a claim; 70 internal error; 130 interrupted."
+    "6 privacy budget exceeded; 7 an attack refutes a claim; 8 another party; 9 an audit trail is broken; "
+    "10 a step of the doctor failed; "
+    "70 internal error; 130 interrupted."
 )
 
 
@@ -46,10 +61,50 @@ _CODES: dict[type[BaseException] | tuple[type[BaseException], ...], ExitCode] = 
     ModelFileError: ExitCode.MODEL_FILE,
     ExportRefused: ExitCode.EXPORT_REFUSED,
     BudgetExceeded: ExitCode.BUDGET_EXCEEDED,
+    TransportError: ExitCode.PEER,
     (HedgerowError, OSError): ExitCode.DATA,
     BaseException: ExitCode.INTERNAL,
 }
 """What an exception ends with: the first that it is."""
+
+
+class Outcome(NamedTuple):
+    """What a verb ends with: the result for machines, what prints it for people, and what the shell gets."""
+
+    result: dict[str, Any]
+    show: Callable[[], None]
+    code: ExitCode = ExitCode.OK
+
+
+def verb(json_help: str) -> Callable[[Callable[..., Outcome]], Callable[..., None]]:
+    """Make a verb of a function from options to an outcome: adds --json, prints, answers for errors and exit codes.
+
+    @verb("The same as JSON on stdout.")
+    def ledger(run: Annotated[Path, typer.Argument(...)]) -> Outcome:
+        ...
+        return Outcome(result, lambda: print_lines(_lines(result)))
+    """
+
+    def as_verb(function: Callable[..., Outcome]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*, as_json: bool, **options: Any) -> None:
+            with one_line_errors(as_json=as_json):
+                outcome = function(**options)
+                if as_json:
+                    print_json(outcome.result)
+                else:
+                    outcome.show()
+                if outcome.code:
+                    raise typer.Exit(outcome.code)
+
+        kind = Annotated[bool, typer.Option("--json", help=json_help)]
+        added = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        signature = inspect.signature(function, eval_str=True)
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]  # not in the stubs
+        run.__annotations__ = {**function.__annotations__, "as_json": kind}
+        return run
+
+    return as_verb
 
 
 @contextmanager
@@ -64,22 +119,17 @@ def one_line_errors(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(ExitCode.OK) from None
     except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - the last stop before the shell
         code = next(code for kinds, code in _CODES.items() if isinstance(problem, kinds))
-        message = _sentence(problem, code)
+        message = " ".join(str(problem).split())
+        if code is ExitCode.INTERRUPTED:
+            message = "interrupted; no output was written"
+        elif code is ExitCode.INTERNAL:
+            message = f"internal error, {type(problem).__name__}: {message} (HEDGEROW_TRACEBACK=1 shows where)"
         if os.environ.get("HEDGEROW_TRACEBACK"):
             traceback.print_exc()
         say(f"hedgerow: {message}")
         if as_json:
             print_json({"error": {"type": type(problem).__name__, "message": message, "exit_code": int(code)}})
         raise typer.Exit(int(code)) from None
-
-
-def _sentence(problem: BaseException, code: ExitCode) -> str:
-    if code is ExitCode.INTERRUPTED:
-        return "interrupted; no output was written"
-    text = " ".join(str(problem).split())
-    if code is ExitCode.INTERNAL:
-        return f"internal error, {type(problem).__name__}: {text} (HEDGEROW_TRACEBACK=1 shows where)"
-    return text
 
 
 @contextmanager
@@ -113,6 +163,11 @@ def aligned(rows: Sequence[Sequence[str]], n_left: int) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Words for people that are the result, on stdout."""
+    typer.echo("\n".join(lines))
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
@@ -159,31 +214,28 @@ class _Bar:
         return False
 
 
-@contextmanager
-def _progress(*, wanted: bool = True) -> Iterator[Any]:
-    """Bars on stderr, or None where there is no terminal to draw on."""
-    if not wanted or not sys.stderr.isatty():
-        yield None
-        return
+def _progress(*, wanted: bool = True) -> Any:
+    """Bars on stderr, of which nothing is drawn where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         TextColumn("{task.fields[metric]}"),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not wanted or not sys.stderr.isatty(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield progress
 
 
 @contextmanager
 def progress_bar(n_iterations: int, *, wanted: bool = True) -> Iterator[list[Any]]:
-    """Callbacks for `fit`: one that draws a bar, or none where there is no terminal to draw on."""
+    """Callbacks for `fit` that draw a bar."""
     with _progress(wanted=wanted) as progress:
-        yield [] if progress is None else [_Bar(progress, n_iterations)]
+        yield [_Bar(progress, n_iterations)]
 
 
 @contextmanager
@@ -199,12 +251,8 @@ def waiting_for(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_of_parties(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A function that parties' progress is told to, and that draws it; None where there is no terminal to draw on."""
+def progress_of_parties(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that parties' progress is told to, and that draws it."""
     with _progress() as progress:
-        task = None if progress is None else progress.add_task(f"{what}: starting processes", total=None, metric="")
-
-        def told(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total, description=what)
-
-        yield None if progress is None else told
+        task = progress.add_task(f"{what}: starting processes", total=None, metric="")
+        yield lambda done, total: progress.update(task, completed=done, total=total, description=what)

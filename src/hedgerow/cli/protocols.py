@@ -6,37 +6,34 @@ from typing import Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import one_line_errors, print_json
+from hedgerow.cli.outcome import Outcome, print_lines, verb
 
 
+@verb("One JSON object on stdout.")
 def protocols(
     name: Annotated[str | None, typer.Argument(help="One of them: show its options.", metavar="NAME")] = None,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> None:
+) -> Outcome:
     """List the protocols that several parties can run together, or the options of one.
 
     Example: hedgerow protocols vertical.bucket_rr
     """
-    with one_line_errors(as_json=as_json):
-        from hedgerow.runtime.protocol import find, names, services
+    from hedgerow.runtime.protocol import find, names, services
 
-        if name is None:
-            listed = {"trainings": list(names()), "services": list(services())}
-            print_json(listed) if as_json else typer.echo(
-                "\n".join(f"{kind}:\n" + "\n".join(f"  {each}" for each in found) for kind, found in listed.items())
-            )
-        elif as_json:
-            print_json({"protocol": name, "options": described(find(name).job)})
-        else:
-            for each in described(find(name).job):
-                typer.echo(f"{each['name']}  (default: {each['default']})")
-                typer.echo(f"    {each['meaning']}; must be {each['must be']}")
+    if name is None:
+        listed = {"trainings": list(names()), "services": list(services())}
+        lines = [line for kind, found in listed.items() for line in (f"{kind}:", *(f"  {each}" for each in found))]
+        return Outcome(listed, lambda: print_lines(lines))
+    options = described(find(name).job)
+    lines = []
+    for each in options:
+        lines.append(f"{each['name']}  (default: {each['default']})")
+        lines.append(f"    {each['meaning']}; must be {each['must be']}")
+    return Outcome({"protocol": name, "options": options}, lambda: print_lines(lines))
 
 
 def described(job: Any) -> list[dict[str, str]]:
     """The options of a job, in its order."""
-    from hedgerow.runtime.options import options_of
+    from hedgerow.runtime.protocol import options_of
 
     return [
         {

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hedgerow.cli.outcome import WIDTH
-from hedgerow.engine import metrics
+from hedgerow.cli.outcome import WIDTH, say
+from hedgerow.engine import boosting
 from hedgerow.engine.dtypes import Floats
-from hedgerow.estimators.labels import encode_like, read_classes, read_targets
+from hedgerow.estimators.inputs import encode_like, read_classes, read_targets
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.runtime.progress import duration
 
@@ -36,10 +36,10 @@ def scores(
     labels = read_targets(y, len(predictions))
     mean = np.average(labels, weights=weight)
     spread = np.average((labels - mean) ** 2, weights=weight)
-    rmse = metrics.root_mean_squared_error(labels, predictions, weight)
+    rmse = boosting.root_mean_squared_error(labels, predictions, weight)
     return {
         "rmse": rmse,
-        "mae": metrics.mean_absolute_error(labels, predictions, weight),
+        "mae": boosting.mean_absolute_error(labels, predictions, weight),
         "r2": float(1 - rmse**2 / spread) if spread > 0 else float("nan"),
     }
 
@@ -48,10 +48,10 @@ def scores_of_shares(shares: Floats, classes: Any, y: Any, weight: Floats | None
     """The scores of a classifier, from the probabilities [rows, classes] that it gives."""
     labels = encode_like(read_classes(y, len(shares)), classes, "the label column")
     found = {
-        "accuracy": 1 - metrics.error_rate(labels, shares, weight),
-        "logloss": metrics.log_loss(labels, shares, weight),
+        "accuracy": 1 - boosting.error_rate(labels, shares, weight),
+        "logloss": boosting.log_loss(labels, shares, weight),
     }
-    return {"auc": metrics.area_under_curve(labels, shares, weight), **found} if shares.shape[1] == 2 else found
+    return {"auc": boosting.area_under_curve(labels, shares, weight), **found} if shares.shape[1] == 2 else found
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
@@ -66,8 +66,15 @@ def console() -> Console:
 def print_training(result: dict[str, Any]) -> None:
     """The summary of `hedgerow train`."""
     out = console()
-    out.print(Text(_what_ran(result), style="bold"))
-    out.print(Text(_which_data(result)))
+    stopped = " (the best, by early stopping)" if result["best_iteration"] is not None else ""
+    what = f"A {result['kind']} for {result['label']!r}: {result['iterations']} iterations{stopped}"
+    out.print(Text(f"{what} in {duration(result['seconds']['fit'])}.", style="bold"))
+    rows = ", ".join(f"{count:,} {name}" for name, count in result["rows"].items())
+    data = f"Rows: {rows}. " if rows else ""
+    data += f"Columns: {result['columns']}, of which {result['categorical_columns']} categorical"
+    if constant := result["constant_columns"]:
+        data += f"; {len(constant)} constant and therefore unused: {', '.join(constant[:5])}"
+    out.print(Text(f"{data}."))
     out.print()
     if result["scores"]:
         out.print(score_table(result["scores"]))
@@ -76,22 +83,7 @@ def print_training(result: dict[str, Any]) -> None:
     if "statement" in result:
         out.print()
         out.print(Text(result["statement"]))
-
-
-def _what_ran(result: dict[str, Any]) -> str:
-    stopped = " (the best, by early stopping)" if result["best_iteration"] is not None else ""
-    time_taken = duration(result["seconds"]["fit"])
-    return f"A {result['kind']} for {result['label']!r}: {result['iterations']} iterations{stopped} in {time_taken}."
-
-
-def _which_data(result: dict[str, Any]) -> str:
-    rows = ", ".join(f"{count:,} {name}" for name, count in result["rows"].items())
-    line = f"Rows: {rows}. " if rows else ""
-    line += f"Columns: {result['columns']}, of which {result['categorical_columns']} categorical"
-    constant = result["constant_columns"]
-    if constant:
-        line += f"; {len(constant)} constant and therefore unused: {', '.join(constant[:5])}"
-    return line + "."
+    say(f"model written to {result['model']}")
 
 
 def score_table(scores: dict[str, dict[str, float]]) -> Table:
@@ -125,12 +117,8 @@ def print_dry_run(result: dict[str, Any]) -> None:
     for name, file in result["files"].items():
         out.print(Text(f"{name}: {file['path']}, {file['rows']:,} rows, {len(file['columns'])} columns"))
     out.print(Text(f"label: {result['label']}; kind: {result['kind'] or 'from the label'}"))
-    out.print(
-        Text(
-            "parameters: "
-            + (", ".join(f"{key}={value!r}" for key, value in result["params"].items()) or "the defaults")
-        )
-    )
+    given = ", ".join(f"{key}={value!r}" for key, value in result["params"].items())
+    out.print(Text(f"parameters: {given or 'the defaults'}"))
     for name, path in result["output"].items():
         out.print(Text(f"would write {name}: {path}"))
 

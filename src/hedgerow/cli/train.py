@@ -11,12 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from hedgerow import __version__
-from hedgerow.cli.files import format_of, read_file, read_schema, require_columns, write_file
-from hedgerow.cli.job_file import Job, Privacy, flags, number, private_owner, read_job, set_flags
-from hedgerow.cli.outcome import json_text, one_line_errors, print_json, progress_bar, say, waiting_for, whole_file
+from hedgerow.cli.files import write_file
+from hedgerow.cli.job_file import Job, Privacy, flags, private_owner, read_job, set_flags
+from hedgerow.cli.outcome import Outcome, json_text, progress_bar, verb, waiting_for, whole_file
 from hedgerow.errors import JobError
+from hedgerow.node.settings import number
+from hedgerow.node.sources import format_of, look_at_file, read_file, require_columns
 
 
+@verb("The result as JSON on stdout.")
 def train(
     job: Annotated[
         Path | None, typer.Argument(metavar="JOB.toml", help="The job file; flags below override it.")
@@ -59,28 +62,30 @@ def train(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="One line per iteration on stderr.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
-) -> None:
+) -> Outcome:
     """Train a model on a table.
 
     Example: hedgerow train --data loans.parquet --label defaulted --out loans.json --set max_iter=200
     """
-    with one_line_errors(as_json=as_json):
-        given = {
-            **flags("data", train=data, label=label, valid=valid, test=test, weight=weight),
-            **flags("data", drop=drop, categorical=categorical),
-            **flags("model", kind=kind),
-            **flags("privacy", epsilon=epsilon, delta=delta, schema=schema, protocol=protocol),
-            **_out_flags(out),
-            **set_flags(settings or ()),
-        }
-        plan = read_job(job, os.environ, given)
-        _check_outputs(plan)
-        result = _dry_run(plan) if dry_run else _run(plan, verbose=verbose, quiet=quiet)
-        if as_json:
-            print_json(result)
-        elif not quiet:
-            _print(result)
+    given = {
+        **flags("data", train=data, label=label, valid=valid, test=test, weight=weight),
+        **flags("data", drop=drop, categorical=categorical),
+        **flags("model", kind=kind),
+        **flags("privacy", epsilon=epsilon, delta=delta, schema=schema, protocol=protocol),
+        **_out_flags(out),
+        **set_flags(settings or ()),
+    }
+    plan = read_job(job, os.environ, given)
+    _check_outputs(plan)
+    result = _dry_run(plan) if dry_run else _run(plan, verbose=verbose, quiet=quiet)
+
+    def show() -> None:
+        from hedgerow.cli.summary import print_dry_run, print_training
+
+        if not quiet:
+            (print_dry_run if dry_run else print_training)(result)
+
+    return Outcome(result, show)
 
 
 def _out_flags(out: Path | None) -> Any:
@@ -114,29 +119,37 @@ class _Labelled:
 def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
     started = time.perf_counter()
     private = None if job.privacy is None else _private_estimator(job, job.privacy)
-    rows = _read(job, job.train)
-    valid = _read(job, job.valid, rows.types) if job.valid else None
-    test = _read(job, job.test, rows.types) if job.test else None
+    tables = {"train": _read(job, job.train)}
+    for name, path in (("valid", job.valid), ("test", job.test)):
+        if path is not None:
+            tables[name] = _read(job, path, tables["train"].types)
     read = time.perf_counter()
     if private is not None:
         model = private.set_params(verbose=int(verbose))
         with waiting_for("training"):
-            model.fit(rows.X, rows.y)
+            model.fit(tables["train"].X, tables["train"].y)
     else:
-        model = _fitted(job, rows, valid, verbose=verbose, quiet=quiet)
+        model = _fitted(job, tables, verbose=verbose, quiet=quiet)
     fitted = time.perf_counter()
-    result = _result(job, model, {"train": rows, "valid": valid, "test": test})
+    result = _result(job, model, tables)
     result["seconds"] = {"read": read - started, "fit": fitted - read, "total": time.perf_counter() - started}
-    _write(job, model, test, result)
+    _write(job, model, tables.get("test"), result)
     return result
 
 
-def _fitted(job: Job, rows: _Labelled, valid: _Labelled | None, *, verbose: bool, quiet: bool) -> Any:
+def _fitted(job: Job, tables: dict[str, _Labelled], *, verbose: bool, quiet: bool) -> Any:
     """The plain engine's model."""
-    model = _estimator(job, rows.y)
-    model.set_params(
-        verbose=int(verbose), **({"categorical_features": _categorical(job, rows)} if job.categorical else {})
-    )
+    from hedgerow.engine.table import read_table
+    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
+
+    rows, valid = tables["train"], tables.get("valid")
+    kind = job.kind or _kind_of(rows.y, job.label)
+    # A job gives the same model each time it runs, so the seed is fixed unless the job says otherwise.
+    params = {"random_state": 0, **job.params, "verbose": int(verbose)}
+    if job.categorical:  # and columns that are text anyway
+        by_type = [column.name for column in read_table(rows.X).columns if column.levels is not None]
+        params["categorical_features"] = sorted({*job.categorical, *by_type})
+    model = (BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor)(**params)
     watched = {} if valid is None else {"X_val": valid.X, "y_val": valid.y, "sample_weight_val": valid.weight}
     with progress_bar(model.max_iter, wanted=not (quiet or verbose)) as callbacks:
         model.set_params(callbacks=callbacks).fit(rows.X, rows.y, rows.weight, **watched)
@@ -174,23 +187,6 @@ def _read(job: Job, path: Path, types: dict[str, Any] | None = None) -> _Labelle
     return _Labelled(table.select(features), table.column(job.label), weight, types)
 
 
-def _categorical(job: Job, rows: _Labelled) -> list[str]:
-    """The columns named in the job, and those that are text anyway."""
-    from hedgerow.engine.table import read_table
-
-    by_type = [column.name for column in read_table(rows.X).columns if column.levels is not None]
-    return sorted({*job.categorical, *by_type})
-
-
-def _estimator(job: Job, labels: Any) -> Any:
-    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
-
-    kind = job.kind or _kind_of(labels, job.label)
-    # A job gives the same model each time it runs, so the seed is fixed unless the job says otherwise.
-    params = {"random_state": 0, **job.params}
-    return (BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor)(**params)
-
-
 def _kind_of(labels: Any, name: str) -> str:
     """Text, booleans and two whole numbers are classes, fractions are not; between these the person must say."""
     import pyarrow as pa
@@ -205,13 +201,12 @@ def _kind_of(labels: Any, name: str) -> str:
     )
 
 
-def _result(job: Job, model: Any, tables: dict[str, _Labelled | None]) -> dict[str, Any]:
+def _result(job: Job, model: Any, tables: dict[str, _Labelled]) -> dict[str, Any]:
     from hedgerow.cli.summary import scores
 
-    present = {name: rows for name, rows in tables.items() if rows is not None}
     told = {}
     if job.privacy is not None:  # neither scores on the training rows nor their number are covered by the guarantee
-        present.pop("train")
+        tables = {name: rows for name, rows in tables.items() if name != "train"}
         statement = model.privacy_statement()
         told = {"privacy": statement.to_dict(), "statement": statement.text(80)}
     features = model.ensemble_.mapper.features
@@ -223,13 +218,13 @@ def _result(job: Job, model: Any, tables: dict[str, _Labelled | None]) -> dict[s
         "model": str(job.model),
         "label": job.label,
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
-        "rows": {name: rows.X.num_rows for name, rows in present.items()},
+        "rows": {name: rows.X.num_rows for name, rows in tables.items()},
         "columns": len(features),
         "categorical_columns": sum(feature.levels is not None for feature in features),
         "constant_columns": list(model.constant_features_),
         "iterations": model.n_iter_,
         "best_iteration": model.best_iteration_,
-        "scores": {name: scores(model, rows.X, rows.y, rows.weight) for name, rows in present.items()},
+        "scores": {name: scores(model, rows.X, rows.y, rows.weight) for name, rows in tables.items()},
         "importances": dict(sorted(share.items(), key=lambda item: -item[1])),
         "params": job.params,
         **told,
@@ -254,7 +249,7 @@ def _dry_run(job: Job) -> dict[str, Any]:
     for name, path in (("train", job.train), ("valid", job.valid), ("test", job.test)):
         if path is None:
             continue
-        columns, n_rows = read_schema(path)
+        columns, n_rows = look_at_file(path)
         require_columns(list(columns), [job.label, *([job.weight] if job.weight else [])], path, "the job names")
         files[name] = {"path": str(path), "rows": n_rows, "columns": columns}
     require_columns(list(files["train"]["columns"]), [*job.drop, *job.categorical], job.train, "the job names")
@@ -269,13 +264,3 @@ def _dry_run(job: Job) -> dict[str, Any]:
         "params": job.params,
         "output": written,
     }
-
-
-def _print(result: dict[str, Any]) -> None:
-    from hedgerow.cli.summary import print_dry_run, print_training
-
-    if result.get("dry_run"):
-        print_dry_run(result)
-    else:
-        print_training(result)
-        say(f"model written to {result['model']}")

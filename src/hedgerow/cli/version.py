@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import os
 import pkgutil
 import platform
 from collections.abc import Iterator
@@ -32,24 +32,20 @@ def report() -> dict[str, Any]:
     """Versions, machine, and for each kernel whether its machine code is on disk already."""
     from hedgerow.engine.threads import available_cores
 
-    libraries = {name: _installed(name) for name in LIBRARIES}
+    libraries = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            libraries[name] = installed_version(name)
     kernels = {name: _state(kernel) for name, kernel in _kernels()}
     return {
         "version": __version__,
         "python": platform.python_version(),
-        **{name: found for name, found in libraries.items() if found is not None},
+        **libraries,
         "platform": platform.platform(),
         "cores": available_cores(),
         "kernels_cached": sum(state == "cached" for state in kernels.values()),
         "kernels": kernels,
     }
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return installed_version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _kernels() -> Iterator[tuple[str, Any]]:
@@ -59,14 +55,12 @@ def _kernels() -> Iterator[tuple[str, Any]]:
     for module_info in pkgutil.iter_modules(hedgerow.engine.__path__, "hedgerow.engine."):
         module = importlib.import_module(module_info.name)
         for name, value in sorted(vars(module).items()):
-            if _is_kernel(value) and value.py_func.__module__ == module.__name__:
+            # One with machine code of its own: inlined helpers live inside their callers.
+            compiled = hasattr(value, "py_func") and hasattr(value, "stats")
+            if not compiled or value.targetoptions.get("inline", "never") != "never":
+                continue
+            if value.py_func.__module__ == module.__name__:
                 yield f"{module.__name__.removeprefix('hedgerow.')}.{name}", value
-
-
-def _is_kernel(value: Any) -> bool:
-    """A compiled function with machine code of its own; inlined helpers live inside their callers."""
-    compiled = hasattr(value, "py_func") and hasattr(value, "stats")
-    return compiled and value.targetoptions.get("inline", "never") == "never"
 
 
 def _state(kernel: Any) -> str:
@@ -78,6 +72,6 @@ def _state(kernel: Any) -> str:
     pattern = (
         f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}-{function.__code__.co_firstlineno}.*.nbi"
     )
-    if folder and os.path.isdir(folder) and any(Path(folder).glob(pattern)):  # noqa: PTH112 - may be a plain string
+    if folder and any(Path(folder).glob(pattern)):
         return "cached"
     return "not compiled yet"

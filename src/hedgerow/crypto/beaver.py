@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from hedgerow.crypto import ring
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Talk, masked
-from hedgerow.crypto.shares import Array, Kind, Shape, Share
+from hedgerow.crypto.shares import Array, Kind, Shape, Share, Talk, masked
 from hedgerow.errors import InvalidType
 
 
@@ -77,19 +76,12 @@ def multiplied(step: HandStep, x: Share, y: Share, *, is_first: bool) -> Talk[Sh
 # All differences of cross products in groups, from one opening
 
 
-class Pairs(NamedTuple):
-    """The pairs i < j of a group: (0,1), (0,2), ..., (g-2,g-1)."""
-
-    i: npt.NDArray[np.int64]
-    j: npt.NDArray[np.int64]
-
-
 @cache
-def pairs_of(group: int) -> Pairs:
-    """The pairs of a group of that size, in order."""
+def pairs_of(group: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """i and j of the pairs i < j of a group of that size: (0,1), (0,2), ..., (g-2,g-1)."""
     i, j = np.triu_indices(group, 1)
     i.flags.writeable = j.flags.writeable = False
-    return Pairs(i, j)
+    return i, j
 
 
 def deal_cross_products(step: DealerStep, n_groups: int, group: int, kind: Kind) -> tuple[Array, Array]:
@@ -105,12 +97,8 @@ def deal_cross_products(step: DealerStep, n_groups: int, group: int, kind: Kind)
 
 def take_cross_products(step: HandStep, n_groups: int, group: int, kind: Kind) -> Triple:
     """The party's shares of what `deal_cross_products` dealt."""
-    n_pairs = len(pairs_of(group).i)
-    return Triple(
-        step.mask((n_groups, group), kind),
-        step.mask((n_groups, group), kind),
-        step.share((n_groups, n_pairs), kind),
-    )
+    a, b = step.mask((n_groups, group), kind), step.mask((n_groups, group), kind)
+    return Triple(a, b, step.share((n_groups, group * (group - 1) // 2), kind))
 
 
 def cross_products(e: Array, f: Array, triple: Triple, *, is_first: bool) -> Share:

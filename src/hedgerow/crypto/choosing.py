@@ -21,8 +21,7 @@ import numpy.typing as npt
 from hedgerow.compiling import kernel
 from hedgerow.crypto.beaver import deal_product, product, take_product
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Talk, masked
-from hedgerow.crypto.shares import SUM64, XOR8, Array, Share
+from hedgerow.crypto.shares import SUM64, XOR8, Array, Share, Talk, masked
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Bits = npt.NDArray[np.uint8]
@@ -91,7 +90,7 @@ def chosen(step: HandStep, bits: Bits, values: Share, plan: Choosing, *, me: int
     4. s = v + (1 - 2 v) rho as a number, and w = e + a, so that
        [y] = sum over l of v [a] + (1 - 2 v) (e [rho] + [a rho]), and the first adds the sum of v e.
 
-    The words of [y] are uniform to who lacks one party's [a rho]: they may be sent to who shall know y as they are.
+    The words of [y] are uniform to whoever lacks one party's [a rho]: whoever may know y can be sent them as they are.
     """
     if values.kind != SUM64 or values.shape != (plan.n_leaves,):
         raise InvalidType(f"values must be shares of kind sum64 and shape ({plan.n_leaves},), got {values!r}")

@@ -20,7 +20,8 @@ Shares of bits are exclusive-or shares (kind xor8, one bit per byte); on the wir
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, reduce
+from operator import xor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +33,21 @@ from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.limbs import n_digits
-from hedgerow.crypto.rounds import Masked, Talk, masked, opened
-from hedgerow.crypto.shares import SUM32, XOR8, XOR16, XOR32, XOR64, Array, Kind, Share, limbs_kind
+from hedgerow.crypto.shares import (
+    SUM32,
+    XOR8,
+    XOR16,
+    XOR32,
+    XOR64,
+    Array,
+    Kind,
+    Masked,
+    Share,
+    Talk,
+    limbs_kind,
+    masked,
+    opened,
+)
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Bits = npt.NDArray[np.uint8]
@@ -210,12 +224,7 @@ class Subsets(NamedTuple):
     kind: Kind  # of a word of either family: 2**q bits
     of_masks: Array  # [2**q] by rho: the first family
     with_larger: Array  # [2**(2q - 1)] by the masks of equal (low) and larger: the second family
-    choices: tuple[Array, Array, Array]  # which bits make: the product, by m; larger, of the first and of the second
-
-    @property
-    def product(self) -> Array:
-        """[2**q] by m: the bits of the first family whose exclusive or is the product of all q bits."""
-        return self.choices[0]
+    choices: tuple[Array, Array, Array]  # which bits make: the product of all, by m; larger, of either family
 
 
 @cache
@@ -240,11 +249,11 @@ def products_of(q: int) -> Subsets:
     chosen = [[subsets(S, S & ~m) for S in above] for m in range(1 << q)]
     masks = [[second(subsets(S & rho), i) for i, S in enumerate(above)] for rho in range(1 << q)]
     pairs = [(larger, equal) for larger in range(1 << (q - 1)) for equal in range(1 << q)]
-    with_larger = [_xor(masks[rho][i] for i in range(q - 1) if larger >> i & 1) for larger, rho in pairs]
+    with_larger = [reduce(xor, (masks[rho][i] for i in range(q - 1) if larger >> i & 1), 0) for larger, rho in pairs]
     choices = (
         [subsets(everything, everything & ~m) for m in range(1 << q)],
-        [_xor(chosen[m][i] for i in range(q - 1) if larger >> i & 1) for larger, m in pairs],
-        [_xor(second(chosen[m][i], i) for i in range(q - 1)) for m in range(1 << q)],
+        [reduce(xor, (chosen[m][i] for i in range(q - 1) if larger >> i & 1), 0) for larger, m in pairs],
+        [reduce(xor, (second(chosen[m][i], i) for i in range(q - 1)), 0) for m in range(1 << q)],
     )
     tables = [np.array(table, word) for table in choices]
     return Subsets(
@@ -253,13 +262,6 @@ def products_of(q: int) -> Subsets:
         np.array(with_larger, word),
         (tables[0], tables[1], tables[2]),
     )
-
-
-def _xor(values: Iterator[int]) -> int:
-    total = 0
-    for value in values:
-        total ^= value
-    return total
 
 
 # Packed bits

@@ -56,6 +56,23 @@ class Unshared:
         raise ProtocolError(f"{type(self).__name__} cannot be copied or stored: the copy would draw the same words")
 
 
+class Spent:
+    """The last place of a stream that was used. Places must increase, compared field by field from left to right."""
+
+    def __init__(self, stream: str, anew: str) -> None:
+        self._stream, self._anew = stream, anew
+        self._last: tuple[int, ...] = ()
+
+    def spend(self, place: tuple[int, ...]) -> None:
+        """Take a place out of use for ever, or raise."""
+        if place <= self._last:
+            raise ProtocolError(
+                f"the words at {place} cannot be used: {self._stream} already used at {self._last}, and a mask that is "
+                f"used twice gives away the difference of what it hides. Use a later place or {self._anew}."
+            )
+        self._last = place
+
+
 class Keystream:
     """The words of one key, from any place in its stream.
 

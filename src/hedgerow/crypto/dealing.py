@@ -14,13 +14,13 @@
 
 All parties of a draw and the dealer must make the same draws in the same order within a step. Nothing that is dealt
 depends on data or results, so the dealer can work ahead of the parties by as many steps as it likes; what is not used
-is thrown away. Whoever restarts begins a new attempt, whose labels come after all labels of earlier attempts.
+is thrown away.
 
 What it rests on: the dealer does not work together with a party and sees nothing that parties open to each other (it
 knows every mask). A word must hide one value only: a label is spent before its words are made, only later labels
-remain, and neither a copy nor a forked process can go back. An object forgets with its process: after a restart, say
-`attempt=` one more than before, or exchange new seeds. One seed with one `lane` is for one object; work that runs ahead
-of the rest, with labels of its own order, needs another lane.
+remain, and neither a copy nor a forked process can go back. An object forgets with its process: after a restart,
+exchange new seeds. One seed with one `lane` is for one object; work that runs ahead of the rest, with labels of its own
+order, needs another lane.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream, Unshared
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream, Spent, Unshared
 from hedgerow.crypto.masking import derived
 from hedgerow.crypto.shares import Array, Kind, Shape, Share
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType, ProtocolError
@@ -54,7 +54,7 @@ class Label(NamedTuple):
     One label may name all the work of a level: many values can be dealt within a step, of any kind.
     """
 
-    attempt: int = 0  # below 2**16; one more after every restart
+    attempt: int = 0  # below 2**16
     tree: int = 0  # below 2**32
     level: int = 0  # below 2**8
     step: int = 0  # below 2**16
@@ -64,7 +64,7 @@ class Label(NamedTuple):
 class _Lane(Unshared):
     """The streams of one dealer or one party: labels are spent here, and one step at a time is open."""
 
-    def __init__(self, seeds: Sequence[bytes], n_parties: int, name: str, attempt: int) -> None:
+    def __init__(self, seeds: Sequence[bytes], n_parties: int, name: str) -> None:
         super().__init__()
         if n_parties < 2:
             raise ProtocolError("dealing needs at least two parties: one alone would know every value")
@@ -73,43 +73,87 @@ class _Lane(Unshared):
                 raise InvalidType(f"a seed must be bytes, got {type(seed).__name__}")
             if len(seed) != KEY_BYTES:
                 raise InvalidParameter(f"a seed must have {KEY_BYTES} bytes, got {len(seed)}")
-        if not 0 <= attempt < 2**16:
-            raise InvalidParameter(f"attempt must be between 0 and 2**16 - 1, got {attempt}")
         self.n_parties = n_parties
         self.lane = name
-        self.attempt = attempt
         self.streams = [Keystream(derived(seed, "dealt words v1", name)) for seed in seeds]
-        self._read = [0] * len(seeds)
-        self._last = b""
+        self._taken = [0] * len(seeds)  # bytes of the step that is open
+        self._spent = Spent("this seed was", "a new seed")
         self._opened = 0
 
     def spend(self, label: Label) -> tuple[Label, int]:
         """Take a label out of use for ever, or raise; the streams then stand at its beginning. The step's number."""
-        packed = _packed(label)
-        label = Label(*_LABEL.unpack(packed))
-        if label.attempt < self.attempt:
-            raise ProtocolError(f"{label} is of an earlier attempt than {self.attempt}: its words may have been used")
-        if packed <= self._last:
-            last = Label(*_LABEL.unpack(self._last))
-            raise ProtocolError(
-                f"the words at {label} cannot be used: this seed was already used at {last}, and a mask that is used "
-                f"twice gives away the difference of what it hides. Use a later label or a new seed."
-            )
-        self._last = packed
+        label = Label(*_LABEL.unpack(_packed(label)))
+        self._spent.spend(label)
         self._opened += 1
-        self._read = [0] * len(self.streams)
+        self._taken = [0] * len(self.streams)
         for stream in self.streams:
             stream.start(_heading(label))
         return label, self._opened
 
-    def about_to_read(self, step: int, readers: Sequence[int], n_bytes: int) -> None:
-        """Raise if the step is over, or if its streams would run into the next label's."""
+    def read(
+        self, step: int, readers: Sequence[int], shape: tuple[int, ...], kind: Kind, value: Array | None = None
+    ) -> Array:
+        """The sum of the next words of some streams, or value - that sum; made piece by piece in the cache.
+
+        Raises if the step is over, or if its streams would run into the next label's.
+        """
+        total = np.empty(shape, kind.dtype)
         if step != self._opened:
             raise ProtocolError("a later step was begun: what was not dealt in this one cannot be dealt any more")
         for reader in readers:
-            self._read[reader] += n_bytes
-            if self._read[reader] > MAX_STEP_BYTES:
+            self._taken[reader] += total.nbytes
+            if self._taken[reader] > MAX_STEP_BYTES:
                 raise ProtocolError("one label has no more than 2**44 bytes for a party: use another label")
+        numbers = (-1, kind.limbs) if kind.limbs else (-1,)
+        flat = total.reshape(numbers)
+        values = None if value is None else value.reshape(numbers)
+        rows = CHUNK_BYTES // kind.number_bytes
+        scratch = np.empty_like(flat[:rows]) if len(readers) > 1 else flat[:0]
+        first, *others = (self.streams[reader] for reader in readers)
+        for start in range(0, len(flat), rows):
+            piece = flat[start : start + rows]
+            first.fill(piece.reshape(-1).view(np.uint8).data)
+            if not np.little_endian:
+                piece.byteswap(inplace=True)
+            for stream in others:
+                words = scratch[: len(piece)]
+                stream.fill(words.reshape(-1).view(np.uint8).data)
+                kind.add(piece, _native(words), out=piece)
+            if values is not None:
+                kind.sub(values[start : start + rows], piece, out=piece)
+        return total
+
+
+class _Step:
+    """One label of a lane, and what is drawn under it."""
+
+    def __init__(self, lane: _Lane, label: Label) -> None:
+        self.label, self._number = lane.spend(label)
+        self._lane = lane
+        self._given: dict[tuple[int, ...], int] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label})"
+
+    def _members(self, among: Sequence[int] | None, least: int) -> Sequence[int]:
+        if among is None:
+            return range(self._lane.n_parties)
+        parties, n, got = sorted(among), self._lane.n_parties, tuple(among)
+        if len(set(parties)) != len(parties) or not all(0 <= party < n for party in parties):
+            raise InvalidParameter(f"among must be different parties between 0 and {n - 1}, got {got}")
+        if len(parties) < least:
+            raise ProtocolError(f"among must be at least {least} parties, or the value is not a secret, got {got}")
+        return parties
+
+    def _next_receiver(self, parties: Sequence[int]) -> int:
+        """Who gets the next correction: in turn among the parties of a share, beginning with another at each label.
+
+        Counted for each set of parties by itself, because the others do not see the shares among these.
+        """
+        members = tuple(parties)
+        given = self._given.get(members, 0)
+        self._given[members] = given + 1
+        return members[(sum(self.label) + sum(members) + given) % len(members)]
 
 
 class Dealer(_Lane):
@@ -120,13 +164,13 @@ class Dealer(_Lane):
     3. step.mask(...), step.share(...), in the order in which the parties draw; then step.corrections().
     """
 
-    def __init__(self, seeds: Sequence[bytes], *, lane: str = "main", attempt: int = 0) -> None:
-        super().__init__(seeds, len(seeds), lane, attempt)
+    def __init__(self, seeds: Sequence[bytes], *, lane: str = "main") -> None:
+        super().__init__(seeds, len(seeds), lane)
         if len(set(seeds)) < len(seeds):
             raise ProtocolError("two parties have the same seed; each needs its own")
 
     def __repr__(self) -> str:
-        return f"Dealer({self.n_parties} parties, lane={self.lane!r}, attempt={self.attempt})"
+        return f"Dealer({self.n_parties} parties, lane={self.lane!r})"
 
     def step(self, label: Label) -> DealerStep:
         """Begin the step of this label."""
@@ -134,40 +178,30 @@ class Dealer(_Lane):
             return DealerStep(self, label)
 
 
-class DealerStep:
+class DealerStep(_Step):
     """One step at the dealer; made by `Dealer.step`."""
 
     def __init__(self, dealer: Dealer, label: Label) -> None:
-        self.label, self._number = dealer.spend(label)
-        self._dealer = dealer
-        self._receivers = _Receivers(self.label)
+        super().__init__(dealer, label)
         self._corrections: dict[int, list[Array]] = {}
-
-    def __repr__(self) -> str:
-        return f"DealerStep({self.label})"
 
     def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Array:
         """The sum of the next words of the parties: uniform numbers, of which party m holds [r]_m = its words."""
-        parties = _members(among, self._dealer.n_parties, least=1)
-        with self._dealer.turn():
-            value = np.empty(kind.words_shape(shape), kind.dtype)
-            self._dealer.about_to_read(self._number, parties, value.nbytes)
-            _read(self._dealer.streams, parties, value, kind)
-        return value
+        parties = self._members(among, least=1)
+        with self._lane.turn():
+            return self._lane.read(self._number, parties, kind.words_shape(shape), kind)
 
     def share(self, value: Array, kind: Kind, among: Sequence[int] | None = None) -> int:
         """Share a value: all parties but one hold their next words, that one the correction, value - those words.
 
         The correction is kept for `corrections`; the number of who will get it is given back.
         """
-        parties = _members(among, self._dealer.n_parties, least=2)
+        parties = self._members(among, least=2)
         kind.check(value)
-        with self._dealer.turn():
-            receiver = self._receivers.next(parties)
+        with self._lane.turn():
+            receiver = self._next_receiver(parties)
             readers = [party for party in parties if party != receiver]
-            correction = np.empty(value.shape, kind.dtype)
-            self._dealer.about_to_read(self._number, readers, correction.nbytes)
-            _read(self._dealer.streams, readers, correction, kind, value)
+            correction = self._lane.read(self._number, readers, value.shape, kind, value)
             self._corrections.setdefault(receiver, []).append(correction)
         return receiver
 
@@ -189,14 +223,14 @@ class Hand(_Lane):
     3. step.mask(...), step.share(...), in the dealer's order; then step.finish(), which finds what was left over.
     """
 
-    def __init__(self, seed: bytes, me: int, n_parties: int, *, lane: str = "main", attempt: int = 0) -> None:
-        super().__init__([seed], n_parties, lane, attempt)
+    def __init__(self, seed: bytes, me: int, n_parties: int, *, lane: str = "main") -> None:
+        super().__init__([seed], n_parties, lane)
         if not 0 <= me < n_parties:
             raise InvalidParameter(f"me must be between 0 and {n_parties - 1}, got {me}")
         self.me = me
 
     def __repr__(self) -> str:
-        return f"Hand(party {self.me} of {self.n_parties}, lane={self.lane!r}, attempt={self.attempt})"
+        return f"Hand(party {self.me} of {self.n_parties}, lane={self.lane!r})"
 
     def step(self, label: Label, corrections: Bytes | None = None) -> HandStep:
         """Begin the step of this label."""
@@ -207,18 +241,14 @@ class Hand(_Lane):
         return step
 
 
-class HandStep:
+class HandStep(_Step):
     """One step at a party; made by `Hand.step`."""
 
     def __init__(self, hand: Hand, label: Label) -> None:
-        self.label, self._number = hand.spend(label)
-        self._hand = hand
-        self._receivers = _Receivers(self.label)
+        super().__init__(hand, label)
+        self._me = hand.me
         self._corrections: Bytes | None = None
         self._taken = 0  # bytes of them
-
-    def __repr__(self) -> str:
-        return f"HandStep({self.label}, party {self._hand.me})"
 
     def receive(self, corrections: Bytes) -> None:
         """Take the dealer's corrections for this step, once."""
@@ -235,15 +265,17 @@ class HandStep:
     def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
         """The party's words of a mask: [r]_m = its next words."""
         self._placed(among, least=1)
-        with self._hand.turn():
-            return Share(self._words(shape, kind), kind)
+        with self._lane.turn():
+            return Share(self._lane.read(self._number, (0,), kind.words_shape(shape), kind), kind)
 
     def share(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
         """The party's share of a value that the dealer chose: its next words, or the next correction."""
         parties = self._placed(among, least=2)
-        with self._hand.turn():
-            mine = self._receivers.next(parties) == self._hand.me
-            return Share(self._corrected(shape, kind) if mine else self._words(shape, kind), kind)
+        words_shape = kind.words_shape(shape)
+        with self._lane.turn():
+            if self._next_receiver(parties) == self._me:
+                return Share(self._corrected(words_shape, kind), kind)
+            return Share(self._lane.read(self._number, (0,), words_shape, kind), kind)
 
     def finish(self) -> None:
         """Raise if the dealer sent more than was drawn: the two did not draw the same."""
@@ -252,74 +284,19 @@ class HandStep:
             raise ProtocolError(f"{left} bytes of the dealer's corrections for {self.label} were not used")
 
     def _placed(self, among: Sequence[int] | None, least: int) -> Sequence[int]:
-        parties = _members(among, self._hand.n_parties, least)
-        if self._hand.me not in parties:
-            raise InvalidParameter(f"among must include this party ({self._hand.me}), got {tuple(parties)}")
+        parties = self._members(among, least)
+        if self._me not in parties:
+            raise InvalidParameter(f"among must include this party ({self._me}), got {tuple(parties)}")
         return parties
 
-    def _words(self, shape: Shape, kind: Kind) -> Array:
-        words = np.empty(kind.words_shape(shape), kind.dtype)
-        self._hand.about_to_read(self._number, (0,), words.nbytes)
-        _read(self._hand.streams, (0,), words, kind)
-        return words
-
-    def _corrected(self, shape: Shape, kind: Kind) -> Array:
-        words = np.empty(kind.words_shape(shape), kind.dtype)
+    def _corrected(self, shape: tuple[int, ...], kind: Kind) -> Array:
+        words = np.empty(shape, kind.dtype)
         start, end = self._taken, self._taken + words.nbytes
         if self._corrections is None or end > len(self._corrections):
             raise ProtocolError(f"the dealer's corrections for {self.label} are missing or end too early")
         words.reshape(-1).view(np.uint8)[:] = self._corrections[start:end]
         self._taken = min(end + -end % _ALIGNED, len(self._corrections))
         return _native(words)
-
-
-class _Receivers:
-    """Who gets the next correction: in turn among the parties of a share, beginning with another one at each label."""
-
-    def __init__(self, label: Label) -> None:
-        self._first = sum(label)
-        self._given: dict[tuple[int, ...], int] = {}
-
-    def next(self, parties: Sequence[int]) -> int:
-        """Counted for each set of parties by itself, because the others do not see the shares among these."""
-        members = tuple(parties)
-        given = self._given.get(members, 0)
-        self._given[members] = given + 1
-        return members[(self._first + sum(members) + given) % len(members)]
-
-
-def _read(
-    streams: Sequence[Keystream], readers: Sequence[int], total: Array, kind: Kind, value: Array | None = None
-) -> None:
-    """Write the sum of the next words of `readers` over `total`, or value - that sum; piece by piece in the cache."""
-    numbers = (-1, kind.limbs) if kind.limbs else (-1,)
-    flat = total.reshape(numbers)
-    values = None if value is None else value.reshape(numbers)
-    rows = CHUNK_BYTES // kind.number_bytes
-    scratch = np.empty_like(flat[:rows]) if len(readers) > 1 else flat[:0]
-    first, *others = (streams[reader] for reader in readers)
-    for start in range(0, len(flat), rows):
-        piece = flat[start : start + rows]
-        first.fill(piece.reshape(-1).view(np.uint8).data)
-        if not np.little_endian:
-            piece.byteswap(inplace=True)
-        for stream in others:
-            words = scratch[: len(piece)]
-            stream.fill(words.reshape(-1).view(np.uint8).data)
-            kind.add(piece, _native(words), out=piece)
-        if values is not None:
-            kind.sub(values[start : start + rows], piece, out=piece)
-
-
-def _members(among: Sequence[int] | None, n_parties: int, least: int) -> Sequence[int]:
-    if among is None:
-        return range(n_parties)
-    parties = sorted(among)
-    if len(set(parties)) != len(parties) or not all(0 <= party < n_parties for party in parties):
-        raise InvalidParameter(f"among must be different parties between 0 and {n_parties - 1}, got {tuple(among)}")
-    if len(parties) < least:
-        raise ProtocolError(f"among must be at least {least} parties, or the value is no secret, got {tuple(among)}")
-    return parties
 
 
 def _heading(label: Label) -> bytes:
@@ -375,30 +352,23 @@ def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
     have the wanted distribution, and what the result costs, is said where it was made (`privacy.discrete_gaussian`,
     `privacy.gumbel`). Noise that does not fit the ring is refused, since it would wrap round.
     """
-    step.share(_noise_words(draw(_axes(shape)), _axes(shape), kind), kind)
+    axes = (shape,) if isinstance(shape, int) else tuple(shape)
+    _check_numbers(kind)
+    noise = draw(axes)
+    if not isinstance(noise, np.ndarray) or noise.dtype != np.int64 or noise.shape != axes:
+        got = f"{noise.dtype} {noise.shape}" if isinstance(noise, np.ndarray) else type(noise).__name__
+        raise InvalidType(f"draw must give an array of int64 of shape {axes}, got {got}")
+    bits = min(8 * kind.number_bytes, 64) - 2
+    if noise.size and max(int(noise.max()), -int(noise.min())) > 1 << bits:
+        # No number is named: what was drawn is a secret, even if it is not used.
+        raise FixedPointOverflow(f"a noise is beyond 2**{bits}, a quarter of what {kind} holds: use a coarser unit")
+    step.share(limbs.from_int64(noise, kind.limbs) if kind.limbs else noise.astype(kind.dtype), kind)
 
 
 def take_noise(step: HandStep, shape: Shape, kind: Kind) -> Share:
     """The party's share of what `deal_noise` dealt: adding it is local."""
     _check_numbers(kind)
     return step.share(shape, kind)
-
-
-def _axes(shape: Shape) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
-def _noise_words(noise: Ints, shape: tuple[int, ...], kind: Kind) -> Array:
-    """Whole numbers as words of the ring; those beyond a quarter of it are refused."""
-    _check_numbers(kind)
-    if not isinstance(noise, np.ndarray) or noise.dtype != np.int64 or noise.shape != shape:
-        got = f"{noise.dtype} {noise.shape}" if isinstance(noise, np.ndarray) else type(noise).__name__
-        raise InvalidType(f"draw must give an array of int64 of shape {shape}, got {got}")
-    bits = min(8 * kind.number_bytes, 64) - 2
-    if noise.size and max(int(noise.max()), -int(noise.min())) > 1 << bits:
-        # No number is named: what was drawn is a secret, even if it is not used.
-        raise FixedPointOverflow(f"a noise is beyond 2**{bits}, a quarter of what {kind} holds: use a coarser unit")
-    return limbs.from_int64(noise, kind.limbs) if kind.limbs else noise.astype(kind.dtype)
 
 
 def _check_numbers(kind: Kind) -> None:

@@ -1,4 +1,35 @@
-"""Quotients c / d of shared numbers by Newton's method, for denominators between public bounds (MP-FedXGB, appendix B).
+"""Quotients of shared numbers, by gradient descent and by Newton's method.
+
+First: leaf weights w = -b / a by descent, with a public step that is a bit too short (MP-FedXGB, 4.4).
+
+    w <- w - (a w + b) / (a + sigma)        a = H + lambda and b = G are shared, a + sigma is public, w begins with 0
+
+Each turn takes the error w + b / a times q = sigma / (a + sigma). In fixed point, with W = w 2**F and the public
+E = round(2**S / (a + sigma)) of each leaf:
+
+    W <- W - truncated(E (a W + b 2**F), S)
+
+**Rounds.** One per turn. What a truncation gives is u - T(v), u public and T(v) dealt (`lifting`). The next turn
+wants a times it, and a = e + A with e opened once and the mask A known to the dealer: a T(v) = e T(v) + A T(v), all
+dealt. So [a W] is kept beside [W], without any opening of W; it is exact in the ring, however large.
+
+**Error.** Let D be W minus the true -b 2**F / a, so D = b 2**F / a at first. Let r be the rounding of E, which makes
+E / 2**S = 1 / (a + sigma) + r and |r| <= 2**-(S+1), and t that of the truncation, |t| < 1. A turn gives
+D' = (q - a r) D - t. The plan asks for a |r D| <= 1/2, hence |D'| <= q |D| + 3/2, and after n turns
+
+    |D| <= q**n |b / a| 2**F + 3/2 (a + sigma) / a
+
+The first part is at most eps 2**F after `iterations_needed` turns. With a >= lambda and sigma <= mu lambda, the second
+is at most 3/2 (1 + mu): 4.5 units of 2**-F with mu = 2.
+
+**Range.** E a <= 2**S + a / 2, so what is truncated is at most (2**S + a / 2) |D|, and |D| does not exceed what it is
+at first (or the second part above). The plan asks that this be at most 2**(k-2).
+
+**What each learns.** Nothing from here: every opened word is uniform. a + sigma is opened by who calls this, and it
+gives away a but for mu lambda; that is the published protocol's leak, not this one's.
+
+
+Second: quotients c / d by Newton's method, for denominators between public bounds (MP-FedXGB, appendix B).
 
     x <- x (2 - d x)            takes 1 - d x to its square: two products per turn, and one for c x at last
 
@@ -33,20 +64,174 @@ plan was made by hand with fewer turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from hedgerow.crypto import limbs
 from hedgerow.crypto.beaver import Triple, product
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.lifting import bits_of, cut, deal_truncation, hidden, truncated
-from hedgerow.crypto.rounds import Talk, masked
-from hedgerow.crypto.shares import Array, Kind, Share
+from hedgerow.crypto.lifting import bits_of, cut, deal_truncation, hidden, picked, truncated
+from hedgerow.crypto.shares import Array, Kind, Share, Talk, masked
 from hedgerow.errors import InvalidParameter, InvalidType
 
+PAPER_TURNS = 80
+"""Of descent, what the paper finds enough: mu = 2 and a eps / |b| = 1e-14."""
 PAPER_ITERATIONS = 20
-"""What the paper's authors found to be the least on a small example: 41 products per quotient."""
+"""Of division, what the paper's authors found to be the least on a small example: 41 products per quotient."""
 
 _GUARD_BITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """How weights of some leaves are computed; all of it is public. `Descent.of` chooses the width of the step."""
+
+    n: int  # leaves
+    kind: Kind  # limbs
+    fraction_bits: int  # F
+    step_bits: int  # S
+    max_iterations: int
+    largest_total: int  # of a + sigma
+    largest_weight: int  # of |b / a|, rounded up
+
+    def __post_init__(self) -> None:
+        _check_positive(self, ("n", "fraction_bits", "step_bits", "max_iterations", "largest_total", "largest_weight"))
+        if not self.kind.limbs:
+            raise InvalidParameter(f"kind must be limbs, got {self.kind}")
+        if self.fraction_bits < 4:  # so that the second part of the error is no more than D may be at first
+            raise InvalidParameter(f"fraction_bits must be at least 4, got {self.fraction_bits}")
+        needed = _step_bits(self.largest_total, self.largest_weight, self.fraction_bits)
+        if self.step_bits < needed:
+            raise InvalidParameter(f"step_bits must be at least {needed} for these bounds, got {self.step_bits}")
+        if bits_of(self.kind) < self.needed_bits:
+            raise InvalidParameter(
+                f"kind {self.kind} has {bits_of(self.kind)} bits, and weights up to {self.largest_weight:,} with "
+                f"fraction_bits={self.fraction_bits}, step_bits={self.step_bits} and sums up to {self.largest_total:,} "
+                f"need {self.needed_bits}: use a wider kind or fewer fraction_bits"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        n: int,
+        kind: Kind,
+        *,
+        largest_total: int,
+        largest_weight: int,
+        fraction_bits: int = 32,
+        max_iterations: int = PAPER_TURNS,
+    ) -> Descent:
+        """The plan with the shortest step that keeps its rounding below half a unit."""
+        step_bits = _step_bits(largest_total, largest_weight, fraction_bits)
+        return cls(n, kind, fraction_bits, step_bits, max_iterations, largest_total, largest_weight)
+
+    @property
+    def needed_bits(self) -> int:
+        """Bits of the ring that holds every number which is truncated."""
+        largest = ((1 << self.step_bits) + self.largest_total) * (self.largest_weight << self.fraction_bits)
+        return (largest - 1).bit_length() + 2
+
+
+def iterations_needed(totals: Sequence[int], mu_lambda: int, ratio: float, *, mu: float = 2.0) -> int:
+    """Turns after which the error of every leaf is at most eps, if ratio <= a eps / |b| for each (appendix A).
+
+    1. q = sigma / (a + sigma) <= mu lambda / (a + sigma) = 1 / v, because sigma <= mu lambda.
+    2. q = 1 - a / (a + sigma) <= 1 - lambda / (a + sigma) = (v mu - 1) / (v mu), because a >= lambda.
+    3. q**n <= ratio after ln(ratio) / ln(q) turns: the smaller of both, rounded up, at least 1; the most of all leaves.
+
+    The bound 1 / v says nothing for v <= 1 (its logarithm is not negative then), and is left out for such leaves: taken
+    as it stands, the paper's minimum would be below zero there.
+    """
+    if not 0 < ratio < math.inf or mu_lambda < 1 or not mu > 0:
+        raise InvalidParameter(f"ratio, mu_lambda and mu must be positive, got {ratio}, {mu_lambda} and {mu}")
+    # Whole numbers may have been rounded on the way here: lambda = mu_lambda / mu is right to one unit.
+    if not totals or min(totals) < math.floor(mu_lambda / mu):
+        raise InvalidParameter(f"totals must all be at least lambda = {mu_lambda / mu}")
+    return max(_turns(total, mu_lambda, mu_lambda / mu, ratio) for total in totals)
+
+
+def worst_iterations(ratio: float, *, mu: float = 2.0) -> int:
+    """What `iterations_needed` never exceeds: both of its bounds meet at v = (mu + 1) / mu, where q = mu / (mu + 1)."""
+    return max(1, math.ceil(math.log(ratio) / -math.log1p(1 / mu)))
+
+
+def deal_descent_start(step: DealerStep, plan: Descent) -> Array:
+    """The masks A of all a (nothing is sent); gives A, which every turn needs."""
+    return step.mask(plan.n, plan.kind)
+
+
+def deal_descent_turn(step: DealerStep, plan: Descent, a: Array) -> None:
+    """Per leaf a mask r (nothing is sent), T(0) and T(1), and A times both: four numbers."""
+    both = deal_truncation(step, plan.n, plan.kind, plan.step_bits)
+    step.share(plan.kind.mul(np.broadcast_to(a, both.shape), both), plan.kind)
+
+
+def descended(
+    steps: Callable[[int], HandStep],
+    a: Share,
+    b: Share,
+    totals: Sequence[int],
+    n_iterations: int,
+    plan: Descent,
+    *,
+    is_first: bool,
+) -> Talk[Share]:
+    """[w 2**F] of all leaves, w = -b / a, after n turns: n rounds; totals are the public a + sigma.
+
+    1. Dealt: [A] in steps(0); in steps(i), i = 1 ... n, [r], [T(0)], [T(1)], [A T(0)], [A T(1)].
+    2. Everybody sends [a] - [A], together with the first of step 3. Opened: e = a - A.
+    3. In each turn everybody sends E ([a W] + [b] 2**F) + [r], the first adds 2**(k-2). One number per leaf and turn.
+       Opened: c, hence the public u and v.
+    4. [W] <- [W] + [T(v)], and the first subtracts u;  [a W] <- [a W] - u [a] + e [T(v)] + [A T(v)].
+    """
+    _check(a, b, totals, n_iterations, plan)
+    kind = plan.kind
+    step_sizes = [((2 << plan.step_bits) + total) // (2 * total) for total in totals]
+    E = np.stack([limbs.constant(size, kind.limbs) for size in step_sizes])
+    b_wide = b.times(limbs.constant(1 << plan.fraction_bits, kind.limbs))
+    first = [masked("denominator", a, steps(0).mask(plan.n, kind))]
+    w = aw = Share(np.zeros_like(a.words), kind)
+    for turn in range(1, n_iterations + 1):
+        step = steps(turn)
+        sent = hidden(step, (aw + b_wide).times(E), "descent", is_first=is_first)
+        *before, c = yield [*first, sent]
+        if before:
+            first, e = [], before[0]
+        change = cut(step, c, kind, plan.step_bits)
+        u, T = change
+        AT = picked(c, step.share((2, plan.n), kind))
+        w = w - change.quotient(is_first=is_first)
+        aw = aw - a.times(u) + T.times(e) + AT
+    return w
+
+
+def _turns(total: int, mu_lambda: int, lambda_: float, ratio: float) -> int:
+    if ratio >= 1 or total <= lambda_:
+        return 1
+    bounds = [math.log(ratio) / math.log1p(-lambda_ / total)]
+    if total > mu_lambda:
+        bounds.append(math.log(ratio) / math.log(mu_lambda / total))
+    return max(1, math.ceil(min(bounds)))
+
+
+def _step_bits(largest_total: int, largest_weight: int, fraction_bits: int) -> int:
+    """S with a |r D| <= 1/2, for |r| <= 2**-(S+1)."""
+    return (largest_total * largest_weight - 1).bit_length() + fraction_bits
+
+
+def _check(a: Share, b: Share, totals: Sequence[int], n_iterations: int, plan: Descent) -> None:
+    if any(share.kind != plan.kind or share.shape != (plan.n,) for share in (a, b)) or len(totals) != plan.n:
+        raise InvalidType(f"a, b and totals must have {plan.n} numbers each, a and b shares of kind {plan.kind}")
+    if not all(1 <= total <= plan.largest_total for total in totals):
+        raise InvalidParameter(f"totals must be between 1 and {plan.largest_total:,}, as planned")
+    if not 1 <= n_iterations <= plan.max_iterations:
+        raise InvalidParameter(f"n_iterations must be between 1 and {plan.max_iterations}, got {n_iterations}")
+
+
+# --- division --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +248,7 @@ class Division:
     n_iterations: int
 
     def __post_init__(self) -> None:
-        for name in ("n", "low", "largest_numerator", "fraction_bits", "precision_bits", "n_iterations"):
-            if getattr(self, name) < 1:
-                raise InvalidParameter(f"{name} must be at least 1, got {getattr(self, name)}")
+        _check_positive(self, ("n", "low", "largest_numerator", "fraction_bits", "precision_bits", "n_iterations"))
         if self.high < self.low:
             raise InvalidParameter(f"high must be at least low = {self.low:,}, got {self.high:,}")
         if self.fraction_bits >= self.point:
@@ -97,7 +280,7 @@ class Division:
         turns = one.n_iterations
         while one.error_after(turns) > one.one >> precision_bits:
             turns += 1
-        return cls(n, kind, low, high, largest_numerator, fraction_bits, precision_bits, turns)
+        return replace(one, n_iterations=turns)
 
     @property
     def rounding_bits(self) -> int:
@@ -210,6 +393,12 @@ def quotients(
 def _deal_times(step: DealerStep, a: Array, b: Array, kind: Kind) -> None:
     """The product of two masks: one number each."""
     step.share(kind.mul(a, b), kind)
+
+
+def _check_positive(plan: Descent | Division, names: Sequence[str]) -> None:
+    for name in names:
+        if getattr(plan, name) < 1:
+            raise InvalidParameter(f"{name} must be at least 1, got {getattr(plan, name)}")
 
 
 def _rounded(numerator: int, denominator: int) -> int:

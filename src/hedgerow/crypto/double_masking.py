@@ -23,32 +23,37 @@ half of the other owners or fewer, if 4 * threshold > 3 * owners + c.
 
 What it does not do: if an owner in `sent` is gone before 4 while another is in `dropped`, the seed r of these two is
 lost with them. The level then ends with an error and the survivors re-key, as with pairwise masks alone.
+
+Shamir's secret sharing: any `threshold` of n shares give the secret, fewer tell nothing about it. Over the integers
+modulo the smallest prime above 2**256, so that every 32-byte string is a secret and a share is 33 bytes. A share is one
+point of a random polynomial whose value at zero is the secret:
+
+    f(x) = secret + a_1 x + ... + a_(threshold-1) x^(threshold-1)        share of party k: (k, f(k)),  k = 1 .. n
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import struct
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from hedgerow.crypto.csprng import KEY_BYTES, Keystream, SecureRandom, Unshared, Words
-from hedgerow.crypto.masking import (
-    Position,
-    SpentPositions,
-    add_streams,
-    as_position,
-    check_secrets,
-    check_values,
-    derived,
-    joined,
-    nonce_of,
-)
-from hedgerow.crypto.shamir import SHARE_BYTES, Share, join, split
+from hedgerow.crypto import masking
+from hedgerow.crypto.csprng import KEY_BYTES, Keystream, SecureRandom, Spent, Unshared, Words
+from hedgerow.crypto.masking import Position, as_position, derived
 from hedgerow.errors import InvalidParameter, ProtocolError
 
+PRIME = 2**256 + 297
+SECRET_BYTES = 32
+MAX_SHARES = 2**16 - 1
+_VALUE_BYTES = 33
+_HEADER = struct.Struct("<HH")
+SHARE_BYTES = _HEADER.size + _VALUE_BYTES
 MAX_LEVELS = 2**16
 _SHARE, _PAIR_SEED = b"\x01", b"\x02"  # the first byte of an answer about one owner
 _TREES_KEPT = 2  # the one that is being grown and, if its seeds are sent ahead, the next
@@ -74,7 +79,7 @@ class DoubleMasks(Unshared):
 
     def __init__(self, me: str, pair_secrets: Mapping[str, bytes], threshold: int, rng: SecureRandom) -> None:
         super().__init__()
-        check_secrets(me, pair_secrets)
+        masking.check_secrets(me, pair_secrets)
         self.me = me
         self.peers = tuple(sorted(pair_secrets))
         self.owners = tuple(sorted([me, *pair_secrets]))
@@ -85,7 +90,7 @@ class DoubleMasks(Unshared):
         # One key per direction: the nonce is the number of the tree, and both sides seal something for each tree.
         self._to = {p: ChaCha20Poly1305(derived(s, "sealed seeds v1", me, p)) for p, s in pair_secrets.items()}
         self._from = {p: ChaCha20Poly1305(derived(s, "sealed seeds v1", p, me)) for p, s in pair_secrets.items()}
-        self._spent = SpentPositions()
+        self._spent = Spent("these keys were", "new keys")
         self._trees: dict[int, _Tree] = {}
         self._last_tree = -1
 
@@ -141,7 +146,7 @@ class DoubleMasks(Unshared):
 
         1. result = values + PRG(b of this level) + PRG(r) for later names - PRG(r) for earlier names, mod 2**64.
         """
-        check_values(values, out)
+        masking.check_values(values, out)
         position = as_position(position)
         with self.turn():
             state = self._state(position.tree)
@@ -150,10 +155,10 @@ class DoubleMasks(Unshared):
                 raise ProtocolError(
                     f"level {position.level} of tree {position.tree} was answered, nothing can follow in it"
                 )
-            nonce = self._spent.spend(position)
+            self._spent.spend(position)
             added = [Keystream(seed), *(self._stream(peer, position) for peer in self.peers if peer > self.me)]
             subtracted = [self._stream(peer, position) for peer in self.peers if peer < self.me]
-            hidden = add_streams(values, added, subtracted, nonce, out)
+            hidden = masking.add_streams(values, added, subtracted, masking.nonce_of(position), out)
             state.hidden.add(position)
             return hidden
 
@@ -238,7 +243,7 @@ def unmask(
 
     Without dropouts any `threshold` answers will do; with them everyone in `sent` has to answer.
     """
-    check_values(total, None)
+    masking.check_values(total, None)
     position = as_position(position)
     owners = tuple(sorted(sent | dropped))
     check_threshold(threshold, len(owners))
@@ -262,7 +267,7 @@ def unmask(
         for gone in sorted(dropped):
             stream = Keystream(_revealed(answers[owner][gone], _PAIR_SEED, KEY_BYTES, owner, gone))
             (subtracted if owner < gone else added).append(stream)  # the owner had added it towards later names
-    return add_streams(total, added, subtracted, nonce_of(position))
+    return masking.add_streams(total, added, subtracted, masking.nonce_of(position))
 
 
 def check_threshold(threshold: int, n_owners: int) -> None:
@@ -309,7 +314,9 @@ def _revealed(data: bytes, kind: bytes, n_bytes: int, owner: str, about: str) ->
 
 
 def _about_seeds(sender: str, receiver: str, tree: int, n_levels: int) -> bytes:
-    return joined("sealed seeds v1", sender, receiver, tree.to_bytes(4, "little"), n_levels.to_bytes(4, "little"))
+    return masking.joined(
+        "sealed seeds v1", sender, receiver, tree.to_bytes(4, "little"), n_levels.to_bytes(4, "little")
+    )
 
 
 def _tree_nonce(tree: int) -> bytes:
@@ -318,3 +325,100 @@ def _tree_nonce(tree: int) -> bytes:
 
 def _listed(names: AbstractSet[str] | tuple[str, ...] | list[str]) -> str:
     return ", ".join(sorted(names)) or "nobody"
+
+
+# --- shares of a seed ------------------------------------------------------------------------------------------------
+
+
+class Share(NamedTuple):
+    """One point of the polynomial, with the number of points that are needed."""
+
+    number: int
+    threshold: int
+    value: int
+
+    def to_bytes(self) -> bytes:
+        """37 bytes."""
+        return _HEADER.pack(self.number, self.threshold) + self.value.to_bytes(_VALUE_BYTES, "little")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Share:
+        """The share that `to_bytes` wrote; ProtocolError for anything else."""
+        if len(data) != SHARE_BYTES:
+            raise ProtocolError(f"a share has {SHARE_BYTES} bytes, got {len(data)}")
+        number, threshold = _HEADER.unpack_from(data)
+        share = cls(number, threshold, int.from_bytes(data[_HEADER.size :], "little"))
+        if number < 1 or threshold < 1 or share.value >= PRIME:
+            raise ProtocolError("these bytes are not a share")
+        return share
+
+    def __repr__(self) -> str:
+        return f"Share(number={self.number}, threshold={self.threshold}, value=hidden)"
+
+
+def split(secret: bytes, n: int, threshold: int, rng: SecureRandom) -> list[Share]:
+    """Shares of a 32-byte secret for parties 1 .. n.
+
+    1. a_1 .. a_(threshold-1) uniform modulo the prime.
+    2. share k = secret + a_1 k + a_2 k^2 + ...
+    """
+    if len(secret) != SECRET_BYTES:
+        raise InvalidParameter(f"secret must have {SECRET_BYTES} bytes, got {len(secret)}")
+    if not 1 <= threshold <= n <= MAX_SHARES:
+        raise InvalidParameter(f"threshold must be between 1 and n, n at most {MAX_SHARES}, got {threshold} of {n}")
+    highest_first = [rng.integer(PRIME) for _ in range(threshold - 1)]
+    constant = int.from_bytes(secret, "little")
+    shares = []
+    for x in range(1, n + 1):
+        value = 0
+        for coefficient in highest_first:
+            value = (value + coefficient) * x % PRIME
+        shares.append(Share(x, threshold, (value + constant) % PRIME))
+    return shares
+
+
+def join(shares: Sequence[Share]) -> bytes:
+    """The secret behind at least `threshold` shares.
+
+    1. secret = f(0), interpolated through the first `threshold` shares.
+    2. Every further share must lie on the same polynomial; otherwise one of them is wrong, and nothing is returned.
+    """
+    if not shares:
+        raise ProtocolError("no shares were given")
+    threshold = shares[0].threshold
+    if any(share.threshold != threshold for share in shares):
+        raise ProtocolError("these shares have different thresholds, so they are not of one secret")
+    numbers = tuple(share.number for share in shares)
+    if len(set(numbers)) < len(numbers):
+        raise ProtocolError(f"two shares have the same number among {sorted(numbers)}")
+    if len(shares) < threshold:
+        raise ProtocolError(f"{len(shares)} shares were given, {threshold} are needed")
+    base, values = numbers[:threshold], [share.value for share in shares[:threshold]]
+    for share in shares[threshold:]:
+        if _interpolated(base, values, share.number) != share.value:
+            raise ProtocolError(f"the shares {sorted(numbers)} are not of one secret: at least one of them is wrong")
+    secret = _interpolated(base, values, 0)
+    if secret >= 2**256:
+        raise ProtocolError(
+            f"the shares {sorted(numbers)} give no secret of {SECRET_BYTES} bytes: one of them is wrong"
+        )
+    return secret.to_bytes(SECRET_BYTES, "little")
+
+
+def _interpolated(numbers: tuple[int, ...], values: Sequence[int], x: int) -> int:
+    weights = _weights(numbers, x)
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) % PRIME
+
+
+@functools.lru_cache(maxsize=1024)
+def _weights(numbers: tuple[int, ...], x: int) -> tuple[int, ...]:
+    """Lagrange weights at x; they depend on who answered only, and the same parties answer again and again."""
+    weights = []
+    for k in numbers:
+        above, below = 1, 1
+        for other in numbers:
+            if other != k:
+                above = above * (x - other) % PRIME
+                below = below * (k - other) % PRIME
+        weights.append(above * pow(below, -1, PRIME) % PRIME)
+    return tuple(weights)

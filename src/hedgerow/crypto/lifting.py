@@ -4,7 +4,12 @@
     known    x = c - 2**(k-2) - R(v)                     v = 1 if the top bit of c is 0: public
              R(0) = r without a sign, R(1) = r with a sign (two's complement): known to the dealer
 
-**Range.** This holds for -2**(k-2) <= x <= 2**(k-2), both ends included, over the integers: `widths` has the proof.
+**Range.** This holds for -2^(k-2) <= x <= 2^(k-2), both ends included, over the integers.
+Proof: with x' = x + 2^(k-2) from 0 to 2^(k-1), a mask 0 <= r < 2^k, and
+c = (x' + r) mod 2^k opened, x' = c - r + 2^k if the addition wrapped round, and c - r if not. It wrapped round if and
+only if r >= 2^(k-1) and c < 2^(k-1): if r < 2^(k-1), then x' + r < 2^k, no wrap. If r >= 2^(k-1) and it did not wrap,
+c >= r >= 2^(k-1); if it did, c = r - (2^k - x') <= r - 2^(k-1) < 2^(k-1). So the top bits of r and c tell. Beyond these
+ends it goes wrong for some masks only: rarely, and unnoticed.
 
 **Hiding.** r is uniform modulo 2**k, and so is c, whatever x is.
 
@@ -18,7 +23,7 @@ The last part lies strictly between -1 and 1, and x / 2**d is floor(x / 2**d) pl
 -2**(k-2-d) and 2**(k-2-d) again. Beyond the ends some masks give a number that is wrong by 2**(k-d). It is one more if
 and only if low(x) + low(r) >= 2**d, for a share low(x) / 2**d of all masks: the mean over masks is x / 2**d exactly.
 Because the result is a public number minus a dealt one, its products with other dealt numbers can be dealt too, and
-cost no round (`descent` does so): `hidden`, `cut` and `picked` are the pieces.
+cost no round (`division.descended` does so): `hidden`, `cut` and `picked` are the pieces.
 
 **Lifting.** x from sums modulo 2**32 or 2**64 in a wide ring: a public number minus one of two numbers that were dealt
 there. So is every polynomial in several x, if the products of their R were dealt too, for all v: no further round. The
@@ -37,8 +42,7 @@ import numpy.typing as npt
 from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk, opened
-from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Shape, Share
+from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Masked, Shape, Share, Talk, opened
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Limbs = npt.NDArray[np.uint32]
@@ -226,19 +230,12 @@ def _pick(table: Limbs, v: npt.NDArray[np.bool_], out: Limbs) -> None:
     """Which of the dealt numbers hold. In: `table` [32, n, L], `v` [4, n]. Out: `out` [11, n, L]."""
     for i in range(table.shape[1]):
         v_gl, v_hl, v_gr, v_hr = int(v[0, i]), int(v[1, i]), int(v[2, i]), int(v[3, i])
-        left, right = 2 * v_gl + v_hr, 2 * v_gr + v_hl
-        for limb in range(table.shape[2]):
-            out[0, i, limb] = table[_ONE + v_gl, i, limb]
-            out[1, i, limb] = table[_ONE + 2 + v_hl, i, limb]
-            out[2, i, limb] = table[_ONE + 4 + v_gr, i, limb]
-            out[3, i, limb] = table[_ONE + 6 + v_hr, i, limb]
-            out[4, i, limb] = table[_SQUARE + v_gl, i, limb]
-            out[5, i, limb] = table[_SQUARE + 2 + v_gr, i, limb]
-            out[6, i, limb] = table[_CROSS + left, i, limb]
-            out[7, i, limb] = table[_CROSS + 4 + right, i, limb]
-            out[8, i, limb] = table[_CUBE + left, i, limb]
-            out[9, i, limb] = table[_CUBE + 4 + right, i, limb]
-            out[10, i, limb] = table[_BOTH + 2 * v_hl + v_hr, i, limb]
+        left, right = 2 * v_gl + v_hr, 4 + 2 * v_gr + v_hl
+        ones = (_ONE + v_gl, _ONE + 2 + v_hl, _ONE + 4 + v_gr, _ONE + 6 + v_hr)
+        squares, both = (_SQUARE + v_gl, _SQUARE + 2 + v_gr), _BOTH + 2 * v_hl + v_hr
+        for k, place in enumerate((*ones, *squares, _CROSS + left, _CROSS + right, _CUBE + left, _CUBE + right, both)):
+            for limb in range(table.shape[2]):
+                out[k, i, limb] = table[place, i, limb]
 
 
 def _tables(r: Array, wide: Kind) -> Limbs:

@@ -8,7 +8,7 @@ such integer: nothing here knows about carries. That takes a machine that is lit
 
 All functions take arrays [..., L] that broadcast against each other along all axes but the last, read them where they
 lie, and write to `out` if given: an array of the resulting shape in C order, which may also be one of the arguments.
-There is no overflow: results are modulo 2**(32 L), and whether numbers fit is decided beforehand (`widths`).
+There is no overflow: results are modulo 2**(32 L), and whether numbers fit is decided beforehand.
 
 What is not claimed: to take equally long for all values. Multiplications and additions have no branches here, but what
 compilers and processors make of them is theirs to decide.

@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, WORD, Keystream, Unshared, Words
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, WORD, Keystream, Spent, Unshared, Words
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 PUBLIC_KEY_BYTES = 32
@@ -142,7 +142,7 @@ class PairwiseMasks(Unshared):
         keys = {peer: derived(secrets[peer], "mask stream v1") for peer in self.peers}
         self._added = [Keystream(keys[peer]) for peer in self.peers if peer > me]
         self._subtracted = [Keystream(keys[peer]) for peer in self.peers if peer < me]
-        self._spent = SpentPositions()
+        self._spent = Spent("these keys were", "new keys")
 
     def __repr__(self) -> str:
         return f"PairwiseMasks({self.me!r}, with {', '.join(self.peers)})"
@@ -153,28 +153,10 @@ class PairwiseMasks(Unshared):
         Whatever goes wrong after the position was spent, it stays spent, and `out` is then all zeros.
         """
         check_values(values, out)
+        position = as_position(position)
         with self.turn():
-            nonce = self._spent.spend(position)
-            return add_streams(values, self._added, self._subtracted, nonce, out)
-
-
-class SpentPositions:
-    """Remembers the last position; the next must come after it."""
-
-    def __init__(self) -> None:
-        self._last = b""
-
-    def spend(self, position: Position) -> bytes:
-        """Take a position out of use for ever, or raise; the nonce at which its words begin."""
-        packed = Position.packed(position)
-        if packed <= self._last:
-            last = Position(*_POSITION.unpack(self._last))
-            raise ProtocolError(
-                f"the mask at {as_position(position)} cannot be used: these keys were already used at {last}, and a "
-                f"mask that is used twice gives away the difference of what it hides. Use a later position or new keys."
-            )
-        self._last = packed
-        return packed + _COUNTER
+            self._spent.spend(position)
+            return add_streams(values, self._added, self._subtracted, nonce_of(position), out)
 
 
 def as_position(position: Position) -> Position:

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hedgerow.compiling import kernel
@@ -27,9 +26,6 @@ from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
 
 TILE = 4096
 """Rows of the data taken together: those of two rows of a matrix and of eight right-hand sides are then 160 KB."""
-
-VECTOR_BYTES = 64
-"""LLVM cuts vectors of this size to those of the machine."""
 
 HISTOGRAM_ROWS = 2048
 TOGETHER = 8
@@ -42,70 +38,9 @@ Ring = npt.NDArray[Any]  # uint32 or uint64
 Codes = npt.NDArray[np.uint8]
 
 _RINGS = (np.dtype(np.uint32), np.dtype(np.uint64))
-_I64 = ir.IntType(64)
 
 
 # --- products ------------------------------------------------------------------------------------------------------
-
-
-def _sum_tile(
-    _context: Any,
-    matrix: Any,
-    _at: Any,
-    _step: Any,
-    sides: Any,
-    _side_at: Any,
-    _side_step: Any,
-    _n: Any,
-    out: Any,
-    _to: Any,
-    _out_step: Any,
-    n_rows: Any,
-    n_sides: Any,
-) -> tuple[Any, Callable[..., Any]]:
-    """out[to + s * out_step + r] += sum over i < n of matrix[at + r * step + i] * sides[side_at + s * side_step + i].
-
-    For all r and s below the lengths of the tuples `n_rows` and `n_sides`, which are known when this is compiled: the
-    sums then stay in registers. `n` is a multiple of the elements of a vector.
-    """
-    whole = types.int64
-    signature = types.void(matrix, whole, whole, sides, whole, whole, whole, out, whole, whole, n_rows, n_sides)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, at, step, _, side_at, side_step, n, _, to, out_step, _, _ = arguments
-        bits = signature.args[0].dtype.bitwidth
-        element, lanes = ir.IntType(bits), 8 * VECTOR_BYTES // bits
-        vector = ir.VectorType(element, lanes)
-
-        def place(argument: int, offset: Any, number: int, step: Any) -> Any:
-            array = context.make_array(signature.args[argument])(context, builder, arguments[argument])
-            return builder.gep(array.data, [builder.add(offset, builder.mul(ir.Constant(_I64, number), step))])
-
-        def load(start: Any, offset: Any) -> Any:
-            return builder.load(builder.bitcast(builder.gep(start, [offset]), vector.as_pointer()), align=bits // 8)
-
-        ours = [place(0, at, r, step) for r in range(n_rows.count)]
-        theirs = [place(3, side_at, s, side_step) for s in range(n_sides.count)]
-        sums = {(r, s): cgutils.alloca_once(builder, vector) for r in range(len(ours)) for s in range(len(theirs))}
-        for total in sums.values():
-            builder.store(ir.Constant(vector, [0] * lanes), total)
-        with cgutils.for_range(builder, builder.udiv(n, ir.Constant(_I64, lanes))) as loop:
-            offset = builder.mul(loop.index, ir.Constant(_I64, lanes))
-            left, right = [load(start, offset) for start in ours], [load(start, offset) for start in theirs]
-            for (r, s), total in sums.items():
-                builder.store(builder.add(builder.load(total), builder.mul(left[r], right[s])), total)
-        reduce = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(element, [vector]), f"llvm.vector.reduce.add.v{lanes}i{bits}"
-        )
-        for (r, s), total in sums.items():
-            result = place(7, builder.add(to, ir.Constant(_I64, r)), s, out_step)
-            builder.store(builder.add(builder.load(result), builder.call(reduce, [builder.load(total)])), result)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-_sum_tile_at: Any = intrinsic(_sum_tile)
 
 
 @kernel
@@ -120,33 +55,30 @@ def _add_products(
     n_sides: int,  # S
     out: Ring,  # out [S, R], flat
 ) -> None:
-    """out += sides @ matrix.T over some rows of the data."""
-    lanes = VECTOR_BYTES // matrix.itemsize
+    """out += sides @ matrix.T over some rows of the data; two rows of the matrix with two sides at a time."""
     for begin in range(start, stop, TILE):
-        end = min(begin + TILE, stop)
-        n = (end - begin) // lanes * lanes
+        n = min(TILE, stop - begin)
         for r in range(0, n_rows, 2):
-            at = r * step + begin
-            s = 0
-            if r + 1 < n_rows:
-                while s + 4 <= n_sides:
-                    place, to = s * side_step + begin, s * n_rows + r
-                    _sum_tile_at(matrix, at, step, sides, place, side_step, n, out, to, n_rows, (0, 0), (0, 0, 0, 0))
-                    s += 4
-                while s + 2 <= n_sides:
-                    place, to = s * side_step + begin, s * n_rows + r
-                    _sum_tile_at(matrix, at, step, sides, place, side_step, n, out, to, n_rows, (0, 0), (0, 0))
-                    s += 2
-            for row in range(r, min(r + 2, n_rows)):
-                for side in range(s, n_sides):
-                    place, to = side * side_step + begin, side * n_rows + row
-                    first = row * step + begin
-                    _sum_tile_at(matrix, first, step, sides, place, side_step, n, out, to, n_rows, (0,), (0,))
-        if begin + n < end:
-            for r in range(n_rows):
-                for s in range(n_sides):
-                    for i in range(begin + n, end):
-                        out[s * n_rows + r] += matrix[r * step + i] * sides[s * side_step + i]
+            below = min(r + 1, n_rows - 1)
+            x = matrix[r * step + begin : r * step + begin + n]
+            y = matrix[below * step + begin : below * step + begin + n]
+            for s in range(0, n_sides, 2):
+                after = min(s + 1, n_sides - 1)
+                a = sides[s * side_step + begin : s * side_step + begin + n]
+                b = sides[after * side_step + begin : after * side_step + begin + n]
+                xa = xb = ya = yb = np.uint64(0)
+                for i in range(n):
+                    xa += x[i] * a[i]
+                    xb += x[i] * b[i]
+                    ya += y[i] * a[i]
+                    yb += y[i] * b[i]
+                out[s * n_rows + r] += xa
+                if after > s:
+                    out[after * n_rows + r] += xb
+                if below > r:
+                    out[s * n_rows + below] += ya
+                if after > s and below > r:
+                    out[after * n_rows + below] += yb
 
 
 def products(matrix: Ring, sides: Ring, *, n_threads: int = 1) -> Ring:

@@ -3,16 +3,29 @@
     value = [x]_0 + [x]_1 + ... + [x]_(M-1)        modulo 2**32, 2**64 or 2**(32 L), or by exclusive or of bits
 
 A `Kind` says how the words of the parties are put together; a `Share` is one party's words with their kind. A share is
-made to be hard to look at: it has no truth value, is no number, prints only its shape, is no array for numpy and cannot
-be stored. `words` is for the kernels of this package and for who sends them where they are to be opened.
+made to be hard to look at: it is not a number and has no truth value, prints only its shape, is not an array for numpy
+and cannot be stored. `words` is for the kernels of this package and for whoever sends them where they are opened.
+
+**Opening.** All parties open masked words to each other, one message per round. What a party does in a conversation is
+a generator, a `Talk`: it yields what it wants to have opened, is sent back what the words of all parties make, and
+returns its share of the result. So each protocol stands in one place, and one may be part of another (`yield from`).
+All parties yield words of the same kinds and shapes in every round: these follow from public numbers alone. Who carries
+the messages holds it round by round (`protocols.shares.mesh`).
+
+Whatever is yielded is `Masked`: uniform to whoever receives it. A result is returned as a share, and opened by
+whoever names the message that says so. `Masked` is made in this package alone.
+
+A talk draws what was dealt while it goes on, so its step stays open until it is over. Who works ahead meanwhile, or
+holds several conversations at once, does so in other lanes (`dealing`). The words go from party to party. The dealer
+must not see them: it knows every mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +34,9 @@ from hedgerow.crypto import limbs
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 Shape = int | tuple[int, ...]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +150,7 @@ class Share:
 
     1. Adding and subtracting shares of one kind, and multiplying them by public numbers, is local.
     2. A public number is added by one party alone: `plus(number, is_first=...)`.
-    3. Everything else needs a protocol (`beaver`). What opens a value is sending `words` to who shall read it.
+    3. Everything else needs a protocol (`beaver`). What opens a value is sending `words` to whoever may read it.
     """
 
     words: Array
@@ -193,8 +208,8 @@ class Share:
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise InvalidType(
-            "a share is no number, no truth value and no array: its words say nothing by themselves, and together with "
-            "the others' they say everything. Open the value to who shall know it"
+            "a share is not a number, a truth value or an array: its words say nothing by themselves, and together "
+            "with the others' they say everything. Open the value to whoever may know it"
         )
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
@@ -205,3 +220,55 @@ class Share:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise ProtocolError("a share cannot be copied or stored: it belongs to one run")
+
+
+# --- opening ---------------------------------------------------------------------------------------------------------
+
+
+class Masked(NamedTuple):
+    """Words that a party sends to all, under masks of which it knows its own share only. Each mask is used once."""
+
+    name: str  # what they are for, in tests and errors: "lift", "sign", "and", ...
+    words: Array
+    kind: Kind
+    n_bits: int | None = None  # of packed bits: how many count
+
+
+Talk = Generator[list[Masked], list[Array], Result]
+"""A party's side of a conversation: yields what it sends, gets what all sent make, and returns a result."""
+
+
+def masked(name: str, x: Share, mask: Share) -> Masked:
+    """[x]_m - [a]_m: the words that party m sends so that x - a is opened; never use the mask a again."""
+    return Masked(name, (x - mask).words, x.kind)
+
+
+def opened(part: Masked) -> Talk[Array]:
+    """One round: what the words of all parties make."""
+    (value,) = yield [part]
+    return value
+
+
+def check_masked(parts: Sequence[Masked]) -> None:
+    """InvalidType for anything that is not under a mask: a result is opened by whoever names what it tells."""
+    for part in parts:
+        if not isinstance(part, Masked):
+            raise InvalidType(f"only masked words can be opened without saying what they tell, got {part!r:.60}")
+
+
+def joined(parts: Sequence[Masked]) -> Bytes:
+    """Words of one round as bytes, little-endian, one part after another."""
+    pieces = [np.ascontiguousarray(part.words).reshape(-1).view(np.uint8) for part in parts]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def total_of(parts: Sequence[Masked], sent: Sequence[Bytes]) -> list[Array]:
+    """What all parties sent in a round makes, part by part."""
+    values = []
+    start = 0
+    for part in parts:
+        end = start + part.words.nbytes
+        pieces = [message[start:end].view(part.kind.dtype).reshape(part.words.shape) for message in sent]
+        values.append(part.kind.total(pieces))
+        start = end
+    return values

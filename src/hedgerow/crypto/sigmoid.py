@@ -45,7 +45,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +52,7 @@ import numpy.typing as npt
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.lifting import deal_truncation, truncated
-from hedgerow.crypto.rounds import Talk, masked, opened
-from hedgerow.crypto.shares import SUM32, SUM64, Share
+from hedgerow.crypto.shares import SUM32, SUM64, Share, Talk, masked, opened
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Ints = npt.NDArray[np.int64]
@@ -78,6 +76,7 @@ COEFFICIENTS.flags.writeable = False
 
 _UNIT_BITS = 30  # of sines in tables and kernels: products of two fit 64 bits
 _FINE_BITS = 160  # of sines while tables are made
+_PI = 0x3243F6A8885A308D313198A2E03707344A4093822299F31D0082EFA98  # in units of 2**-224
 _CHECK_STEP = 2.0**-11
 _LARGEST_BEND = 0.0963  # above 1 / (6 sqrt 3), the largest second derivative of sigma
 
@@ -148,7 +147,7 @@ def deal_sigmoid(step: DealerStep, plan: Sigmoid) -> None:
     tables = _tables(FRACTION_BITS + PERIOD_BITS)
     for rows in plan.blocks():
         dealt = np.empty((rows.stop - rows.start, N_SINES, 2), np.uint64)
-        _turn(r[rows], tables.coarse, tables.fine, dealt)
+        _turn(r[rows], *tables, dealt)
         step.share(dealt, SUM64)
     if plan.cut_bits:
         deal_truncation(step, plan.n, SUM64, plan.cut_bits)
@@ -171,7 +170,7 @@ def sigmoid(step: HandStep, x: Share, plan: Sigmoid, *, is_first: bool) -> Talk[
     half = 1 << (2 * _UNIT_BITS - 1) if is_first else 0
     for rows in plan.blocks():
         dealt = step.share((rows.stop - rows.start, N_SINES, 2), SUM64).words
-        _add_up(c[rows], tables.coarse, tables.fine, COEFFICIENTS, half, dealt, y[rows])
+        _add_up(c[rows], *tables, COEFFICIENTS, half, dealt, y[rows])
     if not plan.cut_bits:
         return Share(y, SUM64)
     return (yield from truncated(step, Share(y, SUM64), plan.cut_bits, is_first=is_first))
@@ -229,17 +228,11 @@ def _add_up(
 # --- tables, the same on every machine --------------------------------------------------------------
 
 
-class _Tables(NamedTuple):
-    """cos and sin in units of 2**-30: of whole multiples of 2**-h turns, and of 2**-(f+p) turns within one of them."""
-
-    coarse: Ints
-    fine: Ints
-
-
 @cache
-def _tables(angle_bits: int) -> _Tables:
+def _tables(angle_bits: int) -> tuple[Ints, Ints]:
+    """cos and sin in units of 2**-30: of whole multiples of 2**-h turns, and of 2**-(f+p) turns within one of them."""
     high = (angle_bits + 1) // 2
-    return _Tables(turn_table(high), _rounded(_turns(Fraction(1, 1 << angle_bits), 1 << (angle_bits - high))))
+    return turn_table(high), _rounded(_turns(Fraction(1, 1 << angle_bits), 1 << (angle_bits - high)))
 
 
 def turn_table(bits: int) -> Ints:
@@ -270,7 +263,7 @@ def _turns(turn: Fraction, n: int) -> list[tuple[int, int]]:
 def _cos_sin(turn: Fraction) -> tuple[int, int]:
     """cos and sin of at most one turn in units of 2**-160, by their power series with 64 bits more."""
     bits = _FINE_BITS + 64
-    angle = 2 * _pi(bits) * turn.numerator // turn.denominator
+    angle = 2 * _PI * turn.numerator // turn.denominator
     parts = [0, 0, 0, 0]
     term, k = 1 << bits, 0
     while term:
@@ -278,18 +271,3 @@ def _cos_sin(turn: Fraction) -> tuple[int, int]:
         k += 1
         term = (term * angle >> bits) // k
     return (parts[0] - parts[2]) >> 64, (parts[1] - parts[3]) >> 64
-
-
-def _pi(bits: int) -> int:
-    """pi in units of 2**-bits, by Machin's 16 arctan(1/5) - 4 arctan(1/239), with 32 bits more on the way."""
-
-    def arctan_of_inverse(n: int) -> int:
-        term = (1 << (bits + 32)) // n
-        total, k = term, 1
-        while term:
-            term //= n * n
-            total += (-term if k % 2 else term) // (2 * k + 1)
-            k += 1
-        return total
-
-    return (16 * arctan_of_inverse(5) - 4 * arctan_of_inverse(239)) >> 32

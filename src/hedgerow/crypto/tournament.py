@@ -57,8 +57,7 @@ from hedgerow.crypto.beaver import cross_products, deal_cross_products, pairs_of
 from hedgerow.crypto.compare import MAX_FAN_IN, Circuit, deal_signs, opened_bits, parity, products_of, signs
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Masked, Talk
-from hedgerow.crypto.shares import SUM32, XOR8, XOR32, Array, Kind, Share, limbs_kind
+from hedgerow.crypto.shares import SUM32, XOR8, XOR32, Array, Kind, Masked, Share, Talk, limbs_kind
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Select = Literal["table", "lean"]
@@ -278,7 +277,7 @@ def _choose_lean(step: HandStep, z: Array, masks: Array, k: Array, level: Level,
         sigma = step.mask(n, XOR8).words
         seen = yield from opened_bits("pairs", _joined(z) ^ rho, level.n_pairs)
         wins = np.empty(n, np.uint8)
-        _product_of_deciding(subsets, _places(seen, g), tables.product, wins)
+        _product_of_deciding(subsets, _places(seen, g), tables.choices[0], wins)
         shown = yield from opened_bits("winners", wins ^ sigma, g - 1)
     else:
         hidden = z[:, 0] ^ rho.astype(np.uint8)

@@ -5,97 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import SCORE, Bytes, Floats, Scores
-from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.ensemble import Ensemble, predictions_from
 from hedgerow.engine.growth import TreeGrower
-from hedgerow.engine.losses import Loss, Quantiser, weight_total
-from hedgerow.engine.metrics import Metric, find_metric
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, weight_total
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 ROW_TREES_WORTH_REGROUPING = 2_000_000  # rows x trees from which laying rows out by leaf repays its cost
-
-MissingUnseen = Literal["heavier", "right"]
-"""Where missing values go, and levels, that no row of a split's node had: with most of the weight, or right."""
+SMALLEST = 1e-15  # share of a class, or mean, whose logarithm is still taken
 
 EvalsLog = dict[str, dict[str, list[float]]]
 EvalMetric = str | Callable[[Floats, Floats], float] | None
 
 
-@dataclass(frozen=True, slots=True)
-class BoostingParams:
-    """Everything that fixes a model besides the data. All public."""
-
-    loss: str = "logistic"
-    n_classes: int = 2
-    n_iterations: int = 100
-    learning_rate: float = 0.1
-    max_depth: int | None = 6
-    max_leaves: int | None = None
-    l2: float = 1.0
-    min_gain: float = 0.0
-    min_child_weight: float = 1.0
-    min_samples_leaf: int = 1
-    subsample: float = 1.0
-    colsample_bytree: float = 1.0
-    colsample_bynode: float = 1.0
-    monotone: tuple[int, ...] | None = None
-    base_score: float | None = None
-    label_range: tuple[float, float] | None = None
-    gradient_bits: int | None = None
-    seed: int = 0
-    n_threads: int = 1
-    early_stopping_rounds: int | None = None
-    tol: float = 0.0
-    missing_unseen: MissingUnseen = "heavier"
-
-    def __post_init__(self) -> None:
-        known = get_args(MissingUnseen)
-        signs_known = self.monotone is None or all(sign in (-1, 0, 1) for sign in self.monotone)
-        for name, holds, what in [
-            ("learning_rate", 0 < self.learning_rate < math.inf, "positive"),
-            ("max_depth", self.max_depth is None or self.max_depth >= 1, "at least 1, or None"),
-            ("max_leaves", self.max_leaves is None or self.max_leaves >= 2, "at least 2, or None"),
-            ("l2", 0 <= self.l2 < math.inf, "at least 0"),
-            ("min_gain", 0 <= self.min_gain < math.inf, "at least 0"),
-            ("min_child_weight", 0 <= self.min_child_weight < math.inf, "at least 0"),
-            ("min_samples_leaf", self.min_samples_leaf >= 1, "at least 1"),
-            ("colsample_bytree", 0 < self.colsample_bytree <= 1, "in (0, 1]"),
-            ("colsample_bynode", 0 < self.colsample_bynode <= 1, "in (0, 1]"),
-            ("monotone", signs_known, "made of -1, 0 and 1"),
-            ("missing_unseen", self.missing_unseen in known, " or ".join(map(repr, known))),
-            ("n_iterations", self.n_iterations >= 1, "at least 1"),
-            ("subsample", 0 < self.subsample <= 1, "in (0, 1]"),
-            ("n_threads", self.n_threads >= 1, "at least 1"),
-            ("seed", 0 <= self.seed < 2**63, "between 0 and 2**63 - 1"),
-            ("tol", self.tol >= 0, "at least 0"),
-            ("base_score", self.base_score is None or math.isfinite(self.base_score), "finite"),
-            (
-                "early_stopping_rounds",
-                self.early_stopping_rounds is None or self.early_stopping_rounds >= 1,
-                "at least 1, or None",
-            ),
-        ]:
-            if not holds:
-                raise InvalidParameter(f"{name} must be {what}, got {getattr(self, name)}")
-
-    def loss_for(self, labels: Floats) -> Loss:
-        """The loss, with the declared label range or, where none is declared, that of these labels."""
-        n_outputs = self.n_classes if self.loss == "softmax" else 1
-        if self.loss in ("logistic", "softmax"):
-            return Loss(self.loss, n_outputs)
-        observed = (float(labels.min()), float(labels.max()))
-        return Loss(self.loss, n_outputs, self.label_range or observed)
-
-
 @dataclass(frozen=True)
 class EvalSet:
-    """Rows that are scored after every iteration and never trained on."""
+    """Binned rows with their labels: those that are scored after every iteration, and never trained on."""
 
     name: str
     codes: Bytes
@@ -139,11 +70,11 @@ def train(
 
     With `init` the trees of that model are kept and `n_iterations` more are added.
     """
-    y = np.ascontiguousarray(y, np.float64)
-    _check(params, mapper, codes, y, weight, eval_sets)
-    loss = params.loss_for(y if weight is None else y[weight > 0])
-    ensemble = _start(params, mapper, loss, y, weight, init)
-    rows = _make_rows(params, mapper, codes, y, weight, loss, ensemble)
+    training = EvalSet("training", codes, np.ascontiguousarray(y, np.float64), weight)
+    _check(params, mapper, training, eval_sets)
+    loss = params.loss_for(training.y if weight is None else training.y[weight > 0])
+    ensemble = _start(params, mapper, loss, training, init)
+    rows = _make_rows(params, mapper, loss, training, ensemble)
     edges = [feature.edges for feature in mapper.features]
     grower = TreeGrower(rows, params, loss, rows.quantiser, edges, weighted=weight is not None)
     watch = _Watch(params, loss, ensemble, eval_sets, eval_metric)
@@ -151,7 +82,7 @@ def train(
     first = ensemble.n_iterations
     pays_to_regroup = params.subsample == 1.0 and len(y) * params.n_iterations >= ROW_TREES_WORTH_REGROUPING
     for iteration in range(first, first + params.n_iterations):
-        _one_iteration(params, loss, rows, grower, ensemble, codes, iteration)
+        _one_iteration(params, rows, grower, ensemble, codes, iteration)
         if iteration == first and pays_to_regroup:
             rows.regroup()
         watch.after_iteration()
@@ -163,47 +94,36 @@ def train(
 
 
 def _one_iteration(
-    params: BoostingParams, loss: Loss, rows: Rows, grower: TreeGrower, ensemble: Ensemble, codes: Bytes, iteration: int
+    params: BoostingParams, rows: Rows, grower: TreeGrower, ensemble: Ensemble, codes: Bytes, iteration: int
 ) -> None:
     """One tree per output, all from the same scores."""
     rows.gradients()
     sample = None if params.subsample == 1.0 else (params.seed, iteration, params.subsample)
-    for output in range(loss.n_outputs):
+    for output in range(ensemble.n_outputs):
         rows.start_tree(output, sample=sample)
-        tree = grower.grow(iteration * loss.n_outputs + output)
+        tree = grower.grow(iteration * ensemble.n_outputs + output)
         ensemble.append(tree, checked=True)
         if sample is not None:  # rows outside the sample did not walk down the tree: score everybody afresh
             ensemble.add_binned(codes, tree, rows.scores[output], n_threads=params.n_threads)
 
 
-def _start(
-    params: BoostingParams, mapper: BinMapper, loss: Loss, y: Floats, weight: Floats | None, init: Ensemble | None
-) -> Ensemble:
+def _start(params: BoostingParams, mapper: BinMapper, loss: Loss, training: EvalSet, init: Ensemble | None) -> Ensemble:
     if init is not None:
         if init.loss != loss.name or init.n_outputs != loss.n_outputs:
             raise InvalidParameter(f"init is a model for the {init.loss} loss, not for {loss.name}")
         return init.truncated(init.n_iterations)
     if params.base_score is None:
-        bases = loss.base_scores(y, weight)
-    else:
-        bases = np.full(loss.n_outputs, float(params.base_score))
-    return Ensemble(mapper, loss.name, bases)
+        return Ensemble(mapper, loss.name, loss.base_scores(training.y, training.weight))
+    return Ensemble(mapper, loss.name, np.full(loss.n_outputs, float(params.base_score)))
 
 
-def _make_rows(
-    params: BoostingParams,
-    mapper: BinMapper,
-    codes: Bytes,
-    y: Floats,
-    weight: Floats | None,
-    loss: Loss,
-    ensemble: Ensemble,
-) -> Rows:
+def _make_rows(params: BoostingParams, mapper: BinMapper, loss: Loss, training: EvalSet, ensemble: Ensemble) -> Rows:
+    codes, y, weight, n_threads = training.codes, training.y, training.weight, params.n_threads
     n_rows = len(y) if weight is None else int(np.count_nonzero(weight))
     quantiser = Quantiser.for_job(loss, weight_total(weight, n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
-    scores, base_scores = _scores_so_far(ensemble, codes, params.n_threads), ensemble.base_scores
-    how: dict[str, Any] = {"quantiser": quantiser, "n_threads": params.n_threads, "scores": scores}
-    return Rows.from_codes(mapper, codes, y, weight, loss=loss, base_scores=base_scores, **how)
+    scores = _scores_so_far(ensemble, codes, n_threads)
+    how: dict[str, Any] = {"quantiser": quantiser, "n_threads": n_threads, "scores": scores}
+    return Rows.from_codes(mapper, codes, y, weight, loss=loss, base_scores=ensemble.base_scores, **how)
 
 
 def _scores_so_far(ensemble: Ensemble, codes: Bytes, n_threads: int) -> Scores:
@@ -218,20 +138,14 @@ class _Watch:
     """Scores the evaluation sets after each iteration and remembers the best one."""
 
     def __init__(
-        self,
-        params: BoostingParams,
-        loss: Loss,
-        ensemble: Ensemble,
-        eval_sets: Sequence[EvalSet],
-        eval_metric: EvalMetric,
+        self, params: BoostingParams, loss: Loss, ensemble: Ensemble, sets: Sequence[EvalSet], metric: EvalMetric
     ) -> None:
-        self._params, self._loss, self._ensemble, self._sets = params, loss, ensemble, list(eval_sets)
-        if callable(eval_metric):
-            function = eval_metric
-            name = getattr(function, "__name__", "custom")
-            self._metric = Metric(name, lambda labels, predictions, _weight: function(labels, predictions))
+        self._params, self._loss, self._ensemble, self._sets = params, loss, ensemble, list(sets)
+        if callable(metric):
+            name = getattr(metric, "__name__", "custom")
+            self._metric = Metric(name, lambda labels, predictions, _weight: metric(labels, predictions))
         else:
-            self._metric = find_metric(eval_metric, loss)
+            self._metric = find_metric(metric, loss)
         self.log: EvalsLog = {evals.name: {self._metric.name: []} for evals in self._sets}
         self._scores = [_scores_so_far(ensemble, evals.codes, params.n_threads) for evals in self._sets]
         self.wants_to_stop = False
@@ -274,32 +188,24 @@ def _notify(callbacks: Sequence[Callback], event: str, ensemble: Ensemble) -> No
             hook(ensemble)
 
 
-def _check(
-    params: BoostingParams,
-    mapper: BinMapper,
-    codes: Bytes,
-    y: Floats,
-    weight: Floats | None,
-    eval_sets: Sequence[EvalSet],
-) -> None:
+def _check(params: BoostingParams, mapper: BinMapper, training: EvalSet, eval_sets: Sequence[EvalSet]) -> None:
     n_features = len(mapper.features)
-    for name, some_codes, labels, some_weight in [
-        ("training", codes, y, weight),
-        *((f"evaluation set {evals.name!r}", evals.codes, evals.y, evals.weight) for evals in eval_sets),
-    ]:
-        if some_codes.dtype != np.uint8 or some_codes.ndim != 2 or some_codes.shape[0] != n_features:
-            raise InvalidInput(f"{name}: codes must be uint8 [{n_features} features, rows], got {some_codes.shape}")
-        if some_codes.shape[1] != len(labels):
-            raise InvalidInput(f"{name}: {some_codes.shape[1]} rows but {len(labels)} labels")
+    for rows in (training, *eval_sets):
+        where = "training" if rows is training else f"evaluation set {rows.name!r}"
+        codes, labels = rows.codes, rows.y
+        if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[0] != n_features:
+            raise InvalidInput(f"{where}: codes must be uint8 [{n_features} features, rows], got {codes.shape}")
+        if codes.shape[1] != len(labels):
+            raise InvalidInput(f"{where}: {codes.shape[1]} rows but {len(labels)} labels")
         if len(labels) == 0:
-            raise InvalidInput(f"{name}: there are no rows")
+            raise InvalidInput(f"{where}: there are no rows")
         if not np.isfinite(labels).all():
-            raise InvalidInput(f"{name}: label of row {int(np.argmin(np.isfinite(labels)))} is not a finite number")
-        if some_weight is not None:
-            _check_weight(name, some_weight, len(labels))
+            raise InvalidInput(f"{where}: label of row {int(np.argmin(np.isfinite(labels)))} is not a finite number")
+        if rows.weight is not None:
+            _check_weight(where, rows.weight, len(labels))
     if params.monotone is not None:
         _check_monotone(params.monotone, mapper)
-    _check_labels(params, y)
+    _check_labels(params, training.y)
 
 
 def _check_weight(name: str, weight: Floats, n_rows: int) -> None:
@@ -334,3 +240,94 @@ def _check_labels(params: BoostingParams, y: Floats) -> None:
             )
     if params.loss == "poisson" and y.min() < 0:
         raise InvalidInput(f"poisson needs labels of at least 0, got {y.min():g}")
+
+
+# --- metrics: a name, whether more is better, and a function of labels, predictions and weights ----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`function(labels, predictions, weight)`; predictions are what `predictions_from` gives."""
+
+    name: str
+    function: Callable[[Floats, Floats, Floats | None], float]
+    larger_is_better: bool = False
+    losses: tuple[str, ...] = ()
+
+    def __call__(self, loss: Loss, labels: Floats, raw: Floats, weight: Floats | None) -> float:
+        """The metric of raw scores [rows, outputs]."""
+        return float(self.function(labels, predictions_from(loss.name, raw), weight))
+
+
+def find_metric(name: str | None, loss: Loss) -> Metric:
+    """The metric of that name, or the loss's own."""
+    if name is None:
+        return METRICS[DEFAULT_METRIC[loss.name]]
+    metric = METRICS.get(name)
+    if metric is None:
+        raise InvalidParameter(f"eval_metric must be one of {', '.join(METRICS)}, got {name!r}")
+    if loss.name not in metric.losses:
+        raise InvalidParameter(f"eval_metric={name!r} does not fit the {loss.name} loss")
+    return metric
+
+
+def _mean(values: Floats, weight: Floats | None) -> float:
+    return float(np.average(values, weights=weight))
+
+
+def log_loss(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
+    """Mean of -log of the share given to the true class."""
+    own = shares[np.arange(len(labels)), labels.astype(np.int64)]
+    return _mean(-np.log(np.maximum(own, SMALLEST)), weight)
+
+
+def error_rate(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
+    """Share of rows whose likeliest class is not the true one."""
+    return _mean((shares.argmax(axis=1) != labels).astype(np.float64), weight)
+
+
+def area_under_curve(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
+    """Share of (positive, negative) pairs in the right order, ties counting half."""
+    weight = np.ones(len(labels)) if weight is None else weight
+    _, group = np.unique(shares[:, 1], return_inverse=True)
+    positive = np.bincount(group, weights=weight * (labels == 1))
+    negative = np.bincount(group, weights=weight * (labels != 1))
+    below = np.cumsum(negative) - negative
+    pairs = positive.sum() * negative.sum()
+    if pairs == 0:
+        return float("nan")
+    return float((positive * (below + negative / 2)).sum() / pairs)
+
+
+def root_mean_squared_error(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
+    """Square root of the mean squared difference."""
+    return float(np.sqrt(_mean((labels - predictions) ** 2, weight)))
+
+
+def mean_absolute_error(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
+    """Mean absolute difference."""
+    return _mean(np.abs(labels - predictions), weight)
+
+
+def poisson_deviance(labels: Floats, means: Floats, weight: Floats | None = None) -> float:
+    """Twice the mean of y log(y / mean) - y + mean."""
+    means = np.maximum(means, SMALLEST)
+    ratio = np.where(labels > 0, labels / means, 1.0)
+    return 2 * _mean(labels * np.log(ratio) - labels + means, weight)
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("logloss", log_loss, losses=("logistic",)),
+        Metric("auc", area_under_curve, larger_is_better=True, losses=("logistic",)),
+        Metric("error", error_rate, losses=("logistic",)),
+        Metric("mlogloss", log_loss, losses=("softmax",)),
+        Metric("merror", error_rate, losses=("softmax",)),
+        Metric("rmse", root_mean_squared_error, losses=("squared", "poisson")),
+        Metric("mae", mean_absolute_error, losses=("squared", "poisson")),
+        Metric("poisson-deviance", poisson_deviance, losses=("poisson",)),
+    )
+}
+
+DEFAULT_METRIC = {"logistic": "logloss", "softmax": "mlogloss", "squared": "rmse", "poisson": "poisson-deviance"}

@@ -84,7 +84,10 @@ def contributions(ensemble: Ensemble, codes: Bytes, group_of_feature: Ints | Non
     player_of = _checked_groups(group_of_feature, len(ensemble.features))
     n_players = int(player_of.max(initial=-1)) + 1
     layout = lay_out(ensemble.trees, ensemble.features)
-    game = _set_up(ensemble, layout, player_of)
+    cover = joined(ensemble.trees, "cover", np.float64)
+    share, reach = np.ones(len(cover)), np.ones(len(cover))
+    depth = follow_cover(layout.node_left, cover, share, reach)
+    game = Game(player_of, share, reach, depth)
     n_rows, n_outputs = codes.shape[1], ensemble.n_outputs
     out = np.zeros((n_rows, n_players + 1, n_outputs))
     out[:, n_players] = _expected(ensemble, layout, game)
@@ -106,14 +109,6 @@ def _checked_groups(group_of_feature: Ints | None, n_features: int) -> Ints:
     if groups.shape != (n_features,) or groups.dtype.kind not in "iu" or (groups < 0).any():
         raise InvalidInput(f"group_of_feature must hold a number from 0 on for each of {n_features} features")
     return groups.astype(np.int64)
-
-
-def _set_up(ensemble: Ensemble, layout: TreeLayout, player_of: Ints) -> Game:
-    """The shares of the cover, over the nodes of all trees."""
-    cover = joined(ensemble.trees, "cover", np.float64)
-    share, reach = np.ones(len(cover)), np.ones(len(cover))
-    depth = follow_cover(layout.node_left, cover, share, reach)
-    return Game(player_of, share, reach, depth)
 
 
 def _expected(ensemble: Ensemble, layout: TreeLayout, game: Game) -> Floats:

@@ -13,7 +13,7 @@ MAX_BINS = 256
 """Codes per column that a byte can hold; the last used one is always kept for missing values."""
 
 WORD = np.uint64
-"""Eight columns of a row in one load (`layout.py`)."""
+"""Eight columns of a row in one load (`histogram.Layout`)."""
 
 ROW_ID = np.uint32
 """Row numbers in the partition: half the traffic of int64, and 2**32 rows are more than the packed sums allow."""

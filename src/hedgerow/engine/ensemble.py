@@ -1,7 +1,14 @@
 """The model that training leaves behind: flat trees, what they are over, and prediction from them.
 
-`Tree` and `Ensemble` hold what a model *is*; `prediction.py` knows how to run one fast, `model_file.py` how to write
-one down.
+Every prediction runs on codes (`binning.py`), so raw values and binned values cannot disagree: raw rows are coded with
+the model's own edges, some thousands at a time, and go through the trees in blocks of 256. The ways through a tree:
+
+choosing     most trees: from the leaves up, all rows of the block at once, without a jump (`tree_layout.py`)
+descending   what lies below the choices of a large tree: all rows of the block, one level at a time
+walking      a handful of rows, or trees with a great many sets of levels: row by row from the root
+
+All of them add the same float32 leaf values in the order of the trees, so their scores are equal to the last bit.
+`model_file.py` knows how to write a model down.
 """
 
 from __future__ import annotations
@@ -14,14 +21,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.engine import model_file, prediction
-from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Scores
+from hedgerow.compiling import kernel
+from hedgerow.engine import model_file, vectors
+from hedgerow.engine.binning import BinMapper, CodingTables, FeatureBins, code_values, coding_tables
+from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.losses import LOSSES
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
-from hedgerow.engine.tree_layout import Prepared, TreeLayout, lay_out
-from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
+from hedgerow.engine.tree_layout import MOST_CHOICES, TreeLayout, lay_out
+from hedgerow.engine.vectors import BLOCK
+from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
+
+FEW_ROWS = 16
+"""Below this many rows of a block, walking costs less than choosing for all 256."""
+
+CODES_IN_CACHE = 1 << 19
+"""Bytes of codes made at a time when predicting from raw values: they stay in the second-level cache."""
 
 NODE_DTYPES: dict[str, Any] = {
     "feature": np.int32,
@@ -156,6 +171,35 @@ class Tree:
         return hash((self.feature.tobytes(), self.value.tobytes()))
 
 
+@dataclass(frozen=True, eq=False)
+class TreeStack:
+    """Many trees as few arrays, to be written down often and quickly: `nodes` by name, one tree's after the other's."""
+
+    nodes: Mapping[str, npt.NDArray[Any]]
+    left_levels: Bools
+    ends: Ints  # [trees, 2] nodes and sets of levels up to here
+
+    @classmethod
+    def of(cls, trees: Sequence[Tree]) -> TreeStack:
+        """These trees."""
+        sets = [np.zeros((0, MAX_BINS), np.bool_), *(tree.left_levels for tree in trees)]
+        sizes = np.array([(tree.n_nodes, len(tree.left_levels)) for tree in trees], np.int64).reshape(-1, 2)
+        nodes = {
+            name: np.concatenate([np.empty(0, dtype), *(getattr(tree, name) for tree in trees)], dtype=dtype)
+            for name, dtype in NODE_DTYPES.items()
+        }
+        return cls(nodes, np.concatenate(sets), np.cumsum(sizes, axis=0))
+
+    def trees(self) -> list[Tree]:
+        """The inverse of `of`."""
+        n_nodes, n_sets = self.ends[:-1].T
+        split = {name: np.split(values, n_nodes) for name, values in self.nodes.items()}
+        levels = np.split(self.left_levels, n_sets)
+        return [
+            Tree(**{name: split[name][k] for name in NODE_DTYPES}, left_levels=levels[k]) for k in range(len(self.ends))
+        ]
+
+
 class Ensemble:
     """Trees over binned features whose values add up, per output, to a raw score.
 
@@ -185,7 +229,7 @@ class Ensemble:
         self.classes = None if classes is None else tuple(classes)
         self.meta: dict[str, Any] = dict(meta or {})
         self._trees: list[Tree] = []
-        self._prepared: Prepared | None = None
+        self._prepared: tuple[TreeLayout, dict[np.dtype[Any], CodingTables]] | None = None
         for tree in trees:
             self.append(tree)
 
@@ -267,14 +311,14 @@ class Ensemble:
         A matrix has one column per feature: values, or codes of levels as numbers (anything else counts as unseen).
         """
         n_trees = self._n_trees(n_iterations)
-        rows = prediction.RawRows(data, len(self.features), n_threads)
-        layout, coding = self._ready().for_values(rows.dtype)
+        rows = RawRows(data, len(self.features), n_threads)
+        layout, coding = self._ready_for(rows.dtype)
         out = np.empty((rows.n_rows, self.n_outputs))
 
         def score(start: int, stop: int) -> None:
             codes = rows.codes(coding, start, stop)
             scores = np.zeros((self.n_outputs, stop - start), np.float32)
-            prediction.add_scores(layout, codes, 0, stop - start, n_trees, self.n_outputs, scores)
+            add_scores(layout, codes, 0, stop - start, n_trees, self.n_outputs, scores)
             np.add(scores.T, self.base_scores, out=out[start:stop])
 
         Team(n_threads).run(score, rows.ranges)
@@ -285,7 +329,7 @@ class Ensemble:
         n_trees = self._n_trees(n_iterations)
         codes = checked_codes(codes, len(self.features))
         scores = np.zeros((self.n_outputs, codes.shape[1]), np.float32)
-        _add_scores(self._ready().layout, codes, n_trees, scores, n_threads)
+        _add_scores(self._ready()[0], codes, n_trees, scores, n_threads)
         return scores.T + self.base_scores
 
     def add_binned(self, codes: Bytes, tree: Tree, scores: Scores, n_threads: int = 1) -> None:
@@ -300,12 +344,12 @@ class Ensemble:
 
     def apply(self, data: Table | npt.NDArray[Any], n_threads: int = 1) -> Int32s:
         """The leaf that each row reaches in each tree: int32 [rows, trees], numbers of nodes in their tree."""
-        rows = prediction.RawRows(data, len(self.features), n_threads)
-        layout, coding = self._ready().for_values(rows.dtype)
+        rows = RawRows(data, len(self.features), n_threads)
+        layout, coding = self._ready_for(rows.dtype)
         leaves = np.empty((rows.n_rows, len(self._trees)), np.int32)
 
         def find(start: int, stop: int) -> None:
-            prediction.find_leaves(layout, rows.codes(coding, start, stop), stop - start, leaves[start:stop])
+            find_leaves(layout, rows.codes(coding, start, stop), stop - start, leaves[start:stop])
 
         Team(n_threads).run(find, rows.ranges)
         return leaves
@@ -317,12 +361,20 @@ class Ensemble:
             raise InvalidParameter(f"n_iterations must be between 0 and {self.n_iterations}, got {n_iterations}")
         return n_iterations * self.n_outputs
 
-    def _ready(self) -> Prepared:
+    def _ready(self) -> tuple[TreeLayout, dict[np.dtype[Any], CodingTables]]:
+        """What prediction needs of the trees, made once for as long as none is added; and the edges, by dtype."""
         # Threads may predict at once: each sees a complete preparation or makes its own, equal one.
         prepared = self._prepared
         if prepared is None:
-            prepared = self._prepared = Prepared(self._trees, self.features)
+            prepared = self._prepared = lay_out(self._trees, self.features), {}
         return prepared
+
+    def _ready_for(self, dtype: np.dtype[Any]) -> tuple[TreeLayout, CodingTables]:
+        """The trees, and the edges for values of one dtype."""
+        layout, coding = self._ready()
+        if dtype not in coding:
+            coding[dtype] = coding_tables(self.features, np.unique(layout.column_feature), dtype)
+        return layout, coding[dtype]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": None}  # copies need not carry what they can make again
@@ -358,13 +410,25 @@ class Ensemble:
         return cls.from_dict(model_file.read(path))
 
 
+def predictions_from(loss: str, raw: Floats) -> Floats:
+    """Raw scores [rows, outputs] to probabilities of each class, or to the expected label [rows]."""
+    if loss == "logistic":
+        positive = 1.0 / (1.0 + np.exp(-raw[:, 0]))
+        return np.column_stack([1.0 - positive, positive])
+    if loss == "softmax":
+        shifted = np.exp(raw - raw.max(axis=1, keepdims=True))
+        share: Floats = shifted / shifted.sum(axis=1, keepdims=True)
+        return share
+    return np.exp(raw[:, 0]) if loss == "poisson" else raw[:, 0]
+
+
 def _add_scores(
     layout: TreeLayout, codes: Bytes, n_trees: int, scores: Scores, n_threads: int, most_rows: int = 1 << 14
 ) -> None:
     """What the first trees of a layout say about each row of `codes`, added to `scores` [outputs, rows]."""
-    ranges = prediction.row_ranges(codes.shape[1], n_threads, most_rows)
+    ranges = row_ranges(codes.shape[1], n_threads, most_rows)
     tasks = [(layout, codes, *limits, n_trees, len(scores), scores) for limits in ranges]
-    Team(n_threads).run(prediction.add_scores, tasks)
+    Team(n_threads).run(add_scores, tasks)
 
 
 def checked_codes(codes: Any, n_features: int) -> Bytes:
@@ -372,3 +436,182 @@ def checked_codes(codes: Any, n_features: int) -> Bytes:
     if codes.ndim != 2 or codes.shape[0] != n_features or codes.dtype != np.uint8:
         raise InvalidInput(f"codes must be uint8 [{n_features} features, rows], got {codes.dtype}{list(codes.shape)}")
     return np.ascontiguousarray(codes)
+
+
+def row_ranges(n_rows: int, n_threads: int, most: int = 16384) -> list[tuple[int, int]]:
+    """Ranges of whole blocks, at most about `most` rows each and a few per thread; one, empty, for no rows."""
+    size = max(1024, min(most, n_rows // (4 * n_threads)) // BLOCK * BLOCK)
+    return [(start, min(start + size, n_rows)) for start in range(0, max(n_rows, 1), size)]
+
+
+class RawRows:
+    """A table, or a matrix in any order of axes, whose rows can be coded a range at a time."""
+
+    def __init__(self, data: Table | npt.NDArray[Any], n_features: int, n_threads: int) -> None:
+        self._source = data if isinstance(data, Table) else _checked_matrix(data)
+        if isinstance(self._source, Table):
+            self.n_rows, n_columns = self._source.n_rows, len(self._source.columns)
+            self.dtype = self._source.matrix(0, 0).dtype
+        else:
+            self.n_rows, n_columns = self._source.shape
+            self.dtype = self._source.dtype
+        if n_columns != n_features:
+            raise InvalidInput(f"the data has {n_columns} columns, but the model was trained on {n_features}")
+        self._n_features = n_features
+        self.ranges = row_ranges(self.n_rows, n_threads, CODES_IN_CACHE // max(n_features, 1))
+
+    def codes(self, coding: CodingTables, start: int, stop: int) -> Bytes:
+        """Codes uint8 [features, rows]; only the features that `coding` knows are filled."""
+        flat, first, row_stride, column_stride = self._flat(start, stop)
+        flat = flat.view()
+        flat.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
+        codes = np.empty((self._n_features, stop - start), np.uint8)
+        code_values(coding, flat, first, row_stride, column_stride, codes, 0, stop - start)
+        return codes
+
+    def _flat(self, start: int, stop: int) -> tuple[npt.NDArray[Any], int, int, int]:
+        """The values as one axis, where row `start` begins, and the steps to the next row and to the next column."""
+        source = self._source
+        if isinstance(source, Table):
+            return source.matrix(start, stop).reshape(-1), 0, self._n_features, 1
+        if source.flags.c_contiguous:
+            return source.reshape(-1), start * self._n_features, self._n_features, 1
+        return source.T.reshape(-1), start, 1, self.n_rows
+
+
+def _checked_matrix(data: Any) -> npt.NDArray[Any]:
+    matrix = np.asarray(data)
+    if matrix.ndim != 2:
+        raise InvalidInput(f"a matrix of rows and features is needed, got {matrix.ndim} dimension(s)")
+    if not matrix.flags.c_contiguous and not matrix.flags.f_contiguous:
+        matrix = np.ascontiguousarray(matrix)
+    if matrix.dtype in (np.float32, np.float64):
+        return matrix
+    if matrix.dtype.kind not in "fiub":
+        raise InvalidType(f"a matrix of numbers is needed, got dtype {matrix.dtype}")
+    return matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
+
+
+# --- codes to scores and leaves --------------------------------------------------------------------------------------
+
+
+@kernel
+def fill_block(
+    column_feature: Any, column_low: Any, missing_code: Any, codes: Any, start: int, size: int, block: Any
+) -> None:
+    """The columns that the trees ask about, for `size` rows of `codes` (in) from `start` on, into `block` (out)."""
+    n_rows, flat = codes.shape[1], codes.reshape(-1)
+    for column in range(column_feature.shape[0]):
+        feature = np.int64(column_feature[column])
+        highest = missing_code[feature] - np.uint8(1) if column_low[column] else np.uint8(255)
+        if size == BLOCK:
+            vectors.copy_codes(block, np.int64(column), flat, np.int64(feature * n_rows + start), np.uint8(highest))
+        else:
+            for i in range(size):
+                code = codes[feature, start + i]
+                block[column, i] = code if code <= highest else np.uint8(0)
+
+
+@kernel
+def answer_tables(goes_right: Any, table_column: Any, tables: Any, n_columns: int, size: int, block: Any) -> None:
+    """One column of zeros and ones for each of the tables of a tree, behind the columns of codes."""
+    start, stop = tables
+    for table in range(start, stop):
+        column, answer = table_column[table], n_columns + table - start
+        for i in range(size):
+            block[answer, i] = goes_right[table, block[column, i]]
+
+
+@kernel
+def choose(choice: Any, start: int, stop: int, block: Any, result: Any) -> None:
+    """Make a tree's choices for a whole block; row 0 of `result` holds the number of each row's exit."""
+    for c in range(start, stop):
+        word = choice[c]
+        column, into, cut = word >> 32, word >> 24 & 127, np.uint8(word)
+        left, right = word >> 8 & 127, word >> 16 & 127
+        if not word & 0x808000:
+            vectors.choose_leaf_leaf(result, into, left, right, block, column, cut)
+        elif word & 0x808000 == 0x808000:
+            vectors.choose_row_row(result, into, left, right, block, column, cut)
+        elif word & 0x8000:
+            vectors.choose_row_leaf(result, into, left, right, block, column, cut)
+        else:
+            vectors.choose_leaf_row(result, into, left, right, block, column, cut)
+
+
+@kernel
+def walk(node_key: Any, node_left: Any, node_table: Any, goes_right: Any, block: Any, size: int, reached: Any) -> None:
+    """Move each of the first `size` rows from the node in `reached` to the leaf below it (in and out)."""
+    for i in range(size):
+        node = np.int64(reached[i])
+        left = np.int64(node_left[node])
+        while left != node:
+            key, table = node_key[node], node_table[node]
+            code = block[key >> 8, i]
+            node = left + (np.int64(goes_right[table, code]) if table >= 0 else np.int64(code > (key & 255)))
+            left = np.int64(node_left[node])
+        reached[i] = node
+
+
+@kernel
+def add_scores(layout: Any, codes: Any, start: int, stop: int, n_trees: int, n_outputs: int, scores: Any) -> None:
+    """Add the leaf values of trees 0..n_trees-1 for rows start..stop-1 of `codes` uint8 [F, n] (in).
+
+    `scores` float32 [n_outputs, n] (out): tree t adds to row t % n_outputs, one addition after the other.
+    """
+    node_start, node_key = layout.node_start, layout.node_key
+    node_left, node_table = layout.node_left, layout.node_table
+    goes_right, table_start, levels_left = layout.goes_right, layout.table_start, layout.levels_left
+    choice, choice_start, node_value = layout.choice, layout.choice_start, layout.node_value
+    exit_node, exit_start, exit_value = layout.exit_node, layout.exit_start, layout.exit_value
+    n_columns = layout.column_feature.shape[0]
+    # One row more than there are columns: `descend` reads codes four at a time.
+    block = np.zeros((n_columns + layout.most_tables + 1, BLOCK), np.uint8)
+    result = np.zeros((MOST_CHOICES + 1, BLOCK), np.uint8)
+    total = np.zeros(n_outputs * BLOCK, np.float32)
+    reached = np.zeros(BLOCK, np.int32)
+    for first in range(start, stop, BLOCK):
+        size = min(BLOCK, stop - first)
+        fill_block(layout.column_feature, layout.column_low, layout.missing_code, codes, first, size, block)
+        for output in range(n_outputs):
+            for i in range(size):
+                total[output * BLOCK + i] = scores[output, first + i]
+        for tree in range(n_trees):
+            into = np.int64((tree % n_outputs) * BLOCK)
+            if size < FEW_ROWS or choice_start[tree + 1] == choice_start[tree]:
+                reached[:] = node_start[tree]
+                walk(node_key, node_left, node_table, goes_right, block, size, reached)
+            else:
+                if table_start[tree + 1] > table_start[tree]:
+                    tables = table_start[tree], table_start[tree + 1]
+                    answer_tables(goes_right, layout.table_column, tables, n_columns, size, block)
+                choose(choice, choice_start[tree], choice_start[tree + 1], block, result)
+                if levels_left[tree] == 0:
+                    vectors.add_looked_up(total, into, exit_value, np.int64(exit_start[tree]), result)
+                    continue
+                for i in range(BLOCK):
+                    reached[i] = exit_node[exit_start[tree] + np.int64(result[0, i])]
+                if levels_left[tree] > 0:
+                    vectors.descend(reached, node_key, node_left, block, np.int64(levels_left[tree]))
+                else:
+                    walk(node_key, node_left, node_table, goes_right, block, size, reached)
+            for i in range(size):
+                total[into + i] += node_value[reached[i]]
+        for output in range(n_outputs):
+            for i in range(size):
+                scores[output, first + i] = total[output * BLOCK + i]
+
+
+@kernel
+def find_leaves(layout: Any, codes: Any, n_rows: int, leaves: Any) -> None:
+    """The leaf of each row in each tree, as the node's number in its tree, into `leaves` int32 [n_rows, T] (out)."""
+    block = np.zeros((layout.column_feature.shape[0], BLOCK), np.uint8)
+    reached = np.zeros(BLOCK, np.int32)
+    for first in range(0, n_rows, BLOCK):
+        size = min(BLOCK, n_rows - first)
+        fill_block(layout.column_feature, layout.column_low, layout.missing_code, codes, first, size, block)
+        for tree in range(leaves.shape[1]):
+            reached[:] = layout.node_start[tree]
+            walk(layout.node_key, layout.node_left, layout.node_table, layout.goes_right, block, size, reached)
+            for i in range(size):
+                leaves[first + i, tree] = reached[i] - layout.node_start[tree]

@@ -33,7 +33,7 @@ import numpy as np
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.model_file import write_text
+from hedgerow.engine.model_file import write_file
 from hedgerow.errors import ExportRefused
 
 _OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -49,7 +49,8 @@ _WHOLE_NUMBERS = 15
 
 def export_xgboost(model: Ensemble, path: str | PathLike[str]) -> None:
     """Write the model as XGBoost's JSON; ExportRefused if XGBoost could not predict the same."""
-    write_text(json.dumps(xgboost_document(model), ensure_ascii=False, separators=(",", ":")), path)
+    text = json.dumps(xgboost_document(model), ensure_ascii=False, separators=(",", ":"))
+    write_file(text.encode(), path)
 
 
 def xgboost_document(model: Ensemble) -> dict[str, Any]:

@@ -13,26 +13,26 @@ sums stop coming in the middle of a tree, the tree ends at the last level that w
     evaluate    the best split of each of some nodes
     divide      the nodes of the newest level split, rows descend, histograms of the children are planned
     finish      the tree, which has been added to the scores
+
+The `TreeBuilder` holds the tree under construction: which nodes of a level split, what their children hold. Nodes are
+numbered breadth-first as they arise, so the k-th node that splits has children 2k + 1 and 2k + 2.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hedgerow.engine.building import Children, FlatEdges, TreeBuilder, ValueRules
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Scores
-from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.histogram import Histograms, plan_histograms
-from hedgerow.engine.layout import Layout
-from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.splitting import LevelSplits, SplitRules, evaluate_families
+from hedgerow.compiling import inline_kernel, kernel
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.ensemble import NODE_DTYPES, Tree
+from hedgerow.engine.histogram import Histograms, Layout, plan_histograms
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
+from hedgerow.engine.splitting import MIN_GAIN, SplitRules, evaluate_families, gradient_of, hessian_of
 from hedgerow.engine.threads import Team
-
-if TYPE_CHECKING:
-    from hedgerow.engine.boosting import BoostingParams
 
 HISTOGRAM_BYTES = 512 * 2**20  # histograms kept for subtraction; beyond it nodes are summed afresh, batch by batch
 CELLS_WORTH_A_THREAD = 30_000  # cells to evaluate below which waking another thread does not pay
@@ -64,7 +64,7 @@ class RowsLike(Protocol):
 
 
 def split_rules(rules: BoostingParams, loss: Loss, quantiser: Quantiser, *, weighted: bool) -> SplitRules:
-    """What makes a split admissible.
+    """What makes a split admissible, and what its leaves get.
 
     min_samples_leaf needs a histogram of counts only where the hessian does not already imply it; else it is 0 here.
     """
@@ -76,8 +76,8 @@ def split_rules(rules: BoostingParams, loss: Loss, quantiser: Quantiser, *, weig
         min_samples = 0
     elif not weighted and min_child_weight >= min_samples * (loss.hessian_bound + hessian_unit):
         min_samples = 0  # each row brings at most hessian_bound, so that much weight takes enough rows
-    unseen_right = rules.missing_unseen == "right"
-    return SplitRules(gradient_unit, hessian_unit, rules.l2, min_child_weight, min_samples, unseen_right)
+    admissible = (rules.l2, min_child_weight, min_samples, rules.missing_unseen == "right")
+    return SplitRules(gradient_unit, hessian_unit, *admissible, rules.learning_rate, rules.min_gain)
 
 
 class TreeGrower:
@@ -108,8 +108,6 @@ class TreeGrower:
         self._edges = FlatEdges(edges)
         self._team = Team(rows.n_parts)
         self._all_features = np.ones((1, rows.layout.n_features), np.bool_)
-        units = self.split_rules.gradient_unit, self.split_rules.hessian_unit
-        self._value_rules = ValueRules(*units, rules.l2, rules.learning_rate, rules.min_gain)
         self._monotone = np.array(rules.monotone or (), np.int64)
 
     @property
@@ -144,7 +142,7 @@ class TreeGrower:
         total = int(store.cells[0, first_column].sum())
         self._where = Histograms(slot=zero, built=zero, derived=zero - 1)
         self.depth = 0
-        self.tree = TreeBuilder(self._value_rules, self._monotone, self._edges, self.rules.max_leaves, total)
+        self.tree = TreeBuilder(self.split_rules, self._monotone, self._edges, self.rules.max_leaves, total)
 
     def evaluate(self, nodes: Children, allowed: Bools | None = None) -> LevelSplits:
         """Fill the histograms of the level and find every node's best split, among `allowed` features only.
@@ -217,11 +215,8 @@ class TreeGrower:
             nodes.total, rows.node_counts, allowed, self._monotone, nodes.lower, nodes.upper, self.split_rules,
             layout, splits,
         )  # fmt: skip
-        if n_tasks == 1:
-            evaluate_families(0, n_families, *common)
-            return
         cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
-        self._team.run(evaluate_families, [(cuts[task], cuts[task + 1], *common) for task in range(n_tasks)])
+        self._team.run(evaluate_families, [(*limits, *common) for limits in itertools.pairwise(cuts)])
 
 
 class FeatureDraw:
@@ -276,3 +271,279 @@ def _with_more_slots(cells: Ints, n_slots: int) -> Ints:
     larger = np.empty((n_slots, cells.shape[1]), np.int64)
     larger[: len(cells)] = cells
     return larger
+
+
+# --- the tree under construction -------------------------------------------------------------------------------------
+
+
+class LevelSplits(NamedTuple):
+    """The best split of every node of a level; feature -1 where none is admissible."""
+
+    gain: Floats
+    feature: Ints
+    bin: Ints  # last value bin that goes left; -1 for categorical splits
+    missing_left: Bools
+    left_sum: Ints  # packed
+    goes_left: Bytes  # [nodes, 256] by the feature's code, missing included
+
+    @classmethod
+    def room_for(cls, n_nodes: int) -> LevelSplits:
+        """Arrays that `evaluate_families` fills."""
+        return cls(
+            gain=np.empty(n_nodes),
+            feature=np.empty(n_nodes, np.int64),
+            bin=np.empty(n_nodes, np.int64),
+            missing_left=np.empty(n_nodes, np.bool_),
+            left_sum=np.empty(n_nodes, np.int64),
+            goes_left=np.empty((n_nodes, 256), np.uint8),
+        )
+
+    @classmethod
+    def none(cls, n_nodes: int) -> LevelSplits:
+        """No node splits."""
+        splits = cls.room_for(n_nodes)
+        for field in splits:
+            field.fill(0)
+        splits.feature.fill(-1)
+        return splits
+
+
+class NodeArrays(NamedTuple):
+    """The fields of `Tree` that are written level by level, with room to spare."""
+
+    feature: Int32s
+    bin: Int32s
+    missing_left: Bools
+    left: Int32s
+    value: Scores
+    gain: Scores
+    cover: Floats
+
+    @classmethod
+    def room_for(cls, n_nodes: int) -> NodeArrays:
+        """Arrays that are filled as nodes arise."""
+        return cls(*(np.empty(n_nodes, NODE_DTYPES[name]) for name in cls._fields))
+
+    def first(self, n_nodes: int) -> NodeArrays:
+        """The first nodes, in the same memory."""
+        some: Any = (field[:n_nodes] for field in self)
+        return NodeArrays(*some)
+
+    def enlarged(self, n_nodes: int) -> NodeArrays:
+        """The same nodes in larger arrays."""
+        larger = NodeArrays.room_for(n_nodes)
+        for name in self._fields:
+            getattr(larger, name)[: len(self.value)] = getattr(self, name)
+        return larger
+
+
+class Children(NamedTuple):
+    """Left and right child of each splitting node, in turn."""
+
+    total: Ints  # packed
+    lower: Floats  # bounds that monotone constraints put on values
+    upper: Floats
+
+
+class FlatEdges:
+    """Every feature's edges in one array, each followed by +inf: the threshold of (feature, bin) is one look-up."""
+
+    def __init__(self, edges: Sequence[Floats | None]) -> None:
+        closed = [np.append(e, np.inf) if e is not None else np.empty(0) for e in edges]
+        self.first = np.concatenate([[0], np.cumsum([len(e) for e in closed])])[:-1].astype(np.int64)
+        self.flat = np.concatenate(closed)
+        self.some_categorical = any(e is None for e in edges)
+
+
+class TreeBuilder:
+    """Takes the best splits of level after level and gives back what to do with each."""
+
+    def __init__(
+        self, rules: SplitRules, monotone: Ints, edges: FlatEdges, max_leaves: int | None, root_total: int
+    ) -> None:
+        self._rules, self._monotone, self._edges = rules, monotone, edges
+        self._max_leaves = max_leaves
+        self._nodes = NodeArrays.room_for(127)
+        self._n_nodes = 1
+        self._first = 0  # first node of the newest level
+        self.n_leaves = 1
+        self._left_levels: list[Bytes] = []
+        root = Children(np.array([root_total]), np.array([-np.inf]), np.array([np.inf]))
+        add_leaves(root, rules, 0, self._nodes)
+        self.newest = root
+
+    def divide(self, splits: LevelSplits) -> Ints:
+        """The feature each node of the newest level splits on, -1 where it does not; `newest` becomes the children.
+
+        A node splits if it gains enough. Where leaves are limited, the best nodes of the level go first.
+        """
+        n_level = len(splits.gain)
+        if len(self._nodes.value) < self._n_nodes + 2 * n_level:
+            self._nodes = self._nodes.enlarged(2 * (self._n_nodes + 2 * n_level))
+        room = n_level if self._max_leaves is None else self._max_leaves - self.n_leaves
+        feature = np.empty(n_level, np.int64)
+        children = Children(np.empty(2 * n_level, np.int64), np.empty(2 * n_level), np.empty(2 * n_level))
+        where = (room, self._first, self._n_nodes)
+        level = (splits, self.newest, self._rules, self._monotone)
+        n_splitting = divide_level(*level, *where, self._nodes, feature, children)
+        if self._edges.some_categorical:
+            self._left_levels.append(splits.goes_left[(feature >= 0) & (splits.bin < 0)])
+        n_children = 2 * n_splitting
+        self.newest = Children(children.total[:n_children], children.lower[:n_children], children.upper[:n_children])
+        self._level_feature = feature
+        self._first = self._n_nodes
+        self._n_nodes += 2 * n_splitting
+        self.n_leaves += n_splitting
+        return feature
+
+    @property
+    def nodes(self) -> NodeArrays:
+        """All nodes so far; whoever knows better values than their sums give may write them before `finish`."""
+        return self._nodes.first(self._n_nodes)
+
+    @property
+    def is_full(self) -> bool:
+        """No further leaf is allowed."""
+        return self.n_leaves == self._max_leaves
+
+    def finish(self) -> tuple[Tree, Scores]:
+        """The tree, and its leaf values in the order that `Rows.finish_tree` asks for."""
+        n_nodes, nodes = self._n_nodes, self.nodes
+        threshold = np.empty(n_nodes, np.float64)
+        right, level_set = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
+        leaf_values = np.empty(self.n_leaves, np.float32)
+        complete_tree(
+            nodes, self._edges.flat, self._edges.first, self._first - len(self._level_feature), self._first,
+            threshold, right, level_set, leaf_values,
+        )  # fmt: skip
+        left_levels = np.concatenate(self._left_levels) if self._left_levels else np.zeros((0, 256), np.uint8)
+        arrays: dict[str, Any] = {**nodes._asdict(), "threshold": threshold, "right": right, "level_set": level_set}
+        return Tree.as_grown(**arrays, left_levels=left_levels.view(np.bool_)), leaf_values
+
+
+@inline_kernel
+def _raw_value(gradient: float, hessian: float, l2: float, lower: float, upper: float) -> float:
+    """-G / (H + l2) within bounds; an empty node without regularisation has no opinion."""
+    denominator = hessian + l2
+    value = -gradient / denominator if denominator > 0.0 else 0.0
+    return min(max(value, lower), upper)
+
+
+@kernel
+def add_leaves(children: Children, rules: SplitRules, first: int, nodes: NodeArrays) -> None:
+    """New nodes from number `first` on: leaves, until they split, with their value and cover."""
+    for k in range(children.total.shape[0]):
+        node = first + k
+        gradient = np.float64(gradient_of(children.total[k])) * rules.gradient_unit
+        hessian = np.float64(hessian_of(children.total[k])) * rules.hessian_unit
+        value = _raw_value(gradient, hessian, rules.l2, children.lower[k], children.upper[k])
+        nodes.value[node] = np.float32(value * rules.learning_rate)
+        nodes.cover[node] = hessian
+        nodes.feature[node] = -1
+        nodes.bin[node] = -1
+        nodes.left[node] = -1
+        nodes.gain[node] = 0.0
+        nodes.missing_left[node] = False
+
+
+@kernel
+def divide_level(
+    splits: LevelSplits,  # in  [nodes] the best split of each
+    level: Children,  # in  [nodes] their sums and bounds
+    rules: SplitRules,
+    monotone: Ints,  # in  [features], or length 0
+    room: int,  # in  splits that are still allowed
+    first: int,  # in  number of the level's first node
+    n_nodes: int,  # in  nodes there are already
+    nodes: NodeArrays,  # out
+    feature: Ints,  # out [nodes] -1 where a node becomes a leaf
+    children: Children,  # out [2 x nodes]
+) -> int:
+    """Choose the nodes that split, write them down, and give their children sums, bounds and values."""
+    n_level = splits.gain.shape[0]
+    n_good = 0
+    for k in range(n_level):
+        good = splits.feature[k] >= 0 and splits.gain[k] > MIN_GAIN and splits.gain[k] >= rules.min_gain
+        feature[k] = splits.feature[k] if good else -1
+        n_good += good
+    if n_good > room:
+        best_first = np.argsort(-splits.gain, kind="mergesort")  # stable: the first node wins a tie
+        taken = 0
+        for position in range(n_level):
+            k = best_first[position]
+            if feature[k] >= 0:
+                taken += 1
+                if taken > room:
+                    feature[k] = -1
+    n_splitting = 0
+    for k in range(n_level):
+        if feature[k] < 0:
+            continue
+        node = first + k
+        left = 2 * n_splitting
+        right = left + 1
+        nodes.feature[node] = feature[k]
+        nodes.bin[node] = splits.bin[k]
+        nodes.gain[node] = splits.gain[k]
+        nodes.missing_left[node] = splits.missing_left[k]
+        nodes.left[node] = n_nodes + left
+        children.total[left] = splits.left_sum[k]
+        children.total[right] = level.total[k] - splits.left_sum[k]
+        for child in (left, right):
+            children.lower[child] = level.lower[k]
+            children.upper[child] = level.upper[k]
+        if monotone.shape[0] > 0 and monotone[feature[k]] != 0:
+            # No value below one child may cross the middle between the two children's values.
+            middle = 0.0
+            for child in (left, right):
+                gradient = np.float64(gradient_of(children.total[child])) * rules.gradient_unit
+                hessian = np.float64(hessian_of(children.total[child])) * rules.hessian_unit
+                middle += _raw_value(gradient, hessian, rules.l2, level.lower[k], level.upper[k]) / 2.0
+            below, above = (left, right) if monotone[feature[k]] > 0 else (right, left)
+            children.upper[below] = middle
+            children.lower[above] = middle
+        n_splitting += 1
+    written = Children(
+        children.total[: 2 * n_splitting], children.lower[: 2 * n_splitting], children.upper[: 2 * n_splitting]
+    )
+    add_leaves(written, rules, n_nodes, nodes)
+    return n_splitting
+
+
+@kernel
+def complete_tree(
+    nodes: NodeArrays,
+    flat_edges: Floats,
+    first_edge: Ints,
+    last_level: int,  # in  first node of the last level that was evaluated
+    children: int,  # in  first of its children
+    threshold: Floats,  # out [nodes] x < threshold goes left; NaN for leaves and splits by levels
+    right: Int32s,  # out [nodes]
+    level_set: Int32s,  # out [nodes]
+    leaf_values: Scores,  # out [leaves]
+) -> None:
+    """Fields that follow from the others, and the leaf values in the order in which rows are settled.
+
+    That order is level by level, except that children of the last level stand where their parents do.
+    """
+    n_sets = 0
+    n_values = 0
+    for node in range(nodes.feature.shape[0]):
+        feature = nodes.feature[node]
+        left = nodes.left[node]
+        right[node] = left + 1 if feature >= 0 else -1
+        by_levels = feature >= 0 and nodes.bin[node] < 0
+        level_set[node] = n_sets if by_levels else -1
+        n_sets += by_levels
+        threshold[node] = np.nan
+        if nodes.bin[node] >= 0:
+            threshold[node] = flat_edges[first_edge[feature] + nodes.bin[node]]
+        if node >= children:
+            continue
+        if feature < 0:
+            leaf_values[n_values] = nodes.value[node]
+            n_values += 1
+        elif node >= last_level:
+            leaf_values[n_values] = nodes.value[left]
+            leaf_values[n_values + 1] = nodes.value[left + 1]
+            n_values += 2

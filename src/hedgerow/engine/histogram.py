@@ -1,23 +1,274 @@
-"""Sums of packed gradients per (node, column, code): the inner loop of all training.
+"""Sums of packed gradients per (node, column, code), the inner loop of all training, and where codes lie for it.
 
-Tiers: `rows.Rows` decides which rows -> `node_histograms` / `root_histogram` (one thread's share)
+    features   f0 f1 f2 | f3 (3 codes) f4 (2) f5 (4) | f6 ...      what the user sees
+    columns    c0 c1 c2 |      c3 = joint code       | c4 ...      low-cardinality features share one byte (a bundle)
+    words      w0 = c0 c1 c2 c3,  w1 = c4 ...                      up to 8 columns of a row in one 64-bit load
+    cells      256 per column, 2048 per word                       so a word's histogram (16 KB) stays in the L1 cache
+
+A bundle is exact: it holds one code per *observed* combination of its members' codes, so a member's histogram is a
+marginal of the bundle's. One-hot groups and small columns of any kind shrink to a few bytes per row that way.
+
+A histogram is a flat array of packed int64 sums, one per cell of the `Layout`. Only cells in use are cleared, added
+and subtracted. Tiers: `rows.Rows` decides which rows -> `node_histograms` / `root_histogram` (one thread's share)
 -> `add_word` (one word of up to eight columns, no allocation, no branch).
-
-A histogram is a flat array of packed int64 sums, one per cell of the `layout`. Only cells in use are cleared, added
-and subtracted.
 """
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
-from hedgerow.engine.dtypes import Ints, RowIds, Words
-from hedgerow.engine.layout import CELLS_PER_WORD
+from hedgerow.engine.dtypes import BIN, MAX_BINS, WORD, Bools, Bytes, Ints, RowIds, Words
+from hedgerow.engine.threads import Team
 
+COLUMNS_PER_WORD = 8
+CELLS_PER_COLUMN = 256
+CELLS_PER_WORD = COLUMNS_PER_WORD * CELLS_PER_COLUMN
+LARGEST_BUNDLED_FEATURE = 32  # codes; above that a feature fills its own byte too well to share it
+SAMPLE_ROWS = 20_000  # a bundle that is too large on a sample is too large on all rows: most candidates fail early
+ROWS_PER_BLOCK = 1024
 GATHER_ROWS = 2048  # rows gathered before they are added: the loads are independent, so their cache misses overlap
+
+
+class Layout(NamedTuple):
+    """The map from features to cells: small arrays that kernels take whole."""
+
+    n_value_bins: Ints  # [features] the missing code is n_value_bins[f]
+    is_categorical: Bools  # [features]
+    column_of_feature: Ints  # [features]
+    owns_column: Bools  # [features] codes of the column are the feature's own bins
+    bin_of_code: Bytes  # [features, 256] column code -> the feature's bin
+    n_codes: Ints  # [columns] codes in use
+    first_cell: Ints  # [columns]
+    columns_in_word: Ints  # [words]
+
+    @property
+    def n_features(self) -> int:
+        """What the user sees."""
+        return len(self.n_value_bins)
+
+    @property
+    def n_columns(self) -> int:
+        """Bytes per row: features that share one count once."""
+        return len(self.n_codes)
+
+    @property
+    def n_cells(self) -> int:
+        """Length of one node's histogram."""
+        return len(self.columns_in_word) * CELLS_PER_WORD
+
+    @classmethod
+    def plain(cls, n_value_bins: Ints, is_categorical: Bools) -> Layout:
+        """One column per feature: what parties use for the histograms they exchange."""
+        n_features = len(n_value_bins)
+        own_code = np.tile(np.arange(MAX_BINS, dtype=BIN), (n_features, 1))
+        first_cell, columns_in_word = _spread_over_words(n_features)
+        return cls(
+            n_value_bins=np.asarray(n_value_bins, np.int64),
+            is_categorical=np.asarray(is_categorical, np.bool_),
+            column_of_feature=np.arange(n_features, dtype=np.int64),
+            owns_column=np.ones(n_features, np.bool_),
+            bin_of_code=own_code,
+            n_codes=np.asarray(n_value_bins, np.int64) + 1,
+            first_cell=first_cell,
+            columns_in_word=columns_in_word,
+        )
+
+
+@dataclass(frozen=True)
+class PackedColumns:
+    """The binned rows in the three shapes the kernels want; three bytes per cell in all."""
+
+    layout: Layout
+    columns: Bytes  # [columns, rows] for the partition, which reads one column
+    words: Words  # [words, rows] for the root's histogram, which reads all rows, eight columns at a time
+    records: Words  # [rows, words] for other nodes' histograms: all of a row's words in one or two cache lines
+
+    @property
+    def n_rows(self) -> int:
+        """Rows."""
+        return int(self.columns.shape[1])
+
+    def reordered(self, order: RowIds, *, n_threads: int = 1) -> PackedColumns:
+        """The same rows in another order: row i is what row order[i] was."""
+        columns = np.empty_like(self.columns)
+        cuts = [self.n_rows * part // n_threads for part in range(n_threads + 1)]
+        tasks = [(self.columns, order, columns, *limits) for limits in itertools.pairwise(cuts)]
+        Team(n_threads).run(take_rows, tasks)
+        return PackedColumns(self.layout, columns, *_pack_words(columns, self.layout, n_threads))
+
+
+def pack(
+    codes: Bytes,
+    n_value_bins: Ints,
+    is_categorical: Bools,
+    *,
+    bundle: bool = True,
+    n_threads: int = 1,
+) -> PackedColumns:
+    """Bundle the small features of `codes` [features, rows], then pack columns into words."""
+    layout = Layout.plain(n_value_bins, is_categorical)
+    small = np.flatnonzero(layout.n_codes <= LARGEST_BUNDLED_FEATURE)
+    columns = codes
+    if bundle and len(small) > 1:
+        layout, columns = _bundle(codes, layout, small)
+    return PackedColumns(layout, columns, *_pack_words(columns, layout, n_threads))
+
+
+def with_spare_column(packed: PackedColumns) -> PackedColumns:
+    """The same rows with one more column, empty, that somebody writes into while trees grow: the last feature.
+
+    Rows can be sent left or right by it like by any feature. It has no bins of values and no cells, so histograms are
+    as before and no split is ever looked for in it.
+    """
+    layout, n_rows = packed.layout, packed.n_rows
+    columns = np.concatenate([packed.columns, np.zeros((1, n_rows), BIN)])
+    wider = layout._replace(
+        n_value_bins=np.append(layout.n_value_bins, 0),
+        is_categorical=np.append(layout.is_categorical, False),
+        column_of_feature=np.append(layout.column_of_feature, len(packed.columns)),
+        owns_column=np.append(layout.owns_column, True),
+        bin_of_code=np.concatenate([layout.bin_of_code, np.arange(MAX_BINS, dtype=BIN)[None]]),
+    )
+    return PackedColumns(wider, columns, packed.words, packed.records)
+
+
+@dataclass
+class _Bundle:
+    codes: Bytes
+    n_codes: int
+    members: dict[int, Bytes]  # feature -> its bin for each of the bundle's codes
+
+
+def _bundle(codes: Bytes, plain: Layout, small: Ints) -> tuple[Layout, Bytes]:
+    """Greedily join each small feature to the first bundle whose observed combinations still fit a byte."""
+    bundles: list[_Bundle] = []
+    for feature in small.tolist():
+        n_codes = int(plain.n_codes[feature])
+        if not any(_join(bundle, feature, codes[feature], n_codes) for bundle in bundles):
+            own_bins = np.arange(n_codes, dtype=BIN)
+            bundles.append(_Bundle(codes[feature], n_codes, {feature: own_bins}))
+    joint = [bundle for bundle in bundles if len(bundle.members) > 1]
+    if not joint:
+        return plain, codes
+    alone = [f for f in range(plain.n_features) if not any(f in bundle.members for bundle in joint)]
+    n_columns = len(alone) + len(joint)
+    columns = np.empty((n_columns, codes.shape[1]), BIN)
+    column_of_feature = np.empty(plain.n_features, np.int64)
+    owns_column = np.zeros(plain.n_features, np.bool_)
+    bin_of_code = plain.bin_of_code.copy()
+    n_codes_of_column = np.empty(n_columns, np.int64)
+    for column, feature in enumerate(alone):
+        columns[column] = codes[feature]
+        column_of_feature[feature] = column
+        owns_column[feature] = True
+        n_codes_of_column[column] = plain.n_codes[feature]
+    for column, bundle in enumerate(joint, start=len(alone)):
+        columns[column] = bundle.codes
+        n_codes_of_column[column] = bundle.n_codes
+        for feature, bins in bundle.members.items():
+            column_of_feature[feature] = column
+            bin_of_code[feature, : len(bins)] = bins
+    first_cell, columns_in_word = _spread_over_words(n_columns)
+    meaning = (plain.n_value_bins, plain.is_categorical, column_of_feature, owns_column, bin_of_code)
+    return Layout(*meaning, n_codes_of_column, first_cell, columns_in_word), columns
+
+
+def _join(bundle: _Bundle, feature: int, feature_codes: Bytes, n_codes: int) -> bool:
+    """Add `feature` to `bundle` if the combinations that occur fit a byte; say whether it did."""
+    n_sample = min(len(feature_codes), SAMPLE_ROWS)
+    for n_rows in (n_sample, len(feature_codes)):
+        seen = np.zeros(bundle.n_codes * n_codes, np.bool_)
+        mark_combinations(bundle.codes[:n_rows], feature_codes[:n_rows], n_codes, seen)
+        combinations = np.flatnonzero(seen)
+        if len(combinations) > MAX_BINS:
+            return False
+    code_of_combination = np.zeros(len(seen), BIN)
+    code_of_combination[combinations] = np.arange(len(combinations), dtype=BIN)
+    joined = np.empty_like(bundle.codes)
+    join_codes(bundle.codes, feature_codes, n_codes, code_of_combination, joined)
+    bundle.members = {member: bins[combinations // n_codes] for member, bins in bundle.members.items()}
+    bundle.members[feature] = (combinations % n_codes).astype(BIN)
+    bundle.codes, bundle.n_codes = joined, len(combinations)
+    return True
+
+
+def _spread_over_words(n_columns: int) -> tuple[Ints, Ints]:
+    """28 columns as four words of 7 rather than 8+8+8+4: no padding byte is ever updated in the inner loop."""
+    n_words = -(-n_columns // COLUMNS_PER_WORD)
+    columns_in_word = np.full(n_words, n_columns // n_words, np.int64)
+    columns_in_word[: n_columns % n_words] += 1
+    first_cell = [
+        word * CELLS_PER_WORD + position * CELLS_PER_COLUMN
+        for word in range(n_words)
+        for position in range(columns_in_word[word])
+    ]
+    return np.array(first_cell, np.int64), columns_in_word
+
+
+def _pack_words(columns: Bytes, layout: Layout, n_threads: int) -> tuple[Words, Words]:
+    n_words, n_rows = len(layout.columns_in_word), columns.shape[1]
+    words, records = np.empty((n_words, n_rows), WORD), np.empty((n_rows, n_words), WORD)
+    cuts = [n_rows * part // n_threads for part in range(n_threads + 1)]
+    tasks = [(columns, layout.columns_in_word, words, records, *limits) for limits in itertools.pairwise(cuts)]
+    Team(n_threads).run(pack_rows, tasks)
+    return words, records
+
+
+@kernel
+def pack_rows(columns: Bytes, columns_in_word: Ints, words: Words, records: Words, start: int, stop: int) -> None:
+    """words[w, i] = records[i, w] = the bytes of word w's columns in row i, the first column lowest.
+
+    Rows start..stop, in blocks that stay in the cache.
+    """
+    for block in range(start, stop, ROWS_PER_BLOCK):
+        end = min(stop, block + ROWS_PER_BLOCK)
+        first = 0
+        for word in range(words.shape[0]):
+            out = words[word, block:end]
+            for row in range(out.shape[0]):
+                out[row] = 0
+            for position in range(columns_in_word[word]):
+                column = columns[first + position, block:end]
+                shift = np.uint64(8 * position)
+                for row in range(out.shape[0]):
+                    out[row] |= np.uint64(column[row]) << shift
+            first += columns_in_word[word]
+        for word in range(words.shape[0]):
+            for row in range(block, end):
+                records[row, word] = words[word, row]
+
+
+@kernel
+def take_rows(columns: Bytes, order: RowIds, out: Bytes, start: int, stop: int) -> None:
+    """out[:, i] = columns[:, order[i]] for rows start..stop."""
+    for column in range(columns.shape[0]):
+        source = columns[column]
+        target = out[column, start:stop]
+        rows = order[start:stop]
+        for k in range(rows.shape[0]):
+            target[k] = source[np.uint64(rows[k])]
+
+
+@kernel
+def mark_combinations(left: Bytes, right: Bytes, n_right: int, seen: Bools) -> None:
+    """seen[a * n_right + b] for every pair of codes (a, b) that some row has."""
+    for row in range(left.shape[0]):
+        seen[np.uint64(left[row]) * np.uint64(n_right) + np.uint64(right[row])] = True
+
+
+@kernel
+def join_codes(left: Bytes, right: Bytes, n_right: int, code_of_combination: Bytes, joined: Bytes) -> None:
+    """The bundle's code of each row."""
+    for row in range(left.shape[0]):
+        joined[row] = code_of_combination[np.uint64(left[row]) * np.uint64(n_right) + np.uint64(right[row])]
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
 
 
 @inline_kernel

@@ -1,4 +1,4 @@
-"""Losses: base score, gradients as packed integers, link to predictions.
+"""What is boosted: the loss with its base score and its gradients as packed integers, and all other parameters.
 
 Gradients are quantised once per tree, on a power-of-two scale that depends on public things only: the loss, the
 (declared or agreed) range of the labels, the total weight. Parties who cannot see each other's gradients therefore
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -27,6 +28,9 @@ EXACT_FLOAT32 = 2.0**22  # a scaled gradient of unit weight stays below, so addi
 WEIGHT_STEPS = 2**30
 LABEL_STEPS = 2**30
 POISSON_HEADROOM = 2.0  # a predicted mean above this many times the largest label counts as that much
+
+MissingUnseen = Literal["heavier", "right"]
+"""Where missing values go, and levels, that no row of a split's node had: with most of the weight, or right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +153,6 @@ class Loss:
             return np.array([math.log(max(mean, 1e-15))])
         return np.array([mean])
 
-    def predictions(self, raw: Floats) -> Floats:
-        """Raw scores [rows, outputs] to probabilities of each class, or to the expected label [rows]."""
-        if self.name == "logistic":
-            positive = 1.0 / (1.0 + np.exp(-raw[:, 0]))
-            return np.column_stack([1.0 - positive, positive])
-        if self.name == "softmax":
-            shifted = np.exp(raw - raw.max(axis=1, keepdims=True))
-            share: Floats = shifted / shifted.sum(axis=1, keepdims=True)
-            return share
-        return np.exp(raw[:, 0]) if self.name == "poisson" else raw[:, 0]
-
 
 def weight_total(weight: Floats | None, n_rows: int) -> float:
     """The weights' sum, or slightly more, as a number that does not depend on the order of rows."""
@@ -179,6 +172,72 @@ def _whole_total(values: Floats, weight: Floats | None) -> int:
         unit = _weight_unit(weight_total(weight, len(weight)) / n_rows, n_rows)
         steps = np.rint(steps * (weight / unit))
     return int(steps.astype(np.int64).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class BoostingParams:
+    """Everything that fixes a model besides the data. All public."""
+
+    loss: str = "logistic"
+    n_classes: int = 2
+    n_iterations: int = 100
+    learning_rate: float = 0.1
+    max_depth: int | None = 6
+    max_leaves: int | None = None
+    l2: float = 1.0
+    min_gain: float = 0.0
+    min_child_weight: float = 1.0
+    min_samples_leaf: int = 1
+    subsample: float = 1.0
+    colsample_bytree: float = 1.0
+    colsample_bynode: float = 1.0
+    monotone: tuple[int, ...] | None = None
+    base_score: float | None = None
+    label_range: tuple[float, float] | None = None
+    gradient_bits: int | None = None
+    seed: int = 0
+    n_threads: int = 1
+    early_stopping_rounds: int | None = None
+    tol: float = 0.0
+    missing_unseen: MissingUnseen = "heavier"
+
+    def __post_init__(self) -> None:
+        known = get_args(MissingUnseen)
+        signs_known = self.monotone is None or all(sign in (-1, 0, 1) for sign in self.monotone)
+        for name, holds, what in [
+            ("learning_rate", 0 < self.learning_rate < math.inf, "positive"),
+            ("max_depth", self.max_depth is None or self.max_depth >= 1, "at least 1, or None"),
+            ("max_leaves", self.max_leaves is None or self.max_leaves >= 2, "at least 2, or None"),
+            ("l2", 0 <= self.l2 < math.inf, "at least 0"),
+            ("min_gain", 0 <= self.min_gain < math.inf, "at least 0"),
+            ("min_child_weight", 0 <= self.min_child_weight < math.inf, "at least 0"),
+            ("min_samples_leaf", self.min_samples_leaf >= 1, "at least 1"),
+            ("colsample_bytree", 0 < self.colsample_bytree <= 1, "in (0, 1]"),
+            ("colsample_bynode", 0 < self.colsample_bynode <= 1, "in (0, 1]"),
+            ("monotone", signs_known, "made of -1, 0 and 1"),
+            ("missing_unseen", self.missing_unseen in known, " or ".join(map(repr, known))),
+            ("n_iterations", self.n_iterations >= 1, "at least 1"),
+            ("subsample", 0 < self.subsample <= 1, "in (0, 1]"),
+            ("n_threads", self.n_threads >= 1, "at least 1"),
+            ("seed", 0 <= self.seed < 2**63, "between 0 and 2**63 - 1"),
+            ("tol", self.tol >= 0, "at least 0"),
+            ("base_score", self.base_score is None or math.isfinite(self.base_score), "finite"),
+            (
+                "early_stopping_rounds",
+                self.early_stopping_rounds is None or self.early_stopping_rounds >= 1,
+                "at least 1, or None",
+            ),
+        ]:
+            if not holds:
+                raise InvalidParameter(f"{name} must be {what}, got {getattr(self, name)}")
+
+    def loss_for(self, labels: Floats) -> Loss:
+        """The loss, with the declared label range or, where none is declared, that of these labels."""
+        n_outputs = self.n_classes if self.loss == "softmax" else 1
+        if self.loss in ("logistic", "softmax"):
+            return Loss(self.loss, n_outputs)
+        observed = (float(labels.min()), float(labels.max()))
+        return Loss(self.loss, n_outputs, self.label_range or observed)
 
 
 # --- gradients -----------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ TREE_FIELDS = (
 )  # fmt: skip
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_KINDS: dict[type, str] = {str: "text", list: "a list", dict: "an object"}
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -77,17 +78,17 @@ def write(document: Mapping[str, Any], path: str | PathLike[str]) -> None:
         text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError) as reason:
         raise InvalidInput(f"the model's meta can hold only text, finite numbers, lists and dicts: {reason}") from None
-    write_text(text, path)
+    write_file(text.encode(), path)
 
 
-def write_text(text: str, path: str | PathLike[str]) -> None:
-    """Replace the file at `path` by `text` in one step, on disk before it gets its name."""
+def write_file(content: bytes, path: str | PathLike[str]) -> None:
+    """Replace the file at `path` in one step, on disk before it gets its name."""
     target = Path(path).resolve()  # through a symbolic link, so that the link stays one
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         # A model may remember rows, so only its owner can read it, unless they decide otherwise.
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)
@@ -143,12 +144,9 @@ def decode(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str,
     _check_fields(document, MODEL_FIELDS, "the model")
     features = _decode_features(document["features"])
     loss, meta, trees = document["loss"], document["meta"], document["trees"]
-    if not isinstance(loss, str):
-        raise ModelFileError(f"loss must be text, got {_shown(loss)}")
-    if not isinstance(meta, dict):
-        raise ModelFileError(f"meta must be an object, got {_shown(meta)}")
-    if not isinstance(trees, list):
-        raise ModelFileError(f"trees must be a list, got {_shown(trees)}")
+    _check_kind(loss, str, "loss")
+    _check_kind(meta, dict, "meta")
+    _check_kind(trees, list, "trees")
     base_scores = _numbers(document["base_scores"], "base_scores").tolist()
     if not base_scores:
         raise ModelFileError("base_scores must have at least one entry")
@@ -165,20 +163,18 @@ def decode(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def _decode_features(documents: Any) -> tuple[FeatureBins, ...]:
-    if not isinstance(documents, list):
-        raise ModelFileError(f"features must be a list, got {_shown(documents)}")
+    _check_kind(documents, list, "features")
     features = []
     for j, document in enumerate(documents):
         where = f"feature {j}"
         if not isinstance(document, dict) or ("edges" in document) == ("levels" in document):
             raise ModelFileError(f"{where} must be an object with edges or with levels")
         _check_fields(document, ("name", "edges" if "edges" in document else "levels"), where)
-        if not isinstance(document["name"], str):
-            raise ModelFileError(f"the name of {where} must be text, got {_shown(document['name'])}")
+        _check_kind(document["name"], str, f"the name of {where}")
         if "edges" in document:
             _numbers(document["edges"], f"the edges of {where}")
-        elif not isinstance(document["levels"], list):
-            raise ModelFileError(f"the levels of {where} must be a list, got {_shown(document['levels'])}")
+        else:
+            _check_kind(document["levels"], list, f"the levels of {where}")
         try:
             features.append(FeatureBins.from_dict(document))
         except (ValueError, TypeError, OverflowError) as reason:
@@ -201,8 +197,7 @@ def _decode_classes(classes: Any) -> tuple[Any, ...] | None:
 
 def _decode_tree(document: Any, features: Sequence[FeatureBins], where: str) -> dict[str, Any]:
     """Lengths, types and ranges, and what a node says about its feature; `Tree` checks how nodes hang together."""
-    if not isinstance(document, dict):
-        raise ModelFileError(f"{where} must be an object, got {_shown(document)}")
+    _check_kind(document, dict, where)
     _check_fields(document, TREE_FIELDS, where)
     n_nodes = len(document["feature"]) if isinstance(document["feature"], list) else 0
 
@@ -284,33 +279,33 @@ def _check_fields(document: Mapping[str, Any], names: Sequence[str], where: str)
 
 
 def _whole_numbers(values: Any, what: str, least: int, most: int) -> np.ndarray:
-    _check_list(values, what)
-    for value in values:
-        if type(value) is not int or not least <= value <= most:
-            raise ModelFileError(f"{what} must hold whole numbers from {least} to {most}, got {_shown(value)}")
-    return np.array(values, np.int32)
+    wanted = f"whole numbers from {least} to {most}"
+    return _checked(values, what, wanted, lambda value: type(value) is int and least <= value <= most, np.int32)
 
 
 def _numbers(values: Any, what: str, largest: float = math.inf) -> np.ndarray:
-    _check_list(values, what)
-    for value in values:
-        # A whole number may be too large for a float, and 1e999 is read as infinity.
-        if type(value) not in (int, float) or not abs(value) <= min(largest, 1.7e308):
-            raise ModelFileError(f"{what} must hold finite numbers, got {_shown(value)}")
-    return np.array(values, np.float64)
+    # A whole number may be too large for a float, and 1e999 is read as infinity.
+    def fits(value: Any) -> bool:
+        return type(value) in (int, float) and abs(value) <= min(largest, 1.7e308)
+
+    return _checked(values, what, "finite numbers", fits, np.float64)
 
 
 def _booleans(values: Any, what: str) -> np.ndarray:
-    _check_list(values, what)
+    return _checked(values, what, "true and false", lambda value: type(value) is bool, np.bool_)
+
+
+def _checked(values: Any, what: str, wanted: str, fits: Callable[[Any], bool], dtype: Any) -> np.ndarray:
+    _check_kind(values, list, what)
     for value in values:
-        if type(value) is not bool:
-            raise ModelFileError(f"{what} must hold true and false, got {_shown(value)}")
-    return np.array(values, np.bool_)
+        if not fits(value):
+            raise ModelFileError(f"{what} must hold {wanted}, got {_shown(value)}")
+    return np.array(values, dtype)
 
 
-def _check_list(values: Any, what: str) -> None:
-    if not isinstance(values, list):
-        raise ModelFileError(f"{what} must be a list, got {_shown(values)}")
+def _check_kind(value: Any, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise ModelFileError(f"{what} must be {_KINDS[kind]}, got {_shown(value)}")
 
 
 def _shown(value: Any) -> str:

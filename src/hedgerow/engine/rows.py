@@ -10,7 +10,16 @@ coordinator, nobody) chooses the splits; rows only ever learn which way they go.
 live elsewhere, so growth does not know where its rows are.
 
 Each thread owns an interleaved set of row chunks for good and partitions only those, so no two threads ever touch the
-same row, and their sums are merged by adding integers.
+same row, and their sums are merged by adding integers. Which of them are in which node: row numbers grouped by node,
+split level by level. Two buffers take turns. A node's rows are a segment of one of them; splitting writes the left rows
+to the front and the right rows to the back of the same segment of the other buffer:
+
+    buffer A   | 4 0 6 1 5 2 3 |            segment of the parent
+    go left?     1 0 1 1 0 0 1
+    buffer B   | 4 6 1 3 | 2 5 0 |          left rows in order, right rows reversed (sums of integers do not care)
+
+Children stay inside their parent's segment, so the segment of a node that became a leaf is never written again, in
+whichever buffer it was: leaves need no copying.
 
 Kernels of a protocol's own go over the rows of the active nodes like these: `segments` says where each thread's rows
 are, `decisions` what its kernels need to look a split up, and `run` calls a kernel for every thread's share.
@@ -21,17 +30,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from hedgerow.compiling import kernel
 from hedgerow.engine import losses
 from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.dtypes import ROW_ID, SCORE, Bytes, Floats, Ints, RowIds, Scores
-from hedgerow.engine.histogram import merge_histograms, node_histograms, root_histogram
-from hedgerow.engine.layout import Layout, PackedColumns, pack
+from hedgerow.engine.histogram import (
+    Layout,
+    PackedColumns,
+    merge_histograms,
+    node_histograms,
+    pack,
+    root_histogram,
+)
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.partition import partition_nodes, sampled_rows, settle_leaves
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 
@@ -87,7 +103,6 @@ class Rows:
         self._buffers = (np.empty(self.n_rows, ROW_ID), np.empty(self.n_rows, ROW_ID))
         self._output = 0
         self._sampled = False
-        self._count_values: Ints | None = None
         self._partial_cells = np.empty((self.n_parts - 1, 0, self.layout.n_cells), np.int64)
 
     @classmethod
@@ -172,20 +187,11 @@ class Rows:
         """Sum the gradients (or count the rows) of the active `nodes`: node nodes[i] into cells[slots[i]]."""
         layout = self.layout
         shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
-        values = self._ones() if counts else self.values
+        values = self._ones if counts else self.values
         at_root = self._current is self._identity
+        summing = root_histogram if at_root else node_histograms
         n_shares = len(self._starts)  # threads that hold rows of this tree
-        if n_shares == 1:  # the short way: a federated level is too short for plans that one thread does not need
-            if at_root:
-                part = self._parts[0]
-                root_histogram(self.packed.words, values, part.starts, part.stops, cells[slots[0]], *shape)
-            else:
-                segments = (self._current, self._starts, self._stops)
-                node_histograms(self.packed.records, values, *segments, nodes, slots, cells, *shape)
-            return
-        updates = layout.n_columns * (self.n_rows if at_root else int(self.node_counts[nodes].sum()))
-        partial = self._partial(len(nodes))
-        own = np.arange(len(nodes))
+        own, partial = np.arange(len(nodes)), self._partial(len(nodes) if n_shares > 1 else 0)
         tasks: list[tuple[Any, ...]] = []
         for t in range(n_shares):
             where, out = (slots, cells) if t == 0 else (own, partial[t - 1])
@@ -195,7 +201,11 @@ class Rows:
             else:
                 segments = (self._current, self._starts[t : t + 1], self._stops[t : t + 1])
                 tasks.append((self.packed.records, values, *segments, nodes, where, out, *shape))
-        self.run(root_histogram if at_root else node_histograms, tasks, updates=updates)
+        if n_shares == 1:  # nothing to merge; a federated level is too short for plans that one thread does not need
+            summing(*tasks[0])
+            return
+        updates = layout.n_columns * (self.n_rows if at_root else int(self.node_counts[nodes].sum()))
+        self.run(summing, tasks, updates=updates)
         shares = [slice(len(nodes) * t // n_shares, len(nodes) * (t + 1) // n_shares) for t in range(n_shares)]
         merges = [(cells, slots[h], partial[:, h], layout.first_cell, layout.n_codes) for h in shares]
         self.run(merge_histograms, merges, updates=len(nodes) * layout.n_cells)
@@ -264,11 +274,10 @@ class Rows:
         tasks = [(*decisions, level.row_ids, level.starts[t], level.stops[t], *rest) for t in range(len(level.starts))]
         self.run(settle_leaves, tasks, updates=int((level.stops - level.starts).sum()))
 
+    @cached_property
     def _ones(self) -> Ints:
         """What is summed to count rows."""
-        if self._count_values is None:
-            self._count_values = np.ones(self.n_rows, np.int64)
-        return self._count_values
+        return np.ones(self.n_rows, np.int64)
 
     # --- for kernels of a protocol's own -----------------------------------------------------------------------------
 
@@ -331,3 +340,108 @@ def _share_out(n_rows: int, n_threads: int) -> list[_Part]:
         parts.append(_Part(starts[mine].copy(), stops[mine].copy(), offset, size))
         offset += size
     return [part for part in parts if part.n_rows] or parts[:1]
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def translate(by_bin: Bytes, bin_of_code: Bytes, by_code: Bytes) -> None:
+    """A decision per bin of a feature as a decision per code of its column (they differ for bundled features)."""
+    for code in range(256):
+        by_code[code] = by_bin[np.uint64(bin_of_code[code])]
+
+
+@kernel
+def partition_nodes(
+    columns: Bytes,  # in  [columns, rows]
+    column_of_feature: Ints,
+    bin_of_code: Bytes,  # in  [features, 256]
+    feature: Ints,  # in  [nodes] feature that decides; -1: the node is a leaf and stays
+    goes_left: Bytes,  # in  [nodes, 256] by the feature's bin
+    source: RowIds,  # in
+    starts: Ints,  # in  [nodes] this thread's segments
+    stops: Ints,
+    target: RowIds,  # out
+    child_starts: Ints,  # out [2 x splitting nodes] left and right child of each in turn
+    child_stops: Ints,
+) -> None:
+    """Split the segments of one thread. Branch-free: a select picks the end to write to, and that end moves."""
+    by_code = np.empty(256, np.uint8)
+    child = 0
+    for node in range(feature.shape[0]):
+        if feature[node] < 0:
+            continue
+        column = columns[column_of_feature[feature[node]]]
+        translate(goes_left[node], bin_of_code[feature[node]], by_code)
+        start = starts[node]
+        stop = stops[node]
+        front = np.uint64(start)
+        back = np.uint64(stop - 1)
+        rows = source[start:stop]
+        for k in range(rows.shape[0]):
+            row = rows[k]
+            left = np.uint64(by_code[np.uint64(column[np.uint64(row)])])
+            target[front if left else back] = row
+            front += left
+            back += left - np.uint64(1)
+        child_starts[child] = start
+        child_stops[child] = np.int64(front)
+        child_starts[child + 1] = np.int64(front)
+        child_stops[child + 1] = stop
+        child += 2
+
+
+@kernel
+def settle_leaves(
+    columns: Bytes,
+    column_of_feature: Ints,
+    bin_of_code: Bytes,
+    feature: Ints,  # in  [nodes] as for partition_nodes
+    goes_left: Bytes,
+    row_ids: RowIds,  # in  the buffer that holds the level's rows
+    starts: Ints,  # in  [nodes] this thread's segments
+    stops: Ints,
+    last: bool,  # in  the splitting nodes were not partitioned: their children are leaves too
+    values: Scores,  # in  leaf values in the order of nodes; left before right
+    scores: Scores,  # in/out [rows]
+) -> None:
+    """Add a level's leaves to the scores. Rows of the last level look their side up instead of being moved first."""
+    by_code = np.empty(256, np.uint8)
+    sides = np.empty(2, np.float32)
+    used = 0
+    for node in range(feature.shape[0]):
+        rows = row_ids[starts[node] : stops[node]]
+        if feature[node] < 0:
+            value = values[used]
+            used += 1
+            for k in range(rows.shape[0]):
+                scores[np.uint64(rows[k])] += value
+        elif last:
+            sides[1] = values[used]
+            sides[0] = values[used + 1]
+            used += 2
+            column = columns[column_of_feature[feature[node]]]
+            translate(goes_left[node], bin_of_code[feature[node]], by_code)
+            for k in range(rows.shape[0]):
+                row = np.uint64(rows[k])
+                scores[row] += sides[np.uint64(by_code[np.uint64(column[row])])]
+
+
+@kernel
+def sampled_rows(seed: np.uint64, tree: np.uint64, threshold: np.uint64, starts: Ints, stops: Ints, out: RowIds) -> int:
+    """Rows of one thread that take part in a tree; returns how many.
+
+    The choice hashes (seed, tree, row), so it does not depend on threads.
+    """
+    n_chosen = np.uint64(0)
+    for chunk in range(starts.shape[0]):
+        for row in range(starts[chunk], stops[chunk]):
+            z = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15) + tree * np.uint64(0xD1B54A32D192ED03) + seed
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            z = z ^ (z >> np.uint64(31))
+            out[n_chosen] = np.uint32(row)
+            if z <= threshold:
+                n_chosen += np.uint64(1)
+    return int(n_chosen)

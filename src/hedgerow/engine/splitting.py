@@ -12,15 +12,17 @@ missing to the left, then the lowest bin.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints
-from hedgerow.engine.histogram import subtract_cells
-from hedgerow.engine.layout import Layout
+from hedgerow.engine.histogram import Layout, subtract_cells
+
+if TYPE_CHECKING:
+    from hedgerow.engine.growth import LevelSplits
 
 MIN_GAIN = 1e-6  # gains at or below are rounding, not structure (XGBoost's kRtEps)
 LEVEL_SMOOTHING = 10.0  # added to a level's hessian when levels are ranked, so that rare levels do not take the ends
@@ -28,7 +30,7 @@ INVALID = -1.0
 
 
 class SplitRules(NamedTuple):
-    """What makes a split admissible and how it is scored; public parameters and the scales of the sums."""
+    """What makes a split admissible, how it is scored, and what leaves get; public parameters and scales of sums."""
 
     gradient_unit: float  # 1 / gradient scale
     hessian_unit: float
@@ -36,38 +38,8 @@ class SplitRules(NamedTuple):
     min_child_weight: float
     min_samples_leaf: int  # 0 when the counts are not needed
     unseen_right: bool  # where nobody in a node is missing, later missing values go right, not to the heavier side
-
-
-class LevelSplits(NamedTuple):
-    """The best split of every node of a level; feature -1 where none is admissible."""
-
-    gain: Floats
-    feature: Ints
-    bin: Ints  # last value bin that goes left; -1 for categorical splits
-    missing_left: Bools
-    left_sum: Ints  # packed
-    goes_left: Bytes  # [nodes, 256] by the feature's code, missing included
-
-    @classmethod
-    def room_for(cls, n_nodes: int) -> LevelSplits:
-        """Arrays that `evaluate_families` fills."""
-        return cls(
-            gain=np.empty(n_nodes),
-            feature=np.empty(n_nodes, np.int64),
-            bin=np.empty(n_nodes, np.int64),
-            missing_left=np.empty(n_nodes, np.bool_),
-            left_sum=np.empty(n_nodes, np.int64),
-            goes_left=np.empty((n_nodes, 256), np.uint8),
-        )
-
-    @classmethod
-    def none(cls, n_nodes: int) -> LevelSplits:
-        """No node splits."""
-        splits = cls.room_for(n_nodes)
-        for field in splits:
-            field.fill(0)
-        splits.feature.fill(-1)
-        return splits
+    learning_rate: float = 1.0  # what nodes' values are multiplied by
+    min_gain: float = 0.0  # what a split must gain
 
 
 @inline_kernel
@@ -106,7 +78,7 @@ def score_cuts(  # the gain of every cut of one feature, vectorised
     gains: Floats,  # out
 ) -> None:
     """The gain of each cut, INVALID where a side is too light."""
-    gradient_unit, hessian_unit, l2, min_child_weight, _, _ = rules
+    gradient_unit, hessian_unit, l2, min_child_weight, _, _, _, _ = rules
     parent = gradient * gradient / (hessian + l2)
     for cut in range(gains.shape[0]):
         gl = np.float64(left_gradients[2 * cut + 1]) * gradient_unit
@@ -126,7 +98,7 @@ def score_cuts_bounded(
     gains: Floats,  # out
 ) -> None:
     """The same with leaf values held between bounds and, for a constrained feature, ordered as asked."""
-    gradient_unit, hessian_unit, l2, min_child_weight, _, _ = rules
+    gradient_unit, hessian_unit, l2, min_child_weight, _, _, _, _ = rules
     parent_value = min(max(-gradient / (hessian + l2), lower), upper)
     parent = -(2.0 * gradient * parent_value + (hessian + l2) * parent_value * parent_value)
     for cut in range(gains.shape[0]):
@@ -289,7 +261,7 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
     # Arrays are taken out of their tuples once: each access costs a reference count, and the loop is short.
     n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = layout
     sum_buffer, count_buffer, prefix, prefix_signed, prefix_unsigned, count_prefix, order, gain_buffer = scratch
-    gradient_unit, hessian_unit, _, _, min_samples_leaf, unseen_right = rules
+    gradient_unit, hessian_unit, _, _, min_samples_leaf, unseen_right, _, _ = rules
     gradient = np.float64(gradient_of(total)) * gradient_unit
     hessian = np.float64(hessian_of(total)) * hessian_unit
     best_gain = np.zeros(1, np.float64)

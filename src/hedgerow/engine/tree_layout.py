@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.engine.binning import CodingTables, FeatureBins, coding_tables
+from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Ints
 
 if TYPE_CHECKING:
@@ -203,18 +203,3 @@ def write_choices(
                 on_right = number[right] if number[right] >= 0 else row[right] + 128
                 choice[place] = column << 32 | row[node] << 24 | on_right << 16 | on_left << 8 | (node_key[node] & 255)
         choice_start[tree + 1], exit_start[tree + 1] = n_choices, n_exits
-
-
-class Prepared:
-    """What prediction needs of the trees, made once for as long as no tree is added."""
-
-    def __init__(self, trees: Sequence[Tree], features: Sequence[FeatureBins]) -> None:
-        self.layout = lay_out(trees, features)
-        self._features = features
-        self._coding: dict[np.dtype[Any], CodingTables] = {}
-
-    def for_values(self, dtype: np.dtype[Any]) -> tuple[TreeLayout, CodingTables]:
-        """The trees, and the edges for values of one dtype."""
-        if dtype not in self._coding:
-            self._coding[dtype] = coding_tables(self._features, np.unique(self.layout.column_feature), dtype)
-        return self.layout, self._coding[dtype]

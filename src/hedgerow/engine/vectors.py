@@ -10,6 +10,7 @@ Every function works on `LANES` (or `BLOCK`) consecutive elements and checks not
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,8 +31,26 @@ _ELEMENTS = {"float": ("f32", 4), "double": ("f64", 8), "i32": ("i32", 1)}
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
-    return context.make_array(array_type)(context, builder, array).data
+def _operation(*kinds: Any) -> Callable[[Callable[..., None]], Any]:
+    """Kernels may call `generate(builder, *arguments)`. None among the kinds is an array, which comes as an address."""
+
+    def decorate(generate: Callable[..., None]) -> Any:
+        def typed(_context: Any, *given: Any) -> tuple[Any, Callable[..., Any]]:
+            signature = types.void(*(kind or array for kind, array in zip(kinds, given, strict=True)))
+
+            def lowered(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                arguments = [
+                    value if kind else context.make_array(array)(context, builder, value).data
+                    for kind, array, value in zip(kinds, signature.args, values, strict=True)
+                ]
+                generate(builder, *arguments)
+                return context.get_dummy_value()
+
+            return signature, lowered
+
+        return intrinsic(functools.wraps(generate)(typed))
+
+    return decorate
 
 
 def _vector_at(builder: Any, pointer: Any, offset: Any, element: Any, lanes: int) -> Any:
@@ -66,62 +85,38 @@ def _gather(builder: Any, base: Any, index: Any, element: Any, lanes: int, step:
     )
 
 
-def _copy_codes(
-    _context: Any, block: Any, _column: Any, codes: Any, _offset: Any, _highest: Any
-) -> tuple[Any, Callable[..., Any]]:
+@_operation(None, types.int64, None, types.int64, types.uint8)
+def copy_codes(builder: Any, block: Any, column: Any, codes: Any, offset: Any, highest: Any) -> None:
     """`block[column] = codes[offset : offset + BLOCK]`, with 0 for every code above `highest`."""
-    signature = types.void(block, types.int64, codes, types.int64, types.uint8)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        block, column, codes, offset, highest = arguments
-        block = _pointer(context, builder, signature.args[0], block)
-        codes = _pointer(context, builder, signature.args[2], codes)
-        limit, start = _splat(builder, highest, LANES), builder.mul(column, ir.Constant(_I64, BLOCK))
-        for first in range(0, BLOCK, LANES):
-            step = ir.Constant(_I64, first)
-            code = builder.load(_vector_at(builder, codes, builder.add(offset, step), _I8, LANES), align=1)
-            code = builder.select(builder.icmp_unsigned(">", code, limit), _filled(_I8, LANES, 0), code)
-            builder.store(code, _vector_at(builder, block, builder.add(start, step), _I8, LANES), align=1)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-copy_codes: Any = intrinsic(_copy_codes)
+    limit, start = _splat(builder, highest, LANES), builder.mul(column, ir.Constant(_I64, BLOCK))
+    for first in range(0, BLOCK, LANES):
+        step = ir.Constant(_I64, first)
+        code = builder.load(_vector_at(builder, codes, builder.add(offset, step), _I8, LANES), align=1)
+        code = builder.select(builder.icmp_unsigned(">", code, limit), _filled(_I8, LANES, 0), code)
+        builder.store(code, _vector_at(builder, block, builder.add(start, step), _I8, LANES), align=1)
 
 
 def _make_choose(left_is_row: bool, right_is_row: bool) -> Any:
     """`results[into] = right where block[column] > cut, else left` for BLOCK bytes; left, right: rows or constants."""
 
-    def choose(
-        _context: Any, results: Any, _into: Any, _left: Any, _right: Any, block: Any, _column: Any, _cut: Any
-    ) -> tuple[Any, Callable[..., Any]]:
-        whole = types.int64
-        signature = types.void(results, whole, whole, whole, block, whole, types.uint8)
+    @_operation(None, types.int64, types.int64, types.int64, None, types.int64, types.uint8)
+    def choose(builder: Any, results: Any, into: Any, left: Any, right: Any, block: Any, column: Any, cut: Any) -> None:
+        threshold = _splat(builder, cut, LANES)
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            results, into, left, right, block, column, cut = arguments
-            results = _pointer(context, builder, signature.args[0], results)
-            block = _pointer(context, builder, signature.args[4], block)
-            threshold = _splat(builder, cut, LANES)
+        def row(pointer: Any, number: Any, first: int) -> Any:
+            offset = builder.add(builder.mul(number, ir.Constant(_I64, BLOCK)), ir.Constant(_I64, first))
+            return _vector_at(builder, pointer, offset, _I8, LANES)
 
-            def row(pointer: Any, number: Any, first: int) -> Any:
-                offset = builder.add(builder.mul(number, ir.Constant(_I64, BLOCK)), ir.Constant(_I64, first))
-                return _vector_at(builder, pointer, offset, _I8, LANES)
+        def constant(number: Any) -> Any:
+            return _splat(builder, builder.trunc(number, _I8), LANES)
 
-            def constant(number: Any) -> Any:
-                return _splat(builder, builder.trunc(number, _I8), LANES)
+        for first in range(0, BLOCK, LANES):
+            goes_right = builder.icmp_unsigned(">", builder.load(row(block, column, first), align=1), threshold)
+            on_left = builder.load(row(results, left, first), align=1) if left_is_row else constant(left)
+            on_right = builder.load(row(results, right, first), align=1) if right_is_row else constant(right)
+            builder.store(builder.select(goes_right, on_right, on_left), row(results, into, first), align=1)
 
-            for first in range(0, BLOCK, LANES):
-                goes_right = builder.icmp_unsigned(">", builder.load(row(block, column, first), align=1), threshold)
-                on_left = builder.load(row(results, left, first), align=1) if left_is_row else constant(left)
-                on_right = builder.load(row(results, right, first), align=1) if right_is_row else constant(right)
-                builder.store(builder.select(goes_right, on_right, on_left), row(results, into, first), align=1)
-            return context.get_dummy_value()
-
-        return signature, generate
-
-    return intrinsic(choose)
+    return choose
 
 
 choose_leaf_leaf: Any = _make_choose(left_is_row=False, right_is_row=False)
@@ -130,129 +125,79 @@ choose_leaf_row: Any = _make_choose(left_is_row=False, right_is_row=True)
 choose_row_row: Any = _make_choose(left_is_row=True, right_is_row=True)
 
 
-def _add_looked_up(
-    _context: Any, totals: Any, _into: Any, table: Any, _start: Any, index: Any
-) -> tuple[Any, Callable[..., Any]]:
+@_operation(None, types.int64, None, types.int64, None)
+def add_looked_up(builder: Any, totals: Any, into: Any, table: Any, start: Any, index: Any) -> None:
     """`totals[into + r] += table[start + index[r]]` for BLOCK rows; totals and table float32, index uint8."""
-    signature = types.void(totals, types.int64, table, types.int64, index)
-    lanes = 16
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        totals, into, table, start, index = arguments
-        totals = builder.gep(_pointer(context, builder, signature.args[0], totals), [into])
-        table = builder.gep(_pointer(context, builder, signature.args[2], table), [start])
-        index = _pointer(context, builder, signature.args[4], index)
-        element = ir.FloatType()
-        for first in range(0, BLOCK, lanes):
-            offset = ir.Constant(_I64, first)
-            numbers = builder.load(_vector_at(builder, index, offset, _I8, lanes), align=1)
-            values = _gather(builder, table, builder.zext(numbers, ir.VectorType(_I32, lanes)), element, lanes)
-            where = _vector_at(builder, totals, offset, element, lanes)
-            builder.store(builder.fadd(builder.load(where, align=4), values), where, align=4)
-        return context.get_dummy_value()
-
-    return signature, generate
+    lanes, element = 16, ir.FloatType()
+    totals, table = builder.gep(totals, [into]), builder.gep(table, [start])
+    for first in range(0, BLOCK, lanes):
+        offset = ir.Constant(_I64, first)
+        numbers = builder.load(_vector_at(builder, index, offset, _I8, lanes), align=1)
+        values = _gather(builder, table, builder.zext(numbers, ir.VectorType(_I32, lanes)), element, lanes)
+        where = _vector_at(builder, totals, offset, element, lanes)
+        builder.store(builder.fadd(builder.load(where, align=4), values), where, align=4)
 
 
-add_looked_up: Any = intrinsic(_add_looked_up)
-
-
-def _count_edges(
-    _context: Any,
-    values: Any,
-    _first: Any,
-    edges: Any,
-    _row: Any,
-    codes: Any,
-    _top: Any,
-    _most: Any,
-    _missing: Any,
-) -> tuple[Any, Callable[..., Any]]:
+@_operation(None, types.int64, None, types.int64, None, types.int32, types.uint8, types.uint8)
+def count_edges(
+    builder: Any, values: Any, first: Any, edges: Any, row: Any, codes: Any, top: Any, most: Any, missing: Any
+) -> None:
     """`codes[first + k] = min(#{edges <= values[first + k]}, most)`, or `missing` for NaN, for LANES values.
 
     A binary search without branches: `edges[row:]` is increasing and padded with +inf to a power of two minus one
     entries at least, and `top` is half that power of two (0: no edges).
     """
-    signature = types.void(values, types.int64, edges, types.int64, codes, types.int32, types.uint8, types.uint8)
+    element, edges = values.type.pointee, builder.gep(edges, [row])
+    value = builder.load(_vector_at(builder, values, first, element, LANES), align=4)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values, first, edges, row, codes, top, most, missing = arguments
-        element = ir.FloatType() if signature.args[0].dtype == types.float32 else ir.DoubleType()
-        values = _pointer(context, builder, signature.args[0], values)
-        edges = builder.gep(_pointer(context, builder, signature.args[2], edges), [row])
-        codes = _pointer(context, builder, signature.args[4], codes)
-        value = builder.load(_vector_at(builder, values, first, element, LANES), align=4)
+    positions = cgutils.alloca_once(builder, ir.VectorType(_I32, LANES))
+    remaining = cgutils.alloca_once(builder, _I32)
+    builder.store(_filled(_I32, LANES, 0), positions)
+    builder.store(top, remaining)
+    test, body, end = (builder.append_basic_block(name) for name in ("search", "search.step", "search.end"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    step = builder.load(remaining)
+    builder.cbranch(builder.icmp_signed(">", step, ir.Constant(_I32, 0)), body, end)
+    builder.position_at_end(body)
+    here = builder.load(positions)
+    beyond = builder.add(here, _splat(builder, step, LANES))
+    edge = _gather(builder, edges, builder.sub(beyond, _filled(_I32, LANES, 1)), element, LANES)
+    builder.store(builder.select(builder.fcmp_ordered("<=", edge, value), beyond, here), positions)
+    builder.store(builder.lshr(step, ir.Constant(_I32, 1)), remaining)
+    builder.branch(test)
+    builder.position_at_end(end)
 
-        positions = cgutils.alloca_once(builder, ir.VectorType(_I32, LANES))
-        remaining = cgutils.alloca_once(builder, _I32)
-        builder.store(_filled(_I32, LANES, 0), positions)
-        builder.store(top, remaining)
-        test, body, end = (builder.append_basic_block(name) for name in ("search", "search.step", "search.end"))
-        builder.branch(test)
-        builder.position_at_end(test)
-        step = builder.load(remaining)
-        builder.cbranch(builder.icmp_signed(">", step, ir.Constant(_I32, 0)), body, end)
-        builder.position_at_end(body)
-        here = builder.load(positions)
-        beyond = builder.add(here, _splat(builder, step, LANES))
-        edge = _gather(builder, edges, builder.sub(beyond, _filled(_I32, LANES, 1)), element, LANES)
-        builder.store(builder.select(builder.fcmp_ordered("<=", edge, value), beyond, here), positions)
-        builder.store(builder.lshr(step, ir.Constant(_I32, 1)), remaining)
-        builder.branch(test)
-        builder.position_at_end(end)
-
-        code = builder.trunc(builder.load(positions), ir.VectorType(_I8, LANES))
-        limit = _splat(builder, most, LANES)
-        code = builder.select(builder.icmp_unsigned("<", code, limit), code, limit)
-        code = builder.select(builder.fcmp_unordered("uno", value, value), _splat(builder, missing, LANES), code)
-        builder.store(code, _vector_at(builder, codes, first, _I8, LANES), align=1)
-        return context.get_dummy_value()
-
-    return signature, generate
+    code = builder.trunc(builder.load(positions), ir.VectorType(_I8, LANES))
+    limit = _splat(builder, most, LANES)
+    code = builder.select(builder.icmp_unsigned("<", code, limit), code, limit)
+    code = builder.select(builder.fcmp_unordered("uno", value, value), _splat(builder, missing, LANES), code)
+    builder.store(code, _vector_at(builder, codes, first, _I8, LANES), align=1)
 
 
-count_edges: Any = intrinsic(_count_edges)
-
-
-def _descend(
-    _context: Any, nodes: Any, keys: Any, lefts: Any, block: Any, _levels: Any
-) -> tuple[Any, Callable[..., Any]]:
+@_operation(None, None, None, None, types.int64)
+def descend(builder: Any, nodes: Any, keys: Any, lefts: Any, block: Any, levels: Any) -> None:
     """Move BLOCK rows `levels` steps down from `nodes`, int32 (in and out), all rows one level at a time.
 
     keys[node] is column * 256 + cut and lefts[node] the left child, right before the right one: a row goes on to
     lefts[node] + (block[column, row] > cut). Leaves have cut 255 and are their own left child. Three bytes after the
     last column of `block` must be readable.
     """
-    signature = types.void(nodes, keys, lefts, block, types.int64)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        nodes, keys, lefts, block = (
-            _pointer(context, builder, kind, array)
-            for kind, array in zip(signature.args[:4], arguments[:4], strict=True)
-        )
-        vector = ir.VectorType(_I32, LANES)
-        with cgutils.for_range(builder, ir.Constant(_I64, BLOCK // LANES)) as part:
-            first = builder.mul(part.index, ir.Constant(_I64, LANES))
-            place = _vector_at(builder, nodes, first, _I32, LANES)
-            rows = builder.add(
-                _splat(builder, builder.trunc(first, _I32), LANES), ir.Constant(vector, list(range(LANES)))
-            )
-            here = cgutils.alloca_once(builder, vector)
-            builder.store(builder.load(place, align=4), here)
-            with cgutils.for_range(builder, arguments[4]):
-                node = builder.load(here)
-                key = _gather(builder, keys, node, _I32, LANES)
-                left = _gather(builder, lefts, node, _I32, LANES)
-                # column * 256 + row is the place of the code, since BLOCK is 256
-                code_at = builder.add(builder.and_(key, _filled(_I32, LANES, -BLOCK)), rows)
-                low = _filled(_I32, LANES, 255)
-                code = builder.and_(_gather(builder, block, code_at, _I32, LANES, step=_I8), low)
-                goes_right = builder.icmp_unsigned(">", code, builder.and_(key, low))
-                builder.store(builder.add(left, builder.zext(goes_right, vector)), here)
-            builder.store(builder.load(here), place, align=4)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-descend: Any = intrinsic(_descend)
+    vector = ir.VectorType(_I32, LANES)
+    with cgutils.for_range(builder, ir.Constant(_I64, BLOCK // LANES)) as part:
+        first = builder.mul(part.index, ir.Constant(_I64, LANES))
+        place = _vector_at(builder, nodes, first, _I32, LANES)
+        rows = builder.add(_splat(builder, builder.trunc(first, _I32), LANES), ir.Constant(vector, list(range(LANES))))
+        here = cgutils.alloca_once(builder, vector)
+        builder.store(builder.load(place, align=4), here)
+        with cgutils.for_range(builder, levels):
+            node = builder.load(here)
+            key = _gather(builder, keys, node, _I32, LANES)
+            left = _gather(builder, lefts, node, _I32, LANES)
+            # column * 256 + row is the place of the code, since BLOCK is 256
+            code_at = builder.add(builder.and_(key, _filled(_I32, LANES, -BLOCK)), rows)
+            low = _filled(_I32, LANES, 255)
+            code = builder.and_(_gather(builder, block, code_at, _I32, LANES, step=_I8), low)
+            goes_right = builder.icmp_unsigned(">", code, builder.and_(key, low))
+            builder.store(builder.add(left, builder.zext(goes_right, vector)), here)
+        builder.store(builder.load(here), place, align=4)

@@ -2,24 +2,41 @@
 
 `BoostedTreesClassifier` and `BoostedTreesRegressor` train the plain engine on one machine, on data in one table.
 Nothing is protected here: the model may remember its rows. Parameters carry the names of scikit-learn's
-HistGradientBoosting; `parameters.py` lists the XGBoost and LightGBM spellings that are taken as well.
+HistGradientBoosting; `inputs.py` lists the XGBoost and LightGBM spellings that are taken as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from hedgerow.engine.dtypes import Floats
-from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.losses import Loss
-from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.estimators.base import BoostedTrees, Path, takes_parameters
-from hedgerow.estimators.labels import encode_classes, encode_like, exact_array, read_classes, read_targets
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.boosting import EvalSet, TrainingResult, train
+from hedgerow.engine.dtypes import Bytes, Floats
+from hedgerow.engine.ensemble import Ensemble, predictions_from
+from hedgerow.engine.export_xgboost import export_xgboost
+from hedgerow.engine.losses import MissingUnseen
+from hedgerow.engine.table import Table, read_table
+from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
+from hedgerow.estimators import inputs
+from hedgerow.runtime.progress import ProgressLines
+
+Path = str | PathLike[str]
+
+FEW_ROWS = 4096
+"""Below this starting threads takes longer than predicting."""
+
+HOW_IT_RAN = {"n_jobs", "verbose", "warm_start", "callbacks"}
+"""Parameters that do not belong into a model file."""
 
 CLASSIFIER_LOSSES = ("logistic", "softmax", "squared")
 """The squared loss on labels -1 and 1 is how DPBoost classifies (`private.py`)."""
@@ -31,6 +48,326 @@ PRIVATE_ESTIMATORS = (
     "PrivateBoostingRegressor",
 )
 REGRESSOR_LOSSES = ("squared", "poisson")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What there is to learn from, or to check against: columns, labels as numbers, weights."""
+
+    table: Table
+    labels: Floats
+    weight: Floats | None
+
+    def take(self, rows: npt.NDArray[Any]) -> _Rows:
+        columns = tuple(replace(column, values=column.values[rows]) for column in self.table.columns)
+        n_rows = columns[0].values.shape[0]
+        weight = None if self.weight is None else self.weight[rows]
+        return _Rows(replace(self.table, columns=columns, n_rows=n_rows), self.labels[rows], weight)
+
+
+_Watched = tuple[str, _Rows | tuple[Any, Any, Any]]
+"""A name, and rows that were set apart or (X, y, weight) as somebody gave them."""
+
+
+@inputs.takes_parameters()
+class BoostedTrees(BaseEstimator):
+    """What the classifier and the regressor share: reading tables, validation rows, training, the model file."""
+
+    learning_rate: float = 0.1
+    max_iter: int = 100
+    max_leaf_nodes: int | None = None
+    max_depth: int | None = 6
+    min_samples_leaf: int = 1
+    min_child_weight: float = 1.0
+    l2_regularization: float = 1.0
+    min_split_gain: float = 0.0
+    max_features: float = 1.0
+    colsample_bytree: float = 1.0
+    subsample: float = 1.0
+    max_bins: int = 256
+    categorical_features: Any = "from_dtype"
+    monotonic_cst: Any = None
+    warm_start: bool = False
+    early_stopping: bool | Literal["auto"] = "auto"
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+    eval_metric: Any = None
+    base_score: float | None = None
+    gradient_bits: int | None = None
+    missing_unseen: MissingUnseen = "heavier"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
+    callbacks: Sequence[Any] | None = None
+
+    ensemble_: Ensemble
+    n_iter_: int
+    best_iteration_: int | None
+    evals_result_: dict[str, dict[str, list[float]]]
+    constant_features_: tuple[str, ...]
+    do_early_stopping_: bool
+    n_features_in_: int
+    _losses: tuple[str, ...]
+    _seed: int
+
+    # --- fit ---------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
+        """Train on the table `X` and the labels `y`.
+
+        `X`: numpy array, pandas or polars data frame, or arrow table; NaN and None are missing values. Rows of weight 0
+        are left out. `X_val, y_val` (or `eval_set=[(X, y), ...]` as in XGBoost, of which the last one counts) are
+        rows to watch while training; with early_stopping="auto" training stops when they no longer improve.
+        """
+        inputs.check_values(self.get_params(deep=False))
+        rows = self._read_training_rows(X, y, sample_weight)
+        rows, watched = self._choose_watched(rows, _watch_list(eval_set, X_val, y_val, sample_weight_val))
+        mapper, codes = self._bin(rows)
+        result = self._train(mapper, codes, rows, [self._eval_set(mapper, *named) for named in watched])
+        return self._keep(result)
+
+    def _read_training_rows(self, X: Any, y: Any, sample_weight: Any) -> _Rows:
+        """Check everything that comes in, forget an earlier fit unless this one continues it, drop rows of weight 0."""
+        earlier = self._earlier()
+        if earlier is None and hasattr(self, "ensemble_"):
+            del self.ensemble_  # a fit that fails half-way must not leave old trees with new classes or columns
+        self._check_names(X, reset=earlier is None)
+        like = None if earlier is None else earlier.mapper.features
+        table = read_table(X, categorical_features=self.categorical_features, like=like)
+        weight = inputs.read_weights(sample_weight, table.n_rows)
+        counted = np.arange(table.n_rows) if weight is None else np.flatnonzero(weight)
+        if earlier is None:
+            labels = self._learn_labels(y, counted, table.n_rows)
+            self._seed = inputs.seed_from(self.random_state)
+        else:
+            labels = self._labels_like_training(y, table.n_rows, "y")
+        if counted.size < 2:
+            raise InvalidInput(f"X has n_samples = {counted.size} row to learn from, but at least 2 are needed")
+        rows = _Rows(table, labels, weight)
+        return rows if counted.size == table.n_rows else rows.take(counted)
+
+    def _check_names(self, X: Any, *, reset: bool) -> None:
+        """scikit-learn's rules for `n_features_in_` and `feature_names_in_`; `read_table` refuses what is no table."""
+        try:
+            n_dimensions = np.ndim(X) if isinstance(X, (list, tuple)) else getattr(X, "ndim", 2)
+        except ValueError:  # numpy would tell how many rows there are
+            raise InvalidInput("X is not a table: its rows are not equally long") from None
+        if n_dimensions == 2:
+            _in_our_words(validate_data, self, X, reset=reset, skip_check_array=True)
+
+    def _earlier(self) -> Ensemble | None:
+        """The model to continue from, if this is a warm start."""
+        earlier = getattr(self, "ensemble_", None) if self.warm_start else None
+        if earlier is not None and earlier.n_iterations > self.max_iter:
+            raise InvalidParameter(
+                f"max_iter={self.max_iter} must be larger than or equal to n_iter_={earlier.n_iterations} "
+                "when warm_start=True"
+            )
+        return earlier
+
+    def _choose_watched(self, rows: _Rows, given: list[_Watched]) -> tuple[_Rows, list[_Watched]]:
+        """Decide about early stopping, and set rows apart for it where it was asked for and none were given.
+
+        "auto" never sets rows apart by itself: a draw of rows would make the model depend on their order.
+        """
+        self.do_early_stopping_ = bool(given) if self.early_stopping == "auto" else bool(self.early_stopping)
+        if given or not self.do_early_stopping_:
+            return rows, given
+        learn, check = self._split(rows.labels)
+        return rows.take(learn), [("valid", rows.take(check))]
+
+    def _split(self, labels: Floats) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Rows to learn from and rows to watch; of every class its share, and a class's only row to learn from."""
+        rows, classes = np.arange(labels.size), None
+        alone = np.zeros(labels.size, np.bool_)
+        if isinstance(self, ClassifierMixin):
+            classes = labels.astype(np.intp)
+            alone = np.bincount(classes)[classes] == 1
+        learn, check = _in_our_words(
+            train_test_split,
+            rows[~alone],
+            test_size=self.validation_fraction,
+            stratify=None if classes is None else classes[~alone],
+            random_state=self._seed,
+        )
+        return np.sort(np.concatenate([learn, rows[alone]])), np.sort(check)
+
+    def _bin(self, rows: _Rows) -> tuple[BinMapper, Bytes]:
+        """Cut the columns into bins (an earlier model's, when continuing it); the codes are one row per column."""
+        n_threads = resolve_n_jobs(self.n_jobs)
+        earlier = self._earlier()
+        mapper = earlier.mapper if earlier else BinMapper.fit(rows.table, self.max_bins, rows.weight, n_threads)
+        codes = mapper.transform(rows.table, n_threads)
+        constant = [name for name, column in zip(rows.table.names, codes, strict=True) if column.min() == column.max()]
+        if len(constant) == len(rows.table.names):
+            raise InvalidInput(f"all {len(constant)} columns of X are constant, so there is nothing to split on")
+        self.constant_features_ = tuple(constant)
+        return mapper, codes
+
+    def _eval_set(self, mapper: BinMapper, name: str, data: _Rows | tuple[Any, Any, Any]) -> EvalSet:
+        """Rows to watch, read as the model reads them."""
+        if not isinstance(data, _Rows):
+            X, y, weight = data
+            self._check_names(X, reset=False)
+            table = read_table(X, like=mapper.features, where=f"X of {name}")
+            labels = self._labels_like_training(y, table.n_rows, f"y of {name}")
+            data = _Rows(table, labels, inputs.read_weights(weight, table.n_rows, f"sample_weight of {name}"))
+        return EvalSet(name, mapper.transform(data.table, resolve_n_jobs(self.n_jobs)), data.labels, data.weight)
+
+    def _train(self, mapper: BinMapper, codes: Bytes, rows: _Rows, eval_sets: list[EvalSet]) -> TrainingResult:
+        earlier = self._earlier()
+        if earlier is not None and earlier.n_iterations == self.max_iter:
+            return TrainingResult(earlier, self.evals_result_, self.best_iteration_)
+        callbacks = list(self.callbacks or ())
+        if self.verbose:
+            callbacks.append(ProgressLines(self.max_iter, every=int(self.verbose)))
+            eval_sets = [EvalSet("train", codes, rows.labels, rows.weight), *eval_sets]
+        params = inputs.engine_params(
+            self.get_params(deep=False),
+            [(feature.name, feature.is_categorical) for feature in mapper.features],
+            n_iterations=self.max_iter - (earlier.n_iterations if earlier else 0),
+            seed=self._seed,
+            n_threads=resolve_n_jobs(self.n_jobs),
+            early_stopping_rounds=self.n_iter_no_change if self.do_early_stopping_ else None,
+            **self._loss_params(),
+        )
+        return train(
+            params,
+            mapper,
+            codes,
+            rows.labels,
+            rows.weight,
+            eval_sets=eval_sets,
+            eval_metric=self.eval_metric,
+            callbacks=callbacks,
+            init=earlier,
+        )
+
+    def _keep(self, result: TrainingResult) -> Self:
+        """Store the model and what was seen on the way."""
+        ensemble = result.ensemble
+        ensemble.classes = self._class_list()
+        ensemble.meta |= {
+            "estimator": type(self).__name__,
+            "has_feature_names": hasattr(self, "feature_names_in_"),
+            "params": {  # as far as JSON can hold them
+                name: value
+                for name, value in self.get_params(deep=False).items()
+                if name not in HOW_IT_RAN and (value is None or isinstance(value, (bool, int, float, str)))
+            },
+        }
+        if min(self.subsample, self.colsample_bytree, self.max_features) < 1 or self.do_early_stopping_:
+            ensemble.meta["seed"] = self._seed  # kept where something was drawn, to go on with the same draws
+        self.ensemble_ = ensemble
+        self.n_iter_ = self.ensemble_.n_iterations
+        self.best_iteration_ = result.best_iteration
+        self.evals_result_ = result.evals_log
+        return self
+
+    # --- predict -------------------------------------------------------------------------------------------------
+
+    def _raw(self, X: Any) -> Floats:
+        """Raw scores, [rows, outputs]."""
+        rows, n_threads = self._read_like_training(X)
+        return self.ensemble_.raw_scores(rows, n_threads)
+
+    def _read_like_training(self, X: Any) -> tuple[Table | npt.NDArray[Any], int]:
+        """Rows to predict with the model's columns, and how many threads that is worth."""
+        check_is_fitted(self, "ensemble_")
+        self._check_names(X, reset=False)
+        features = self.ensemble_.features
+        is_matrix = type(X) is np.ndarray and X.ndim == 2 and X.dtype in (np.float32, np.float64) and len(X) > 0
+        if is_matrix and not any(feature.is_categorical for feature in features):
+            rows, n_rows = X, len(X)  # as it is: a single row is predicted twice as fast
+        else:
+            rows = read_table(X, like=features)
+            n_rows = rows.n_rows
+        return rows, 1 if n_rows < FEW_ROWS else resolve_n_jobs(self.n_jobs)
+
+    def _staged_raw(self, X: Any) -> Iterator[Floats]:
+        """Raw scores after each iteration, each equal to those of a model stopped there."""
+        leaves = self.apply(X)
+        base = self.ensemble_.base_scores
+        n_outputs = base.shape[0]
+        scores = np.zeros((leaves.shape[0], n_outputs), np.float32)
+        for number, tree in enumerate(self.ensemble_.trees):
+            scores[:, number % n_outputs] += tree.value[leaves[:, number]]
+            if (number + 1) % n_outputs == 0:
+                yield scores + base
+
+    def apply(self, X: Any) -> npt.NDArray[np.int32]:
+        """The leaf that each row ends in, [rows, trees]; tree t belongs to output t % n_outputs."""
+        rows, n_threads = self._read_like_training(X)
+        return self.ensemble_.apply(rows, n_threads)
+
+    @property
+    def feature_importances_(self) -> Floats:
+        """Each column's share of the total gain of all splits; sums to 1 (all 0 if no tree ever split)."""
+        gains = self.importances("gain")
+        total = gains.sum()
+        return gains / total if total > 0 else gains
+
+    def importances(self, kind: Literal["gain", "count"] = "gain") -> Floats:
+        """Per column: the summed loss reduction of its splits ("gain"), or how many there are ("count")."""
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.importances(kind)
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    def save_model(self, path: Path) -> None:
+        """Write the model as a JSON file (docs/reference/model_file.md)."""
+        check_is_fitted(self, "ensemble_")
+        self.ensemble_.save(path)
+
+    def load_model(self, path: Path) -> Self:
+        """Take over the model in a file written by `save_model`; the parameters of this estimator stay as they are."""
+        return self.adopt(Ensemble.load(path), path)
+
+    def export_xgboost(self, path: Path) -> None:
+        """Write a file that `xgboost.Booster.load_model` reads and that predicts the same."""
+        check_is_fitted(self, "ensemble_")
+        export_xgboost(self.ensemble_, path)
+
+    def adopt(self, ensemble: Ensemble, path: Path) -> Self:
+        """Become the estimator of a trained ensemble; `path` is where it came from, for the error message."""
+        if ensemble.loss not in self._losses:
+            raise ModelFileError(f"{path}: a model with {ensemble.loss} loss is not a model of a {type(self).__name__}")
+        self.ensemble_ = ensemble
+        names = [feature.name for feature in ensemble.mapper.features]
+        self.n_features_in_ = len(names)
+        if ensemble.meta.get("has_feature_names", names != [f"x{j}" for j in range(len(names))]):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.n_iter_ = ensemble.n_iterations
+        self.best_iteration_ = None
+        self.evals_result_ = {}
+        self.constant_features_ = ()
+        seed = ensemble.meta.get("seed")
+        self._seed = seed if isinstance(seed, int) and 0 <= seed < 2**32 else 0
+        return self
+
+    def set_params(self, **params: Any) -> Self:
+        """scikit-learn's `set_params`, which also takes the other libraries' spellings."""
+        super().set_params(**inputs.translate(params, self._get_param_names(), type(self).__name__))
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        return tags
 
 
 class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
@@ -53,8 +390,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable class of each row."""
-        raw = self._raw(X)
-        return self.classes_[_winner(raw)]
+        return self._winners(self._raw(X))
 
     def predict_proba(self, X: Any) -> Floats:
         """The probability of each class, [rows, classes], in the order of `classes_`."""
@@ -62,34 +398,35 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
     def decision_function(self, X: Any) -> Floats:
         """Raw scores: log odds of `classes_[1]` [rows] for two classes, else [rows, classes]."""
-        raw = self._raw(X)
-        return raw[:, 0] if raw.shape[1] == 1 else raw
+        return _plain_scores(self._raw(X))
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
         """`predict` after each iteration."""
-        for raw in self._staged_raw(X):
-            yield self.classes_[_winner(raw)]
+        return map(self._winners, self._staged_raw(X))
 
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
         """`predict_proba` after each iteration."""
-        for raw in self._staged_raw(X):
-            yield self._probabilities(raw)
+        return map(self._probabilities, self._staged_raw(X))
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
         """`decision_function` after each iteration."""
-        for raw in self._staged_raw(X):
-            yield raw[:, 0] if raw.shape[1] == 1 else raw
+        return map(_plain_scores, self._staged_raw(X))
+
+    def _winners(self, raw: Floats) -> npt.NDArray[Any]:
+        """Equal odds of two classes go to the first, as argmax of the probabilities does."""
+        winners: npt.NDArray[np.intp] = (raw[:, 0] > 0).astype(np.intp) if raw.shape[1] == 1 else raw.argmax(axis=1)
+        return self.classes_[winners]
 
     def _probabilities(self, raw: Floats) -> Floats:
         if self.ensemble_.loss == "squared":  # a score estimates P(second class) - P(first class)
             second = np.clip((raw[:, 0] + 1.0) / 2.0, 0.0, 1.0)
             return np.stack([1.0 - second, second], axis=1)
-        return Loss(self.ensemble_.loss, n_outputs=raw.shape[1]).predictions(raw)
+        return predictions_from(self.ensemble_.loss, raw)
 
     def _learn_labels(self, y: Any, counted: npt.NDArray[Any], n_rows: int) -> Floats:
         """Labels as positions in `classes_`, which are learned here from the rows that count."""
-        values = read_classes(y, n_rows)
-        classes, labels = encode_classes(values[counted])
+        values = inputs.read_classes(y, n_rows)
+        classes, labels = inputs.encode_classes(values[counted])
         if classes.size < 2:
             raise InvalidInput(
                 f"y has only one class, {classes.tolist()[0]!r}; a classifier needs rows of at least 2 classes"
@@ -100,7 +437,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         return full
 
     def _labels_like_training(self, y: Any, n_rows: int, where: str) -> Floats:
-        return encode_like(read_classes(y, n_rows, where), self.classes_, where)
+        return inputs.encode_like(inputs.read_classes(y, n_rows, where), self.classes_, where)
 
     def _loss_params(self) -> dict[str, Any]:
         n_classes = self.classes_.size
@@ -114,17 +451,17 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
     def adopt(self, ensemble: Ensemble, path: Path) -> Self:
         """Become the estimator of a trained ensemble; classes without names are 0, 1, ..."""
         if ensemble.loss == "squared" and ensemble.classes is None:
-            raise ModelFileError(f"{path}: a model with squared loss is none of a {type(self).__name__}")
+            raise ModelFileError(f"{path}: a model with squared loss is not a model of a {type(self).__name__}")
         super().adopt(ensemble, path)
         n_classes = max(2, ensemble.n_outputs)
         classes = ensemble.classes if ensemble.classes is not None else range(n_classes)
         if len(classes) != n_classes:
             raise ModelFileError(f"{path}: the model distinguishes {n_classes} classes, but names {len(classes)}")
-        self.classes_ = exact_array(list(classes))
+        self.classes_ = inputs.exact_array(list(classes))
         return self
 
 
-@takes_parameters(of=BoostedTrees)
+@inputs.takes_parameters(of=BoostedTrees)
 class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
     """Gradient-boosted trees for numbers: squared error, or Poisson deviance for counts.
 
@@ -148,16 +485,15 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
 
     def staged_predict(self, X: Any) -> Iterator[Floats]:
         """`predict` after each iteration."""
-        for raw in self._staged_raw(X):
-            yield self._expected(raw)
+        return map(self._expected, self._staged_raw(X))
 
     def _expected(self, raw: Floats) -> Floats:
-        expected = Loss(self.ensemble_.loss).predictions(raw)
+        expected = predictions_from(self.ensemble_.loss, raw)
         bounds = self.ensemble_.meta.get("prediction_bounds")  # a private model knows where labels can lie
         return expected if bounds is None else np.clip(expected, *bounds)
 
     def _learn_labels(self, y: Any, counted: npt.NDArray[Any], n_rows: int) -> Floats:
-        labels = read_targets(y, n_rows)
+        labels = inputs.read_targets(y, n_rows)
         if self.loss == "poisson" and (labels[counted] < 0).any():
             row = int(counted[np.argmax(labels[counted] < 0)])
             raise InvalidInput(f"loss='poisson' needs labels of at least 0, but y is {labels[row]:g} in row {row}")
@@ -166,7 +502,7 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
         return labels
 
     def _labels_like_training(self, y: Any, n_rows: int, where: str) -> Floats:
-        return read_targets(y, n_rows, where)
+        return inputs.read_targets(y, n_rows, where)
 
     def _loss_params(self) -> dict[str, Any]:
         loss = "squared" if self.loss == "squared_error" else "poisson"
@@ -191,6 +527,37 @@ def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
     return kind().adopt(ensemble, path)
 
 
-def _winner(raw: Floats) -> npt.NDArray[np.intp]:
-    """Position of the winning class; equal odds of two classes go to the first, as argmax of the probabilities does."""
-    return (raw[:, 0] > 0).astype(np.intp) if raw.shape[1] == 1 else raw.argmax(axis=1)
+def _plain_scores(raw: Floats) -> Floats:
+    return raw[:, 0] if raw.shape[1] == 1 else raw
+
+
+def _watch_list(eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any) -> list[_Watched]:
+    """Validation data in either spelling as (name, (X, y, weight)); entries of `eval_set` have XGBoost's names."""
+    if X_val is None and (y_val is not None or sample_weight_val is not None):
+        raise InvalidParameter("y_val and sample_weight_val need X_val")
+    if X_val is not None:
+        if eval_set is not None:
+            raise InvalidParameter("give either X_val and y_val or eval_set, not both")
+        if y_val is None:
+            raise InvalidParameter("X_val needs y_val")
+        return [("valid", (X_val, y_val, sample_weight_val))]
+    pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set or ())
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) not in (2, 3):
+            raise InvalidParameter(
+                f"eval_set must be a list of (X, y) or (X, y, sample_weight), got {type(pair).__name__} as an entry"
+            )
+    return [
+        (f"validation_{number}", (pair[0], pair[1], pair[2] if len(pair) == 3 else None))
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def _in_our_words(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call scikit-learn, and let what it finds wrong be one of our errors, with its own sentence."""
+    try:
+        return function(*args, **kwargs)
+    except ValueError as problem:
+        raise InvalidInput(str(problem)) from problem
+    except TypeError as problem:
+        raise InvalidType(str(problem)) from problem

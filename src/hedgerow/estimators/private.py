@@ -32,21 +32,20 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.table import read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.estimators.base import BoostedTrees, Path, takes_parameters
-from hedgerow.estimators.labels import encode_classes, exact_array, read_classes, read_targets
-from hedgerow.estimators.parameters import seed_from
-from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
+from hedgerow.estimators import inputs
+from hedgerow.estimators.inputs import takes_parameters
+from hedgerow.estimators.plain import BoostedTrees, BoostedTreesClassifier, BoostedTreesRegressor, Path
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
-from hedgerow.protocols.central.dpboost.bins import public_bins
-from hedgerow.protocols.central.dpboost.candidates import list_candidates
+from hedgerow.protocols.central.bins import public_bins
 from hedgerow.protocols.central.dpboost.fit import fit_central
+from hedgerow.protocols.central.dpboost.growth import list_candidates
 from hedgerow.protocols.central.dpboost.plan import planned_event as planned_dpboost
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.gaussian.central import fit_gaussian, training_of
 from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
-from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.protocols.central.released import CentralFit
 from hedgerow.runtime.progress import say
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
@@ -83,13 +82,13 @@ class _Private(BoostedTrees, ABC):
         """Train on the table `X` and the labels `y`, both as the schema describes them.
 
         Numbers outside the public bounds count as the nearest bound, levels that are not listed as missing; a row whose
-        label is no listed class, or missing, does not count (`on_bad_rows`). No row makes this raise: errors are about
-        parameters, about names and types of columns, or about a number of labels that is not that of the rows.
+        label is not a listed class, or missing, does not count (`on_bad_rows`). No row makes this raise: errors are
+        about parameters, about names and types of columns, or about a number of labels that is not that of the rows.
         """
         for name in ("ensemble_", "statement_"):
             if hasattr(self, name):
                 delattr(self, name)  # a fit that fails must not leave the last one's model behind
-        self._seed = seed_from(self.random_state)
+        self._seed = inputs.seed_from(self.random_state)
         began = datetime.now(UTC).isoformat(timespec="seconds")  # not when it ends: that would tell how long it took
         self._check_guarantee()
         schema = self._public_schema(X, y)
@@ -132,12 +131,6 @@ class _Private(BoostedTrees, ABC):
         known = {field.name for field in fields(kind)}
         given = {_SETTING.get(name, name): value for name, value in self.get_params(deep=False).items()}
         return kind(**{name: value for name, value in given.items() if name in known}, **more)
-
-    def _random(self) -> SecureRandom:
-        """Secret, except where there is no secret to keep."""
-        if not math.isinf(self.epsilon):
-            return SecureRandom()
-        return SecureRandom.from_seed(hashlib.sha256(f"hedgerow noise-free {self._seed}".encode()).digest())
 
     def _check_guarantee(self) -> None:
         """A budget is for trainings that keep a guarantee; one that gives it up must not look at the rows first."""
@@ -184,7 +177,10 @@ class _Private(BoostedTrees, ABC):
         on parameters and on the table's columns alone was found before.
         """
         if self.budget is None:
-            yield self._random(), lambda _event: None
+            seed = hashlib.sha256(f"hedgerow noise-free {self._seed}".encode()).digest()
+            # Secret, except where there is no secret to keep.
+            random = SecureRandom.from_seed(seed) if math.isinf(self.epsilon) else SecureRandom()
+            yield random, lambda _event: None
             return
         with self.budget.reserve(planned, what=type(self).__name__, delta=getattr(self, "delta", 0.0)) as charge:
             yield SecureRandom(), charge.settle  # what is charged has noise, so that its randomness is secret
@@ -199,7 +195,7 @@ class _Private(BoostedTrees, ABC):
         self.ensemble_, self.statement_, self.schema_ = model, statement, schema
         if schema.classes is not None:
             model.classes = schema.classes
-            self.classes_ = exact_array(schema.classes)
+            self.classes_ = inputs.exact_array(schema.classes)
         self.n_iter_ = model.n_iterations
         self.best_iteration_, self.evals_result_, self.constant_features_ = None, {}, ()
         return self
@@ -326,9 +322,9 @@ def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:
             NumericColumn(column.name, low, high if high > low else low + 1.0, integer=whole, may_be_missing=True)
         )
     if classes:
-        found, _ = encode_classes(read_classes(y, table.n_rows))
+        found, _ = inputs.encode_classes(inputs.read_classes(y, table.n_rows))
         return Schema(tuple(columns), classes=tuple(found.tolist()))
-    targets = read_targets(y, table.n_rows)
+    targets = inputs.read_targets(y, table.n_rows)
     low, high = float(targets.min()), float(targets.max())
     return Schema(tuple(columns), label_bounds=(low, high if high > low else low + 1.0))
 

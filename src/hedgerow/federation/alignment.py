@@ -25,9 +25,9 @@ from hedgerow.crypto.identifiers import Duplicates, IdRule, Rows, is_missing, pl
 from hedgerow.crypto.psi import BLOCK
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
-from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, PeerLost
-from hedgerow.federation.finished import Finished, read_heading, read_ledgers, read_what_it_took, what_it_took
-from hedgerow.protocols.services.align.job import MOST_IDS, AligningJob, packed
+from hedgerow.errors import InvalidInput, InvalidType
+from hedgerow.federation.finished import Finished, read_heading, read_ledgers, read_what_it_took
+from hedgerow.protocols.services.align.roles import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData
@@ -94,7 +94,7 @@ class Alignment(Finished):
         place = Path(folder)
         about = read_heading(place / ABOUT, "alignment", {"format": FORMAT, "version": VERSION})
         with damage_told(f"{place / ABOUT} is damaged"):
-            check_party_names(about["job"]["parties"])  # each is the name of a folder
+            check_party_names(tuple(about["job"]["parties"]))  # each is the name of a folder
             job = AligningJob.from_dict(about["job"])
             n_common, took = int(about["n_common"]), read_what_it_took(about)
             sizes = {party: int(about["sizes"][party]) for party in job.parties}
@@ -156,13 +156,14 @@ def align(
     check_how(transport, deadline)
     if not isinstance(ids, Mapping) or len(ids) < 2:
         raise InvalidInput("align takes a dict of two or more parties: name of the party -> column of ids")
-    check_party_names(ids)
-    chosen = _rule_for(ids, rule)
+    check_party_names(tuple(ids))
+    if rule is None and all(_is_whole(values) for values in ids.values()):
+        rule = IdRule("integer")
     job = AligningJob(
         parties=tuple(ids),
         run_id=uuid.uuid4().hex,
-        comparer=_known(comparer, ids),
-        rule=chosen.to_dict(),
+        comparer=comparer or "",
+        rule=rule.to_dict() if isinstance(rule, IdRule) else rule,
         duplicates=duplicates,
         minimum=minimum,
         most_ids=most_ids,
@@ -170,8 +171,8 @@ def align(
         block=block,
     )
     n_threads = resolve_n_jobs(1 if n_jobs is None and transport == "grpc" else n_jobs)
-    data = {name: _party_data(values, f"{name}: column {column!r}", n_threads) for name, values in ids.items()}
-    outcome = run_together(
+    data = {name: party_with_ids(values, f"{name}: column {column!r}", n_threads) for name, values in ids.items()}
+    results, ledgers, meters, seconds = run_together(
         PROTOCOL,
         job,
         data,
@@ -180,32 +181,17 @@ def align(
         deadline=deadline,
         on_progress=watcher(verbose, on_progress, " blocks of ids"),
     )
-    results = outcome[0]
-    lost = [name for name in job.parties if name not in results]
-    if lost:
-        raise PeerLost(f"{lost[0]}: did not come to the end of the aligning")
     first = results[job.comparer]
-    rows = {name: results[name].rows for name in job.parties}
-    took = what_it_took(job, transport, outcome, job.parties)
-    found = Alignment(rows=rows, sizes=first.n_ids, n_common=first.n_common, **took)
-    found.reconcile()
-    return found
-
-
-def _known(comparer: str | None, ids: Mapping[str, Any]) -> str:
-    if comparer is not None and comparer not in ids:
-        raise InvalidParameter(f"comparer must be one of the parties {list(ids)}, got {comparer!r}")
-    return comparer or next(iter(ids))
-
-
-def _rule_for(ids: Mapping[str, Any], rule: IdRule | Mapping[str, Any] | None) -> IdRule:
-    if rule is None:
-        return IdRule("integer") if all(_is_whole(values) for values in ids.values()) else IdRule()
-    if isinstance(rule, IdRule):
-        return rule
-    if not isinstance(rule, Mapping):
-        raise InvalidParameter(f"rule must be an IdRule, or one as a dict, got {type(rule).__name__}")
-    return IdRule.from_dict(rule)
+    return Alignment(
+        job=job,
+        transport=transport,
+        rows={name: results[name].rows for name in job.parties},
+        sizes=first.n_ids,
+        n_common=first.n_common,
+        ledgers={name: ledgers[name] for name in job.parties},
+        meters={name: meters[name] for name in job.parties},
+        seconds=seconds,
+    )
 
 
 def _is_whole(values: Any) -> bool:
@@ -221,7 +207,7 @@ def _is_whole(values: Any) -> bool:
     return kind.lower().startswith(("int", "uint"))
 
 
-def _party_data(values: Any, where: str, n_threads: int) -> PartyData:
+def party_with_ids(values: Any, where: str, n_threads: int) -> PartyData:
     """A party with a column of ids and no other. Whether the ids are right is for the party to find out."""
     brought: npt.NDArray[np.generic]
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":

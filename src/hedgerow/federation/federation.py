@@ -11,42 +11,53 @@ all talk over mutual TLS. The result is the same, bit for bit.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hedgerow.crypto.identifiers import Duplicates, IdRule
-from hedgerow.engine.table import Table
+from hedgerow.engine.binning import FeatureBins
+from hedgerow.engine.dtypes import Bools, Ints
+from hedgerow.engine.table import Table, open_source, read_table
 from hedgerow.engine.threads import resolve_n_jobs
-from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.estimators.parameters import (
+from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
+from hedgerow.estimators.inputs import (
     UnknownParameter,
     check_values,
     defaults_of,
+    encode_classes,
     engine_params,
     own_names,
+    read_classes,
+    read_targets,
     seed_from,
 )
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.federation.alignment import Alignment, align, split_ids
-from hedgerow.federation.brought import Brought, Declared
-from hedgerow.federation.finished import what_it_took
 from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.privacy.budget_file import Dataset
-from hedgerow.protocols.bad_rows import check_columns
-from hedgerow.protocols.services.align.job import MOST_IDS
+from hedgerow.protocols.bad_rows import (
+    check_columns,
+    entry_for,
+    feature_of,
+    features_of,
+    fit_rows,
+    read_labels,
+    read_tolerantly,
+)
+from hedgerow.protocols.services.align.roles import MOST_IDS
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.budgets import checked_budgets, refuse_raising
-from hedgerow.runtime.options import Settled
 from hedgerow.runtime.party import DEADLINE
-from hedgerow.runtime.protocol import PartyData, Protocol
+from hedgerow.runtime.protocol import PartyData, Protocol, Settled, TrainingRecord
 from hedgerow.runtime.recording import records_for
 from hedgerow.runtime.running import OnProgress, check_how, run_together, watcher
-from hedgerow.runtime.training_record import TrainingRecord
-from hedgerow.schema import Schema
+from hedgerow.schema import Column, Schema
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
 
@@ -54,12 +65,90 @@ Estimator = BoostedTreesClassifier | BoostedTreesRegressor
 NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
 
 
-class Plan(NamedTuple):
-    """A training between parties, before it runs."""
+class Chosen(NamedTuple):
+    """What a user asks for, sorted and checked: a protocol, its options, and all parameters of trees.
+
+    It knows nothing of rows, so that parties who never meet can each begin with it.
+    """
 
     protocol: Protocol  # or the variant that is meant
     options: dict[str, Any]
     trees: dict[str, Any]  # all parameters of trees
+    task: str
+    estimator: type[
+        Estimator
+    ]  # the scikit-learn face of a model: it knows the parameters of trees, and holds the model
+    schema: Schema | None  # that tables are read by, whatever the protocol is
+
+    @classmethod
+    def of(
+        cls, protocol: str, params: Mapping[str, Any], *, partition: str, task: str, schema: Schema | None = None
+    ) -> Chosen:
+        """From what the user wrote; InvalidParameter, naming it, for what cannot be."""
+        spec = protocols.find(protocol)
+        if spec.partition != partition:
+            raise InvalidParameter(f"{protocol} is for data split by {spec.partition}, not by {partition}")
+        if protocol not in protocols.names():
+            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
+        params = dict(params)
+        variant = spec.variant(params)
+        spec = spec if variant is None else protocols.find(variant)
+        own = {name: value for name, value in params.items() if name in spec.options}
+        if schema is not None and own.get("dp") is not None:
+            own.setdefault("schema", schema)
+        estimator = BoostedTreesClassifier if task == "classification" else BoostedTreesRegressor
+        trees = _trees(spec, estimator, {name: value for name, value in params.items() if name not in own})
+        return cls(spec, own, trees, task, estimator, schema)
+
+    def job(
+        self,
+        parties: tuple[str, ...],
+        label_holder: str | None,
+        columns: Sequence[tuple[str, bool]],
+        run_id: str | None = None,
+    ) -> Any:
+        """The job, for columns as far as they are known: name, and whether it has levels."""
+        trees = self.trees
+        loss: dict[str, Any] = {}
+        if self.task == "regression":
+            is_squared = trees["loss"] == "squared_error"
+            loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
+        seed = seed_from(trees["random_state"])
+        boosting = engine_params(trees, columns, n_iterations=trees["max_iter"], seed=seed, **loss)
+        settled = Settled(
+            parties, run_id or uuid.uuid4().hex, self.task, boosting, int(trees["max_bins"]), label_holder
+        )
+        return self.protocol.job.from_user(self.options, settled)
+
+    def read(self, brought: Brought) -> PartyData:
+        """What a party brings, read as the protocol needs it. Where that protects rows, none of them raises."""
+        declared = Declared.of(self.task, self.options, self.trees.get("label_range"))
+        is_mapped = self.protocol.maps_rows(self.options, brought.has_labels)
+        if self.protocol.partition == "columns":
+            is_mapped = is_mapped and self.options.get("on_bad_rows") != "raise"
+            return brought.as_columns(declared) if is_mapped else brought.strictly()
+        if is_mapped and declared.schema is not None:
+            return brought.as_rows(declared.schema)
+        return brought.strictly() if self.schema is None else brought.fitted(self.schema)
+
+    def sign(self, result: Any, job: Any, *, has_names: bool) -> None:
+        """Let the result of the run's first party say which training it comes from."""
+        meta: TrainingRecord = result.meta
+        meta |= {
+            "protocol": self.protocol.name,
+            "estimator": self.estimator.__name__,
+            "has_feature_names": has_names,
+        }
+        stated = self.protocol.stamp
+        stamp = stated(job) if stated is not None else self.protocol.statement(job, meta).facts.get("stamp")
+        if stamp:
+            meta["stamp"] = stamp
+
+
+class Plan(NamedTuple):
+    """A training between parties, before it runs."""
+
+    chosen: Chosen
     data: dict[str, PartyData]
     job: Any
 
@@ -83,11 +172,6 @@ class Federation:
         """The parties that bring data."""
         return tuple(self._brought)
 
-    @property
-    def _estimator(self) -> type[Estimator]:
-        """The scikit-learn face of a model of this task: it knows the parameters of trees, and holds the model."""
-        return BoostedTreesClassifier if self.task == "classification" else BoostedTreesRegressor
-
     @classmethod
     def horizontal(
         cls,
@@ -108,7 +192,7 @@ class Federation:
         if not isinstance(data, Mapping) or not data:
             raise InvalidInput("Federation.horizontal takes a dict: name of the owner -> (X, y)")
         read = {}
-        check_party_names(data)
+        check_party_names(tuple(data))
         for name, pair in data.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
@@ -152,7 +236,7 @@ class Federation:
         if unknown:
             raise InvalidParameter(f"categorical_features names {unknown[0]!r}, which is not one of {list(data)}")
         read, ids = {}, {}
-        check_party_names(data)
+        check_party_names(tuple(data))
         for name, X in data.items():
             if id is not None:
                 ids[name], X = split_ids(X, id, name)  # noqa: PLW2901 - from here on the table is without ids
@@ -191,18 +275,12 @@ class Federation:
             return self.alignment
         if self._linkage is None:
             raise InvalidParameter("rows are aligned by a column of ids; give Federation.vertical its name, id='...'")
-        found = align(
-            **self._linkage,
-            transport=transport,
-            link=link,
-            deadline=deadline,
-            verbose=verbose,
-            on_progress=on_progress,
-        )
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        self.alignment = align(**self._linkage, **how, verbose=verbose, on_progress=on_progress)
+        self._linkage = None
         for name, brought in self._brought.items():
-            brought.rows = found.rows[name]
-        self.alignment, self._linkage = found, None
-        return found
+            brought.rows = self.alignment.rows[name]
+        return self.alignment
 
     def fit(
         self,
@@ -228,115 +306,80 @@ class Federation:
         before the party sends anything, and stays charged if the run fails. BudgetExceeded if it is too small.
         """
         check_how(transport, deadline)
-        refuse_raising(budget, params)
-        spec, own, trees, data, job = self.plan(protocol, **params)
-        budgets = checked_budgets(budget, spec, job, data)
-        if own.get("on_bad_rows") == "raise":
-            self._refuse_bad_rows(own)
-        records = records_for(record, job.run_id)
+        if budget:
+            refuse_raising(params)
+        chosen, data, job = self.plan(protocol, **params)
+        spec, own = chosen.protocol, chosen.options
+        budgets = {} if budget is None else checked_budgets(budget, spec, job, data)
+        if own.get("on_bad_rows") == "raise" and self.partition == "rows" and isinstance(own.get("schema"), Schema):
+            for brought in self._brought.values():  # these rows are public
+                brought.refuse_bad_rows(own["schema"])
+        records = None if record is False else records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
-            data = self._read(spec, own, trees)
-        watch = watcher(verbose, on_progress)
-        outcome = run_together(spec, job, data, **how, on_progress=watch, records=records, budgets=budgets)
-        model = self._model(outcome[0], trees, spec, job, next(iter(data.values())).table)
-        transcripts = {} if records is None else records.transcripts
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        took = what_it_took(job, transport, outcome)
-        run = Run(model=model, alignment=self.alignment, transcripts=transcripts, finished=now, **took)
-        run.reconcile()
-        return run
+            data = self._read(chosen)
+        results, ledgers, meters, seconds = run_together(
+            spec, job, data, **how, on_progress=watcher(verbose, on_progress), records=records, budgets=budgets
+        )
+        first = results[spec.parties(job)[0]]
+        chosen.sign(first, job, has_names=next(iter(data.values())).table.has_names)
+        model: Estimator | VerticalModel
+        if self.partition == "rows":
+            model = chosen.estimator(**chosen.trees).adopt(first, "the federation")
+        else:
+            model = VerticalModel({name: results[name] for name in self.parties})
+        return Run(
+            job=job,
+            protocol=spec.name,
+            transport=transport,
+            ledgers=ledgers,
+            meters=meters,
+            seconds=seconds,
+            model=model,
+            alignment=self.alignment,
+            transcripts={} if records is None else records.transcripts,
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
 
     def plan(self, protocol: str, **params: Any) -> Plan:
         """What `fit` would run, checked as `fit` checks it; nothing is run."""
-        spec = protocols.find(protocol)
-        if spec.partition != self.partition:
-            raise InvalidParameter(f"{protocol} is for data split by {spec.partition}, not by {self.partition}")
-        if protocol not in protocols.names():
-            raise InvalidParameter(f"{protocol} trains nothing; there are {', '.join(protocols.names())}")
-        variant = spec.variant(params)
-        spec = spec if variant is None else protocols.find(variant)
-        own = {name: value for name, value in params.items() if name in spec.options}
-        if self._schema is not None and own.get("dp") is not None:
-            own.setdefault("schema", self._schema)
-        trees = self._trees({name: value for name, value in params.items() if name not in own}, spec)
-        data = self._read(spec, own, trees)
-        return Plan(spec, own, trees, data, self._job(spec, own, trees, data))
-
-    def _trees(self, params: dict[str, Any], spec: Protocol) -> dict[str, Any]:
-        """All parameters of trees under our names, checked: what the user wrote, then the protocol's, then ours."""
-        try:
-            given = own_names(self._estimator, params)
-        except UnknownParameter as problem:
-            raise UnknownParameter(f"{problem}; {spec.name} adds {', '.join(sorted(spec.options))}") from None
-        default = defaults_of(self._estimator)
-        for name in NOT_FEDERATED:
-            if name in given and given[name] != default[name]:
-                hint = "; give it to the Federation instead" if name == "categorical_features" else ""
-                raise InvalidParameter(f"{name} is not available in a federation, got {given[name]!r}{hint}")
-        trees = {**default, **(spec.defaults or {}), **given}
-        check_values(trees)
-        return trees
-
-    def _job(self, spec: Protocol, own: dict[str, Any], trees: dict[str, Any], data: Mapping[str, PartyData]) -> Any:
+        chosen = Chosen.of(protocol, params, partition=self.partition, task=self.task, schema=self._schema)
+        data = self._read(chosen)
         tables = [party.table for party in data.values()]
-        names = tables[0].columns if self.partition == "rows" else [c for table in tables for c in table.columns]
-        columns = [(column.name, column.levels is not None) for column in names]
-        loss: dict[str, Any] = {}
-        if self.task == "regression":
-            is_squared = trees["loss"] == "squared_error"
-            loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
-        seed = seed_from(trees["random_state"])
-        boosting = engine_params(trees, columns, n_iterations=trees["max_iter"], seed=seed, **loss)
-        max_bins, run_id = int(trees["max_bins"]), uuid.uuid4().hex
-        return spec.job.from_user(own, Settled(self.parties, run_id, self.task, boosting, max_bins, self.label_holder))
+        columns = tables[0].columns if self.partition == "rows" else [c for table in tables for c in table.columns]
+        job = chosen.job(
+            self.parties, self.label_holder, [(column.name, column.levels is not None) for column in columns]
+        )
+        return Plan(chosen, data, job)
 
-    def _model(
-        self, results: Mapping[str, Any], trees: dict[str, Any], spec: Protocol, job: Any, table: Table
-    ) -> BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel:
-        first = results[spec.parties(job)[0]]
-        meta: TrainingRecord = first.meta
-        meta |= {"protocol": spec.name, "estimator": self._estimator.__name__, "has_feature_names": table.has_names}
-        stamp = spec.statement(job, meta).facts.get("stamp")
-        if stamp:
-            meta["stamp"] = stamp
-        if self.partition == "rows":
-            return self._estimator(**trees).adopt(first, "the federation")
-        return VerticalModel({name: results[name] for name in self.parties})
-
-    def _read(self, spec: Protocol, options: Mapping[str, Any], trees: Mapping[str, Any]) -> dict[str, PartyData]:
-        """What everybody brings, read as the protocol needs it. Where that protects rows, none of them raises.
-
-        Each party has one thread unless the user asks for more, since all share this machine.
-        """
-        declared = Declared.of(self.task, options, trees.get("label_range"))
-        n_threads = 1 if trees["n_jobs"] is None else resolve_n_jobs(trees["n_jobs"])
-        read = {}
-        for name, brought in self._brought.items():
-            is_mapped = spec.maps_rows(options, self.label_holder in (None, name))
-            if self.partition == "columns":
-                is_mapped = is_mapped and options.get("on_bad_rows") != "raise"
-                data = brought.as_columns(declared) if is_mapped else brought.strictly()
-            elif is_mapped and declared.schema is not None:
-                data = brought.as_rows(declared.schema)
-            else:
-                data = brought.strictly() if self._schema is None else brought.fitted(self._schema)
-            read[name] = replace(data, n_threads=n_threads)
-        return read
-
-    def _refuse_bad_rows(self, options: Mapping[str, Any]) -> None:
-        """InvalidInput for a row that does not fit: for rows that are public."""
-        schema = options.get("schema")
-        if self.partition == "rows" and isinstance(schema, Schema):
-            for brought in self._brought.values():
-                brought.refuse_bad_rows(schema)
+    def _read(self, chosen: Chosen) -> dict[str, PartyData]:
+        """What everybody brings. Each party has one thread unless the user asks for more: all share this machine."""
+        n_threads = 1 if chosen.trees["n_jobs"] is None else resolve_n_jobs(chosen.trees["n_jobs"])
+        read = {name: chosen.read(brought) for name, brought in self._brought.items()}
+        return {name: replace(data, n_threads=n_threads) for name, data in read.items()}
 
     def __repr__(self) -> str:
         rows = ", ".join(
             f"{name}: {brought.n_rows:,} x {len(brought.names)}" for name, brought in self._brought.items()
         )
         return f"Federation({self.partition} split, {rows})"
+
+
+def _trees(spec: Protocol, estimator: type[Estimator], params: dict[str, Any]) -> dict[str, Any]:
+    """All parameters of trees under our names, checked: what the user wrote, then the protocol's, then ours."""
+    try:
+        given = own_names(estimator, params)
+    except UnknownParameter as problem:
+        raise UnknownParameter(f"{problem}; {spec.name} adds {', '.join(sorted(spec.options))}") from None
+    default = defaults_of(estimator)
+    for name in NOT_FEDERATED:
+        if name in given and given[name] != default[name]:
+            hint = "; give it to the Federation instead" if name == "categorical_features" else ""
+            raise InvalidParameter(f"{name} is not available in a federation, got {given[name]!r}{hint}")
+    trees = {**default, **(spec.defaults or {}), **given}
+    check_values(trees)
+    return trees
 
 
 def _check_task(task: str) -> None:
@@ -348,3 +391,169 @@ def _n_columns(X: Any) -> int | None:
     """How many columns a table has, if it can be told without reading it."""
     shape = getattr(X, "shape", None)
     return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None
+
+
+# --- what a party brings ---------------------------------------------------------------------------------------------
+
+
+class Declared(NamedTuple):
+    """What is public about tables and labels before anybody looks at a row."""
+
+    schema: Schema | None = None
+    classes: tuple[Any, ...] | None = None
+    label_range: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, task: str, options: Mapping[str, Any], label_range: tuple[float, float] | None) -> Declared:
+        """From the parameters of a training, of which nothing has been checked yet."""
+        given = options.get("schema")
+        schema = given if isinstance(given, Schema) else None
+        if task == "regression":
+            return cls(schema, None, label_range or (None if schema is None else schema.label_bounds))
+        classes = options.get("classes", None if schema is None else schema.classes)
+        return cls(schema, tuple(classes) if isinstance(classes, list | tuple) else None)
+
+
+class Brought:
+    """One party's table, and its labels if it has any; and the two ways to read them.
+
+    strictly         what cannot be trained on is an error that names the row: for protocols that protect no rows
+    as declared      for protocols with public rules for rows that do not fit (`Protocol.maps_rows`): by the public
+                     schema, classes and range of labels. No row makes it fail; what cannot be read counts as missing,
+                     and what becomes of that is for the protocol to say.
+
+    Which of the two it will be is known when a protocol is chosen. So a table whose rows cannot be read strictly is
+    taken, and `strictly` raises what was wrong. A table of which nothing could be made in either way is refused at
+    once: for the names or types of its columns, or if rows and labels are not equally many.
+    """
+
+    def __init__(
+        self, name: str, X: Any, y: Any = None, *, task: str, categorical_features: Any, has_labels: bool = True
+    ) -> None:
+        self.name = name
+        self.rows: Ints | None = None
+        """Which rows to take, in this order, once they have been aligned; None: all."""
+        self._X, self._y, self.has_labels = X, y, has_labels
+        self._task, self._categorical = task, categorical_features
+        self._strict: PartyData | HedgerowError  # or what is wrong with a row
+        try:
+            self._strict = self._read()
+        except HedgerowError as problem:
+            self._strict = problem
+        except (TypeError, ValueError, OverflowError) as problem:  # objects that numpy and others choke on
+            self._strict = InvalidInput(f"{name}: X or y cannot be read: {problem}")
+        self.names, self._n_rows = self._look()
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are to train on."""
+        return self._n_rows if self.rows is None else len(self.rows)
+
+    def strictly(self) -> PartyData:
+        """Everything as it is; raises what is wrong with a row."""
+        if isinstance(self._strict, HedgerowError):
+            raise self._strict
+        return self._taken(self._strict)
+
+    def as_rows(self, schema: Schema) -> PartyData:
+        """A whole table of the schema's columns, and labels; rows that do not fit are still there."""
+        table, misfits = read_tolerantly(self._X, like=features_of(schema.columns), where=self.name)
+        return self._with_labels(table, misfits, schema.classes)
+
+    def fitted(self, schema: Schema) -> PartyData:
+        """The rows that count, as the schema has them."""
+        fitted = fit_rows(self._X, self._y, schema, where=self.name)
+        return taken(PartyData(fitted.table, fitted.labels, schema.classes), np.flatnonzero(fitted.counts))
+
+    def refuse_bad_rows(self, schema: Schema) -> None:
+        """InvalidInput if a row does not fit: for rows that are public."""
+        fit_rows(self._X, self._y, schema, where=self.name, on_bad_rows="raise")
+
+    def as_columns(self, declared: Declared) -> PartyData:
+        """Columns that are declared, read by that; the others strictly. Labels too, where it is declared what they are.
+
+        Raises what is wrong with a row only where that is in a column, or a label, of which nothing is declared.
+        """
+        schema, classes, label_range = declared
+        entries = [entry_for(schema, self.name, name) for name in self.names]
+        about_labels = classes is not None or label_range is not None
+        if not any(entries) and not about_labels:
+            return self.strictly()
+        table, misfits = self._described(entries)
+        if not self.has_labels:
+            return self._taken(PartyData(table, misfits=misfits))
+        if not about_labels:
+            strict = self._strict if isinstance(self._strict, PartyData) else self.strictly()
+            return self._taken(replace(strict, table=table, misfits=misfits))
+        return self._with_labels(table, misfits, classes)
+
+    def _read(self) -> PartyData:
+        table, where = self._table(), f"{self.name}: y"
+        if not self.has_labels:
+            return PartyData(table)
+        if self._task == "regression":
+            return PartyData(table, read_targets(self._y, table.n_rows, where))
+        found, codes = encode_classes(read_classes(self._y, table.n_rows, where), where)
+        return PartyData(table, codes, tuple(_plain_class(label) for label in found.tolist()))
+
+    def _table(self) -> Table:
+        return read_table(self._X, categorical_features=self._categorical, where=f"{self.name}: X")
+
+    def _look(self) -> tuple[tuple[str, ...], int]:
+        """Names of columns and number of rows; raises what is wrong if that is not in rows alone."""
+        if isinstance(self._strict, PartyData):
+            return self._strict.table.names, self._strict.table.n_rows
+        try:
+            names = open_source(self._X, self.name).names
+            table, _ = read_tolerantly(self._X, like=[_any_numbers(name) for name in names], where=self.name)
+            n_labels = len(read_labels(self._y, None, where=self.name)) if self.has_labels else table.n_rows
+        except HedgerowError:
+            raise self._strict from None
+        if n_labels != table.n_rows:
+            raise self._strict
+        return names, table.n_rows
+
+    def _described(self, entries: Sequence[Column | None]) -> tuple[Table, Bools | None]:
+        """The table with columns that are described read so, and the others strictly.
+
+        And which rows had cells that could not be read, where all columns are described.
+        """
+        strict = self._strict.table if isinstance(self._strict, PartyData) else None
+        if not any(entries):
+            return strict if strict is not None else self._table(), None
+        pairs = list(zip(self.names, entries, strict=True))
+        like = [_any_numbers(name) if entry is None else feature_of(entry, name) for name, entry in pairs]
+        table, misfits = read_tolerantly(self._X, like=like, where=f"{self.name}: X")
+        if all(entries):
+            return table, misfits
+        strict = strict if strict is not None else self._table()
+        columns = zip(entries, table.columns, strict.columns, strict=True)
+        return replace(strict, columns=tuple(old if entry is None else new for entry, new, old in columns)), None
+
+    def _with_labels(self, table: Table, misfits: Bools | None, classes: Sequence[Any] | None) -> PartyData:
+        """Labels as they are declared; one that is not listed has the class None."""
+        labels = read_labels(self._y, classes, where=self.name)
+        return self._taken(PartyData(table, labels, None if classes is None else (*classes, None), misfits=misfits))
+
+    def _taken(self, data: PartyData) -> PartyData:
+        return data if self.rows is None else taken(data, self.rows)
+
+
+def taken(brought: PartyData, rows: Ints) -> PartyData:
+    """Some rows of what a party brings, in this order."""
+    table = brought.table
+    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
+    labels = None if brought.labels is None else brought.labels[rows]
+    misfits = None if brought.misfits is None else brought.misfits[rows]
+    table = Table(columns, len(rows), table.names, table.has_names)
+    return replace(brought, table=table, labels=labels, misfits=misfits)
+
+
+def _any_numbers(name: str) -> FeatureBins:
+    """For reading a column of which nothing is known."""
+    return FeatureBins(name, edges=np.empty(0))
+
+
+def _plain_class(label: Any) -> Any:
+    """1.0 and 1 are the same class, so that one owner's floats do not differ from another's integers."""
+    return int(label) if isinstance(label, float | np.floating) and float(label).is_integer() else label

@@ -5,16 +5,14 @@ An `Alignment`, a `Run` and a `Scoring` are this, each with a result of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import InvalidInput
-from hedgerow.ledger import Ledger, reconcile
-from hedgerow.runtime.running import Outcome
+from hedgerow.ledger import Ledger, Meter, reconcile
 from hedgerow.runtime.saved_files import damage_told, read_object
-from hedgerow.transport.meter import Meter
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,14 +41,6 @@ class Finished:
     def reconcile(self) -> None:
         """LedgerMismatch unless everything that one party says it disclosed is what the other says it learned."""
         reconcile({party: ledger for party, ledger in self.ledgers.items() if party not in self.lost})
-
-
-def what_it_took(job: Any, transport: str, outcome: Outcome, parties: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields of a `Finished`, with `parties` first and in this order."""
-    _, ledgers, meters, seconds = outcome
-    ledgers = {party: ledgers[party] for party in (*parties, *ledgers)}
-    meters = {party: meters[party] for party in (*parties, *meters)}
-    return {"job": job, "transport": transport, "ledgers": ledgers, "meters": meters, "seconds": seconds}
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

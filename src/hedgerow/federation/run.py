@@ -15,10 +15,9 @@ from hedgerow.estimators.plain import load_model
 from hedgerow.federation.alignment import Alignment
 from hedgerow.federation.finished import Finished, read_heading, read_ledgers, read_what_it_took
 from hedgerow.federation.vertical_model import VerticalModel
-from hedgerow.runtime.protocol import find
+from hedgerow.runtime.protocol import TrainingRecord, find
 from hedgerow.runtime.recording import FOLDER, LEDGERS
 from hedgerow.runtime.saved_files import damage_told, whole_folder
-from hedgerow.runtime.training_record import TrainingRecord
 from hedgerow.statement import Statement
 from hedgerow.transport.mtls import check_party_names
 from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
@@ -37,14 +36,11 @@ FILES = (
 class Run(Finished):
     """One finished training."""
 
+    protocol: str  # its name, as users write it
     model: Any  # an estimator, or where columns are split a VerticalModel
     alignment: Alignment | None = None  # how the rows were found, where ids were compared
     transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
     finished: str | None = None  # when it ended, ISO 8601 in UTC; runs saved before there was a date have none
-    protocol: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "protocol", self.job.NAME)
 
     @property
     def meta(self) -> TrainingRecord:
@@ -130,7 +126,7 @@ class Run(Finished):
             job = protocol.job.from_dict(about["job"])
             parties, recorded = list(about["parties"]), list(about.get("recorded", ()))
             for names in (parties, recorded):
-                check_party_names(names)
+                check_party_names(tuple(names))
             took = read_what_it_took(about)
         with damage_told(f"{place}: the model of the run is damaged"):
             vertical = protocol.partition == "columns"
@@ -138,6 +134,7 @@ class Run(Finished):
         files = {party: place / LEDGERS / f"{party}.jsonl" for party in parties}
         found = cls(
             job=job,
+            protocol=job.NAME,
             model=model,
             ledgers=read_ledgers(files, f"{place}: a ledger of the run is damaged"),
             alignment=Alignment.load(place / "alignment") if (place / "alignment").exists() else None,

@@ -22,25 +22,22 @@ from typing import Any, Literal, NoReturn, cast
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats
-from hedgerow.engine.losses import Loss
+from hedgerow.engine.ensemble import predictions_from
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
-from hedgerow.estimators.labels import exact_array, read_classes, read_targets
+from hedgerow.estimators.inputs import exact_array, read_classes, read_targets
 from hedgerow.federation.finished import Finished
-from hedgerow.ledger import reconcile
 from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
 from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
-from hedgerow.protocols.services.score_closed.job import ClosedScoringJob
-from hedgerow.protocols.vertical.common.part_files import Target
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, load_part, save_part
-from hedgerow.protocols.vertical.common.serving import ServiceJob
+from hedgerow.protocols.services.score_closed.roles import ClosedScoringJob
+from hedgerow.protocols.vertical.common.agreement import FittingParts
+from hedgerow.protocols.vertical.common.parts import OwnerPart, load_part, save_part
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import DEADLINE
-from hedgerow.runtime.protocol import PartyData, find
-from hedgerow.runtime.running import OnProgress, Outcome, run_together
+from hedgerow.runtime.protocol import PartyData, TrainingRecord, find
+from hedgerow.runtime.running import OnProgress, run_together
 from hedgerow.runtime.saved_files import damage_told, read_object, whole_folder
-from hedgerow.runtime.training_record import TrainingRecord
 from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
@@ -63,40 +60,8 @@ class Scoring(Finished):
         return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
 
 
-class VerticalModel:
+class VerticalModel(FittingParts):
     """The parts of one model, by party."""
-
-    def __init__(self, parts: Mapping[str, Part]) -> None:
-        others = [part for part in parts.values() if not isinstance(part, OwnerPart)]
-        asking = [(part, part.target) for part in others if part.target is not None]
-        if len(asking) != 1:
-            raise InvalidInput(f"a model has one label holder's part, got {len(asking)} among {list(parts)}")
-        self._asking: LabelHolderPart | SharedLeavesPart
-        self._target: Target  # how scores become predictions
-        self._asking, self._target = asking[0]
-        for name, part in parts.items():
-            if part.party != name or part.run_id != self._asking.run_id:
-                raise InvalidInput(f"{name}: its part is that of {part.party} in run {part.run_id!r}, of another model")
-            if isinstance(part, SharedLeavesPart) != self._is_shared:
-                raise InvalidInput(f"{name}: its part is of another kind than that of {self.label_holder}")
-        absent = [party for party in self._all_parties if party not in parts]
-        if absent:
-            raise InvalidInput(f"{absent[0]}: its part of the model is not there")
-        self.parts = dict(parts)
-        self._loss = Loss(self._target.loss, self._target.n_outputs)
-
-    # --- what it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether leaf values are shared, so that nobody knows them."""
-        return isinstance(self._asking, SharedLeavesPart)
-
-    @property
-    def _all_parties(self) -> tuple[str, ...]:
-        """Whose parts the label holder's part speaks of."""
-        part = self._asking
-        return part.holders if isinstance(part, SharedLeavesPart) else tuple(part.handles)
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -106,17 +71,17 @@ class VerticalModel:
     @property
     def label_holder(self) -> str:
         """The party that asks, and learns the scores."""
-        return self._asking.party
+        return self.asking.party
 
     @property
     def meta(self) -> TrainingRecord:
         """What the model says about its training."""
-        return cast("TrainingRecord", dict(self._asking.meta))
+        return cast("TrainingRecord", dict(self.asking.meta))
 
     @property
     def classes_(self) -> np.ndarray:
         """The classes, in the order of the columns of `predict_proba`."""
-        classes = self._target.classes
+        classes = self.target.classes
         if classes is None:
             raise AttributeError("a model for numbers has no classes")
         return exact_array(classes)
@@ -124,12 +89,12 @@ class VerticalModel:
     @property
     def n_iter_(self) -> int:
         """Rounds of boosting."""
-        return self._asking.n_trees // self._target.n_outputs
+        return self.asking.n_trees // self.target.n_outputs
 
     def __repr__(self) -> str:
-        if isinstance(self._asking, SharedLeavesPart):
-            return f"VerticalModel({self.n_iter_} iterations, leaves shared among {', '.join(self._all_parties)})"
-        others = ", ".join(f"{party}: {n} handles" for party, n in self._asking.handles.items())
+        if isinstance(self.asking, SharedLeavesPart):
+            return f"VerticalModel({self.n_iter_} iterations, leaves shared among {', '.join(self.all_parties)})"
+        others = ", ".join(f"{party}: {n} handles" for party, n in self.asking.handles.items())
         return f"VerticalModel({self.n_iter_} iterations, {self.label_holder} asks {others})"
 
     # --- predictions -------------------------------------------------------------------------------------------------
@@ -137,14 +102,14 @@ class VerticalModel:
     def predict(self, X: Mapping[str, Any], **how: Any) -> np.ndarray:
         """The class, or the number, that is expected for each row; `how` as for `scoring`."""
         predictions = self._predictions(X, **how)
-        if self._target.classes is None:
+        if self.target.classes is None:
             return predictions
         labels: np.ndarray = self.classes_[np.argmax(predictions, axis=1)]
         return labels
 
     def predict_proba(self, X: Mapping[str, Any], **how: Any) -> Floats:
         """The probability of each class [rows, classes]; `how` as for `scoring`."""
-        if self._target.classes is None:
+        if self.target.classes is None:
             raise AttributeError("a model for numbers has no probabilities")
         return self._predictions(X, **how)
 
@@ -156,13 +121,13 @@ class VerticalModel:
     def score(self, X: Mapping[str, Any], y: Any, **how: Any) -> float:
         """Accuracy, or R^2 for a regression."""
         predicted = self.predict(X, **how)
-        if self._target.classes is not None:
+        if self.target.classes is not None:
             return float(np.mean(read_classes(y, len(predicted), "y") == predicted))
         target = read_targets(y, len(predicted), "y")
         return 1.0 - float(np.sum((target - predicted) ** 2) / np.sum((target - target.mean()) ** 2))
 
     def _predictions(self, X: Mapping[str, Any], **how: Any) -> Floats:
-        return self._loss.predictions(self.scoring(X, **how).raw)
+        return predictions_from(self.target.loss, self.scoring(X, **how).raw)
 
     def scoring(
         self,
@@ -183,18 +148,19 @@ class VerticalModel:
         With `predict_epsilon` feature holders randomise their answers: that much for each value of each row, every
         time. With `closed` nobody answers: scores are computed on shares that one more party deals, `dealer`, and
         nothing but the scores is opened; a model whose leaf values are shared is scored in no other way.
-        `transport`, `link` and `deadline` as for `Federation.fit`.
+        `transport`, `link`, `deadline` and `on_progress` as for `Federation.fit`.
         """
-        closed = closed or self._is_shared
+        closed = closed or self.is_shared
         if closed and predict_epsilon is not None:
             raise InvalidParameter(
                 "predict_epsilon must be None in a closed scoring, in which no feature holder answers, "
                 f"got {predict_epsilon!r}"
             )
-        who = (self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id)
+        who = (self.parties, self.label_holder, uuid.uuid4().hex, self.asking.run_id)
         job = ClosedScoringJob(*who, dealer, batch_rows) if closed else ScoringJob(*who, predict_epsilon, batch_rows)
-        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
-        results, ledgers, meters, seconds = self._serve(job, self._data(X, n_jobs), **how, on_progress=on_progress)
+        how: dict[str, Any] = {"link": link, "deadline": deadline, "on_progress": on_progress}
+        data = self._data(X, n_jobs)
+        results, ledgers, meters, seconds = run_together(find(job.NAME), job, data, transport=transport, **how)
         mine = results[self.label_holder]
         return Scoring(
             job=job,
@@ -219,17 +185,14 @@ class VerticalModel:
     ) -> dict[str, dict[str, float]]:
         """Party -> column -> its importance; in production each party sees its own columns only.
 
-        Feature holders learn the gains of their own splits, which follow from the labels.
+        Feature holders learn the gains of their own splits, which follow from the labels. `transport`, `link` and
+        `deadline` as for `Federation.fit`.
         """
-        job = self._explaining(what="importances", kind=kind)
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         nobody = Table((), 0, (), has_names=False)
         data = {name: PartyData(nobody, part=part) for name, part in self.parts.items()}
-        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
-        results = self._serve(job, data, **how)[0]
-        return {
-            party: dict(zip(results[party].columns, results[party].values.tolist(), strict=True))
-            for party in self.parties
-        }
+        found = self._explained(data, {"what": "importances", "kind": kind}, how)
+        return {party: dict(zip(each.columns, each.values.tolist(), strict=True)) for party, each in found.items()}
 
     def contributions(
         self,
@@ -244,24 +207,20 @@ class VerticalModel:
 
         Values of all parties and the label holder's `expected` add up to the raw scores.
         """
-        job = self._explaining(what="contributions")
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
-        results = self._serve(job, self._data(X, n_jobs), **how)[0]
-        return {party: results[party] for party in self.parties}
+        return self._explained(self._data(X, n_jobs), {"what": "contributions"}, how)
 
-    def _explaining(self, **what: Any) -> ExplainingJob:
-        if self._is_shared:
+    def _explained(
+        self, data: Mapping[str, PartyData], what: Mapping[str, Any], how: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if self.is_shared:
             raise InvalidInput(
-                f"this model cannot be explained: its leaf values are shared among {', '.join(self._all_parties)}, and "
+                f"this model cannot be explained: its leaf values are shared among {', '.join(self.all_parties)}, and "
                 "nobody knows what a split or a column adds to a score"
             )
-        return ExplainingJob(self.parties, self.label_holder, uuid.uuid4().hex, self._asking.run_id, **what)
-
-    def _serve(self, job: ServiceJob, data: Mapping[str, PartyData], **how: Any) -> Outcome:
-        """All parties play their roles in a service, and their ledgers fit together."""
-        outcome = run_together(find(job.NAME), job, data, **how)
-        reconcile(outcome[1])
-        return outcome
+        job = ExplainingJob(self.parties, self.label_holder, uuid.uuid4().hex, self.asking.run_id, **what)
+        results = run_together(find(job.NAME), job, data, **how)[0]
+        return {party: results[party] for party in self.parties}
 
     def _data(self, X: Mapping[str, Any], n_jobs: int | None) -> dict[str, PartyData]:
         """Each party's table, read as its own part wants it, and its part."""
@@ -298,7 +257,7 @@ class VerticalModel:
         place = Path(folder)
         with damage_told(f"{place} holds no model in parts", ModelFileError):
             parties = list(read_object(place / ABOUT)["parties"])
-            check_party_names(parties)  # each is the name of a folder
+            check_party_names(tuple(parties))  # each is the name of a folder
             return cls({name: load_part(place / name / PART) for name in parties})
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -322,10 +281,10 @@ class VerticalModel:
         self._refuse(f"XGBoost's format ({path})")
 
     def _refuse(self, what: str) -> NoReturn:
-        if self._is_shared:
+        if self.is_shared:
             raise ExportRefused(
                 f"this model cannot be written as {what}: its leaf values are shared among "
-                f"{', '.join(self._all_parties)}, and nobody knows them. save(folder) writes one part for each party"
+                f"{', '.join(self.all_parties)}, and nobody knows them. save(folder) writes one part for each party"
             )
         owners = [name for name, part in self.parts.items() if isinstance(part, OwnerPart) and part.n_handles]
         raise ExportRefused(

@@ -38,6 +38,7 @@ from fractions import Fraction
 from typing import ClassVar, NamedTuple
 
 from hedgerow.errors import InvalidParameter
+from hedgerow.privacy import events
 from hedgerow.privacy.curves import gaussian_delta, pure_delta, pure_mu, smallest, zcdp_delta
 from hedgerow.privacy.discrete_gaussian import (
     DISTANCE,
@@ -45,24 +46,7 @@ from hedgerow.privacy.discrete_gaussian import (
     log_ratio_of_sum,
     log_ratio_to_rounded_real,
 )
-from hedgerow.privacy.events import (
-    Adjacency,
-    Composed,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Event,
-    Exponential,
-    Gaussian,
-    GumbelChoice,
-    Laplace,
-    NonPrivate,
-    Parallel,
-    PermuteAndFlip,
-    PoissonSampled,
-    RandomisedResponse,
-    Repeated,
-    check_delta,
-)
+from hedgerow.privacy.events import Adjacency, Event
 from hedgerow.privacy.privacy_loss import Forms, Unit, deltas_of, library
 
 NEGLIGIBLE = 2.0**-60
@@ -77,8 +61,8 @@ _LARGEST_EPSILON = 600.0
 _DEEPEST = 40
 """How deep events may be held inside each other: each level may lose a rounding, of which `_UP` covers a hundred."""
 
-Pure = DiscreteLaplace | Laplace | Exponential | PermuteAndFlip | RandomisedResponse
-NearlyPure = Pure | GumbelChoice
+Pure = events.DiscreteLaplace | events.Laplace | events.Exponential | events.PermuteAndFlip | events.RandomisedResponse
+NearlyPure = Pure | events.GumbelChoice
 """Pure, once their `distance` is taken into account."""
 
 
@@ -115,9 +99,9 @@ class Accountant(ABC):
             self._counts[part] += count * times
         self._totals = None
 
-    def compose_all(self, events: Iterable[Event]) -> None:
+    def compose_all(self, several: Iterable[Event]) -> None:
         """Add several events, or none of them."""
-        self.compose(Composed(tuple(events)))
+        self.compose(events.Composed(tuple(several)))
 
     def check(self, event: Event) -> None:
         """Raise unless all of the event can be accounted for."""
@@ -132,7 +116,8 @@ class Accountant(ABC):
     @property
     def event(self) -> Event:
         """Everything so far as one event."""
-        return Composed(tuple(event if count == 1 else Repeated(event, count) for event, count in self._counts.items()))
+        counted = self._counts.items()
+        return events.Composed(tuple(one if count == 1 else events.Repeated(one, count) for one, count in counted))
 
     @property
     def is_private(self) -> bool:
@@ -165,7 +150,7 @@ class Accountant(ABC):
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon that is proved for this delta; infinite if there is none."""
-        check_delta(delta)
+        events.check_delta(delta)
         if not self.is_private:
             return math.inf
         if not self._counts:
@@ -183,7 +168,7 @@ class Accountant(ABC):
     def _ideal_delta(self, epsilon: float) -> float:
         """The delta of all that was counted, were its samplers ideal."""
 
-    def _ratio_of(self, event: DiscreteGaussian) -> float:
+    def _ratio_of(self, event: events.DiscreteGaussian) -> float:
         """The log ratio per coordinate between the event and the mechanism whose cost is charged."""
         real = log_ratio_to_rounded_real() if self.CHARGES_REAL_NOISE else 0.0
         return log_ratio_of_sum(event.sigma, event.parties) + real
@@ -192,7 +177,7 @@ class Accountant(ABC):
         """The sum of counts times costs; correctly rounded, so that order does not matter."""
         return math.fsum(count * cost for count, cost in terms)
 
-    def _check_sampled(self, event: PoissonSampled) -> None:
+    def _check_sampled(self, event: events.PoissonSampled) -> None:
         raise InvalidParameter(
             f"the {self.NAME} accountant cannot account for {event.KIND} events; PrivacyLoss can, of Gaussian noise"
         )
@@ -204,9 +189,9 @@ class Accountant(ABC):
         """Added up when first asked for after something was counted."""
         if self._totals is None:
             mechanisms = [part for part in distinct(*self._counts) if not part.parts()]
-            noisy = any(isinstance(part, DiscreteGaussian | GumbelChoice) for part in mechanisms)
+            noisy = any(isinstance(part, events.DiscreteGaussian | events.GumbelChoice) for part in mechanisms)
             self._totals = Totals(
-                not any(isinstance(part, NonPrivate) for part in mechanisms),
+                not any(isinstance(part, events.NonPrivate) for part in mechanisms),
                 self._folded(self._counts, self._cost),
                 self._folded(self._counts, self._log_ratio) if noisy else 0.0,
                 self._folded(self._counts, _distance) if noisy else 0.0,
@@ -215,16 +200,16 @@ class Accountant(ABC):
 
     def _check(self, event: Event) -> None:
         """Raise unless this one event, without what it holds, can be accounted for."""
-        if isinstance(event, PoissonSampled):
+        if isinstance(event, events.PoissonSampled):
             self._check_sampled(event)
             return
-        if isinstance(event, NonPrivate | Composed | Repeated | Parallel):
+        if isinstance(event, events.NonPrivate | events.Composed | events.Repeated | events.Parallel):
             return
-        if not isinstance(event, Gaussian | DiscreteGaussian | NearlyPure):
+        if not isinstance(event, events.Gaussian | events.DiscreteGaussian | NearlyPure):
             raise self._unknown(event)
         if event.adjacency != self.adjacency:
             raise InvalidParameter(f"this accountant is for {self.adjacency}, but the event for {event.adjacency}")
-        if isinstance(event, DiscreteGaussian) and event.coordinates * self._ratio_of(event) > NEGLIGIBLE:
+        if isinstance(event, events.DiscreteGaussian) and event.coordinates * self._ratio_of(event) > NEGLIGIBLE:
             raise InvalidParameter(
                 f"noise of scale {event.sigma:.3g} in whole-number units is too coarse for a sum over {event.parties} "
                 "parties to be proved private; use a finer fixed point, or less epsilon"
@@ -246,20 +231,20 @@ class Accountant(ABC):
             return found
 
         def one(event: Event) -> float:
-            if isinstance(event, Parallel):
+            if isinstance(event, events.Parallel):
                 return max((composed(branch) for branch in event.events), default=0.0)
-            if isinstance(event, PoissonSampled):
+            if isinstance(event, events.PoissonSampled):
                 return composed(event.event)
             found = mechanisms.get(event)
             if found is None:
-                found = math.inf if isinstance(event, NonPrivate) else of_mechanism(event)
+                found = math.inf if isinstance(event, events.NonPrivate) else of_mechanism(event)
                 mechanisms[event] = found
             return found
 
         return self._sum((count, one(event)) for event, count in counts.items())
 
     def _log_ratio(self, event: Event) -> float:
-        return event.coordinates * self._ratio_of(event) if isinstance(event, DiscreteGaussian) else 0.0
+        return event.coordinates * self._ratio_of(event) if isinstance(event, events.DiscreteGaussian) else 0.0
 
 
 class BasicComposition(Accountant):
@@ -318,11 +303,11 @@ class ZeroConcentratedDP(Accountant):
     NAME: ClassVar[str] = "zCDP"
 
     def _cost(self, mechanism: Event) -> float:
-        if isinstance(mechanism, Gaussian):
+        if isinstance(mechanism, events.Gaussian):
             return mechanism.sensitivity**2 / (2.0 * mechanism.sigma**2)
-        if isinstance(mechanism, DiscreteGaussian):
+        if isinstance(mechanism, events.DiscreteGaussian):
             return mechanism.sensitivity**2 / (2.0 * mechanism.parties * mechanism.sigma**2)
-        if isinstance(mechanism, Exponential | GumbelChoice):
+        if isinstance(mechanism, events.Exponential | events.GumbelChoice):
             return mechanism.epsilon**2 / 8.0
         if isinstance(mechanism, Pure):
             return pure_epsilon(mechanism) ** 2 / 2.0
@@ -350,7 +335,7 @@ class GaussianDP(Accountant):
     CHARGES_REAL_NOISE: ClassVar[bool] = True
 
     def _cost(self, mechanism: Event) -> float:
-        if isinstance(mechanism, Gaussian | DiscreteGaussian):
+        if isinstance(mechanism, events.Gaussian | events.DiscreteGaussian):
             return _mu_squared(mechanism, self.NAME)
         if isinstance(mechanism, NearlyPure):
             return pure_mu(pure_epsilon(mechanism)) ** 2
@@ -392,25 +377,25 @@ class PrivacyLoss(Accountant):
     def cost(self, event: Event) -> float:
         """The number of mechanisms; infinite for a release without guarantee."""
         self.check(event)
-        if any(isinstance(part, NonPrivate) for part in distinct(event)):
+        if holds(event, events.NonPrivate):
             return math.inf
         return float(sum(n for _, n in event.leaves()))
 
     def _cost(self, mechanism: Event) -> float:
         """Mu squared or epsilon: what `_unit` is made of."""
-        if isinstance(mechanism, Gaussian | DiscreteGaussian):
+        if isinstance(mechanism, events.Gaussian | events.DiscreteGaussian):
             return _mu_squared(mechanism, self.NAME)
         if isinstance(mechanism, NearlyPure):
             return pure_epsilon(mechanism)
         raise self._unknown(mechanism)
 
-    def _check_sampled(self, event: PoissonSampled) -> None:
-        parts = [part for part in distinct(event.event) if not part.parts() and not isinstance(part, NonPrivate)]
+    def _check_sampled(self, event: events.PoissonSampled) -> None:
+        parts = [part for part in distinct(event.event) if not part.parts() and not isinstance(part, events.NonPrivate)]
         if self.adjacency != "add_remove":
             raise InvalidParameter(f"poisson_sampled events are accounted for under add_remove, not {self.adjacency}")
-        if any(isinstance(part, PoissonSampled) for part in distinct(event.event)):
+        if holds(event.event, events.PoissonSampled):
             raise InvalidParameter("a sample of a sample cannot be accounted for; multiply the rates instead")
-        gaussian = [isinstance(part, Gaussian | DiscreteGaussian) for part in parts]
+        gaussian = [isinstance(part, events.Gaussian | events.DiscreteGaussian) for part in parts]
         if any(gaussian) and not all(gaussian):
             raise InvalidParameter(
                 "a sample can be accounted for with Gaussian noise or pure mechanisms, not with both"
@@ -430,27 +415,32 @@ class PrivacyLoss(Accountant):
         return forms
 
     def _forms_of(self, event: Event) -> Forms:
-        if isinstance(event, Parallel):
+        if isinstance(event, events.Parallel):
             return Forms.any_of(self._forms(_flat(branch)) for branch in event.events)
-        if isinstance(event, PoissonSampled):
+        if isinstance(event, events.PoissonSampled):
             inner = _flat(event.event)
             cost = self._folded(inner, self._cost) * _UP
-            gaussian = any(isinstance(part, Gaussian | DiscreteGaussian) for part in distinct(event.event))
+            gaussian = holds(event.event, events.Gaussian, events.DiscreteGaussian)
             unit = Unit("sampled gaussian", cost, event.rate) if gaussian else Unit.sampled(event.rate, cost)
         else:
             unit = Unit("pure" if isinstance(event, NearlyPure) else "gaussian", self._cost(event))
         return Forms((((unit, 1),),))
 
 
+FOR_ALL_ROWS: tuple[type[Accountant], ...] = (BasicComposition, GaussianDP, ZeroConcentratedDP)
+FOR_SAMPLES: tuple[type[Accountant], ...] = (PrivacyLoss,)
+"""Who understands events, with samples of rows or without."""
+
+
 def pure_epsilon(mechanism: NearlyPure) -> float:
     """The epsilon of a pure mechanism, rounded up where it is a quotient."""
-    if isinstance(mechanism, DiscreteLaplace | Laplace):
+    if isinstance(mechanism, events.DiscreteLaplace | events.Laplace):
         return float_above(Fraction(mechanism.sensitivity) / Fraction(mechanism.scale))
     return float(mechanism.epsilon)
 
 
-def _mu_squared(event: Gaussian | DiscreteGaussian, name: str) -> float:
-    if isinstance(event, Gaussian):
+def _mu_squared(event: events.Gaussian | events.DiscreteGaussian, name: str) -> float:
+    if isinstance(event, events.Gaussian):
         return (event.sensitivity / event.sigma) ** 2
     real = event.parties * event.sigma**2 - ROUNDING_VARIANCE
     if real <= 0.0:
@@ -463,9 +453,9 @@ def _mu_squared(event: Gaussian | DiscreteGaussian, name: str) -> float:
 
 def _distance(event: Event) -> float:
     """The statistical distance of all samples of one event to ideal ones; those of pure mechanisms are exact."""
-    if isinstance(event, GumbelChoice):
+    if isinstance(event, events.GumbelChoice):
         return event.distance
-    return event.coordinates * event.parties * DISTANCE if isinstance(event, DiscreteGaussian) else 0.0
+    return event.coordinates * event.parties * DISTANCE if isinstance(event, events.DiscreteGaussian) else 0.0
 
 
 def distinct(*events: Event) -> Iterator[Event]:
@@ -492,6 +482,11 @@ def distinct(*events: Event) -> Iterator[Event]:
         level = below
 
 
+def holds(event: Event, *kinds: type[Event]) -> bool:
+    """Whether it is of one of these kinds, or anything inside it is."""
+    return any(isinstance(part, kinds) for part in distinct(event))
+
+
 def _flat(event: Event) -> Counter[Event]:
     """What is composed, and how often: `Composed` and `Repeated` taken apart, everything else left whole."""
     counts: Counter[Event] = Counter()
@@ -499,15 +494,20 @@ def _flat(event: Event) -> Counter[Event]:
     while level:
         below: dict[int, tuple[Event, int]] = {}
         for whole, times in level.values():
-            if not isinstance(whole, Composed | Repeated):
+            if not isinstance(whole, events.Composed | events.Repeated):
                 counts[whole] += times
                 continue
-            each = times * whole.times if isinstance(whole, Repeated) else times
+            each = times * whole.times if isinstance(whole, events.Repeated) else times
             for part in whole.parts():
                 _, so_far = below.get(id(part), (part, 0))
                 below[id(part)] = (part, so_far + each)
         level = below
     return counts
+
+
+def sum_above(numbers: Iterable[float]) -> float:
+    """Their exact sum, rounded up to the next float."""
+    return float_above(sum(map(Fraction, numbers), Fraction(0)))
 
 
 def float_above(number: Fraction) -> float:

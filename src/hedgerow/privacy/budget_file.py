@@ -60,34 +60,16 @@ import json
 import math
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from hedgerow.errors import BudgetExceeded, InvalidInput, InvalidParameter
-from hedgerow.privacy.accountants import (
-    Accountant,
-    BasicComposition,
-    GaussianDP,
-    PrivacyLoss,
-    ZeroConcentratedDP,
-    distinct,
-    float_above,
-)
-from hedgerow.privacy.events import (
-    Adjacency,
-    Event,
-    NonPrivate,
-    PoissonSampled,
-    check_adjacency,
-    check_delta,
-    from_dict,
-    is_number,
-)
+from hedgerow.privacy import accountants, events
+from hedgerow.privacy.events import Adjacency, Event
 
 APPLICATION_ID = 0x48656467
 """Tells our files from other SQLite files: "Hedg"."""
@@ -103,7 +85,9 @@ _ROUNDING = 1e-9
 
 _STAYS = "; the reservation stays"
 
-_TABLES = """
+_SEAL = "CREATE TABLE seal (only INTEGER PRIMARY KEY CHECK (only = 1), digest TEXT NOT NULL) STRICT"
+_TABLES = f"""
+{_SEAL};
 CREATE TABLE datasets (
     name TEXT PRIMARY KEY, epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL,
     composition TEXT NOT NULL, opened TEXT NOT NULL
@@ -113,7 +97,6 @@ CREATE TABLE entries (
     what TEXT NOT NULL, event TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('reserved', 'settled', 'kept'))
 ) STRICT;
-CREATE TABLE seal (only INTEGER PRIMARY KEY CHECK (only = 1), digest TEXT NOT NULL) STRICT;
 CREATE TRIGGER entries_stay BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
 CREATE TRIGGER datasets_stay BEFORE DELETE ON datasets BEGIN SELECT RAISE(ABORT, 'datasets are never deleted'); END;
 """
@@ -170,10 +153,10 @@ class BudgetFile:
         """Give a dataset its budget, once; again with the same values changes nothing, with others is refused."""
         if not isinstance(dataset, str) or not dataset.strip():
             raise InvalidParameter(f"dataset must be a name, got {dataset!r}")
-        if not is_number(epsilon) or not 0.0 < epsilon < math.inf:
+        if not events.is_number(epsilon) or not 0.0 < epsilon < math.inf:
             raise InvalidParameter(f"epsilon must be a finite number above 0, got {epsilon!r}")
-        check_delta(delta)
-        check_adjacency(adjacency)
+        events.check_delta(delta)
+        events.check_adjacency(adjacency)
         if composition not in get_args(Composition):
             raise InvalidParameter(f"composition must be one of {get_args(Composition)}, got {composition!r}")
         if composition == "gaussian" and delta == 0.0:
@@ -256,11 +239,11 @@ class Dataset:
     def entries(self) -> tuple[Entry, ...]:
         """All charges so far, in order."""
         with self.file.transaction() as cursor:
-            return _entries(cursor, self.name)
+            return entries_of(cursor, self.name)
 
     def spent(self) -> Spent:
         """What all charges come to together: both sums, or under Gaussian DP the epsilon at the dataset's delta."""
-        return self._together(self.entries())
+        return self.together(self.entries())
 
     @property
     def remaining(self) -> float:
@@ -281,37 +264,43 @@ class Dataset:
         `delta` is what this entry may use of the dataset's, and 0 is enough for pure events. Under Gaussian DP all
         entries have the dataset's delta together, and it is not used.
         """
-        charge = self._charge(event, what, delta, allow_not_private=allow_not_private)
+        own = self.own(event, delta, allow_not_private=allow_not_private)
+        with self.file.transaction() as cursor:
+            charge = self.enter(cursor, event, own, what=what, allow_not_private=allow_not_private)
         try:
             yield charge
         finally:
             charge.close()
 
+    def enter(
+        self, cursor: sqlite3.Cursor, event: Event, own: Spent, *, what: str, allow_not_private: bool = False
+    ) -> Charge:
+        """Within a transaction of the file, the charge of `reserve`, which the caller closes.
+
+        One transaction may enter charges in several datasets: if one of them does not fit, none is charged.
+        """
+        self._must_fit(entries_of(cursor, self.name), event, own, allow_not_private=allow_not_private)
+        cursor.execute(
+            "INSERT INTO entries (dataset, at, what, event, epsilon, delta, state) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (self.name, _now(), what, json.dumps(event.to_dict()), *own, "reserved"),
+        )
+        return Charge(self, int(cursor.lastrowid or 0), event, own)
+
+    def take_up(self, cursor: sqlite3.Cursor, entry: Entry) -> Charge:
+        """Within a transaction, the charge of a training that goes on after it was interrupted. Nothing is added."""
+        cursor.execute("UPDATE entries SET state = 'reserved' WHERE id = ? AND dataset = ?", (entry.number, self.name))
+        return Charge(self, entry.number, entry.event, Spent(entry.epsilon, entry.delta))
+
     def check(self, event: Event, *, delta: float = 0.0) -> None:
         """BudgetExceeded unless `reserve` would take this now. Nothing is charged."""
-        own, earlier = self._own(event, delta, allow_not_private=False), self.entries()
-        after = self._together((*earlier, Entry(0, "", "", event, *own, "reserved")))
-        self._must_fit(own, self._together(earlier), after)
+        own = self.own(event, delta, allow_not_private=False)
+        self._must_fit(self.entries(), event, own, allow_not_private=False)
 
-    def _charge(self, event: Event, what: str, delta: float, *, allow_not_private: bool) -> Charge:
-        own = self._own(event, delta, allow_not_private=allow_not_private)
-        with self.file.transaction() as cursor:
-            earlier = _entries(cursor, self.name)
-            entry = Entry(0, _now(), what, event, *own, "reserved")
-            together = self._together((*earlier, entry))
-            if not (allow_not_private and math.isinf(together.epsilon)):
-                self._must_fit(own, self._together(earlier), together)
-            cursor.execute(
-                "INSERT INTO entries (dataset, at, what, event, epsilon, delta, state) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self.name, entry.at, what, json.dumps(event.to_dict()), *own, entry.state),
-            )
-            return Charge(self, int(cursor.lastrowid or 0), event, own)
-
-    def _own(self, event: Event, delta: float, *, allow_not_private: bool) -> Spent:
+    def own(self, event: Event, delta: float, *, allow_not_private: bool) -> Spent:
         """What one entry has for itself. Refused if that is nothing finite, although the event has a guarantee."""
         _check_event(event)
-        check_delta(delta)
-        lacks_guarantee = _without_guarantee(event)
+        events.check_delta(delta)
+        lacks_guarantee = accountants.holds(event, events.NonPrivate)
         if lacks_guarantee and not allow_not_private:
             raise BudgetExceeded(
                 f"a release without guarantee cannot be charged to dataset {self.name!r}; with allow_not_private=True "
@@ -330,32 +319,36 @@ class Dataset:
         """What this event alone would cost here."""
         if self.composition == "basic":
             return Spent(epsilon_of(event, delta, self.adjacency), delta)
-        if any(isinstance(part, PoissonSampled) for part in distinct(event)):
+        if accountants.holds(event, events.PoissonSampled):
             raise InvalidParameter(
                 f"dataset {self.name!r} was opened with composition='gaussian', which cannot take poisson_sampled "
                 "events; charge them to a dataset with basic composition"
             )
-        accountant = GaussianDP(self.adjacency)
+        accountant = accountants.GaussianDP(self.adjacency)
         accountant.compose(event)
         return Spent(accountant.epsilon(self.delta), self.delta)
 
-    def _together(self, entries: Iterable[Entry]) -> Spent:
-        entries = tuple(entries)
-        delta = float_above(sum((Fraction(entry.delta) for entry in entries), Fraction(0)))
+    def together(self, entries: Sequence[Entry]) -> Spent:
+        """What these entries come to."""
+        delta = accountants.sum_above(entry.delta for entry in entries)
         if any(math.isinf(entry.epsilon) for entry in entries):
             return Spent(math.inf, delta if self.composition == "basic" else self.delta)
         if self.composition == "basic":
-            return Spent(float_above(sum((Fraction(entry.epsilon) for entry in entries), Fraction(0))), delta)
-        accountant = GaussianDP(self.adjacency)
+            return Spent(accountants.sum_above(entry.epsilon for entry in entries), delta)
+        accountant = accountants.GaussianDP(self.adjacency)
         accountant.compose_all(entry.event for entry in entries)
         return Spent(accountant.epsilon(self.delta), self.delta)
 
-    def _must_fit(self, asked: Spent, before: Spent, after: Spent) -> None:
+    def _must_fit(self, earlier: Sequence[Entry], event: Event, own: Spent, *, allow_not_private: bool) -> None:
+        before = self.together(earlier)
+        after = self.together((*earlier, Entry(0, "", "", event, *own, "reserved")))
+        if allow_not_private and math.isinf(after.epsilon):
+            return
         problems = [
             f"{name} does not fit: asked {_up(asks)}, spent {_up(spent)}, left {max(allowed - spent, 0.0):.6g}, "
             f"together {_up(total)}, allowed {allowed:.6g}"
             for name, asks, spent, total, allowed in zip(
-                ("epsilon", "delta"), asked, before, after, (self.epsilon, self.delta), strict=True
+                ("epsilon", "delta"), own, before, after, (self.epsilon, self.delta), strict=True
             )
             if not total <= allowed * (1.0 + _ROUNDING)
         ]
@@ -365,7 +358,7 @@ class Dataset:
     def to_text(self) -> str:
         """The entries as a table: when, its state, its own epsilon and delta, what; and what all come to."""
         entries = self.entries()
-        spent = self._together(entries)
+        spent = self.together(entries)
         told = "  NOT PRIVATE: rows were used without a guarantee" if math.isinf(spent.epsilon) else ""
         own = {
             "basic": "basic composition: epsilons and deltas add up",
@@ -442,7 +435,7 @@ class Charge:
 
 def epsilon_of(event: Event, delta: float, adjacency: Adjacency = "add_remove") -> float:
     """The smallest epsilon that an accountant proves for this event at this delta; infinite if there is none."""
-    if _without_guarantee(event):
+    if accountants.holds(event, events.NonPrivate):
         return math.inf
     return min(accountant.epsilon(delta) for accountant in _accounts(event, adjacency))
 
@@ -453,13 +446,13 @@ def _is_within(event: Event, own: Spent, adjacency: Adjacency) -> bool:
     return any(accountant.delta(epsilon) <= delta for accountant in _accounts(event, adjacency))
 
 
-def _accounts(event: Event, adjacency: Adjacency) -> list[Accountant]:
+def _accounts(event: Event, adjacency: Adjacency) -> list[accountants.Accountant]:
     """The event in the books of everybody who understands it."""
-    sampled = any(isinstance(part, PoissonSampled) for part in distinct(event))
-    books: list[Accountant] = []
+    books: list[accountants.Accountant] = []
     refusals: list[str] = []
-    for make in (PrivacyLoss,) if sampled else (BasicComposition, GaussianDP, ZeroConcentratedDP):
-        accountant: Accountant = make(adjacency)
+    sampled = accountants.holds(event, events.PoissonSampled)
+    for make in accountants.FOR_SAMPLES if sampled else accountants.FOR_ALL_ROWS:
+        accountant = make(adjacency)
         try:
             accountant.compose(event)
         except InvalidParameter as refused:
@@ -476,10 +469,6 @@ def _check_event(event: Any) -> None:
         raise InvalidParameter(f"only events can be charged, got {event!r}")
 
 
-def _without_guarantee(event: Event) -> bool:
-    return any(isinstance(part, NonPrivate) for part in distinct(event))
-
-
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -491,8 +480,7 @@ def _make(path: Path) -> None:
             connection = sqlite3.connect(made, isolation_level=None)
             try:
                 connection.execute("PRAGMA synchronous = FULL")
-                for statement in _statements(_TABLES):
-                    connection.execute(statement)
+                connection.executescript(_TABLES)
                 connection.execute("INSERT INTO seal VALUES (1, ?)", (_digest(connection.cursor()),))
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -519,8 +507,7 @@ def _check_file(cursor: sqlite3.Cursor, path: Path) -> None:
     if damage != "ok":
         raise InvalidInput(f"{path} is damaged: {damage}")
     if version == UNSEALED_VERSION:
-        for table in (statement for statement in _statements(_TABLES) if statement.startswith("CREATE TABLE seal")):
-            cursor.execute(table)  # fails if there is one: then only the version was damaged
+        cursor.execute(_SEAL)  # fails if there is one: then only the version was damaged
         cursor.execute("INSERT INTO seal VALUES (1, ?)", (_digest(cursor),))
         cursor.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -534,17 +521,8 @@ def _digest(cursor: sqlite3.Cursor) -> str:
     return digest.hexdigest()
 
 
-def _statements(script: str) -> Iterator[str]:
-    """One by one; a trigger holds a semicolon of its own."""
-    lines = ""
-    for line in script.strip().splitlines():
-        lines += line + "\n"
-        if sqlite3.complete_statement(lines):
-            yield lines
-            lines = ""
-
-
-def _entries(cursor: sqlite3.Cursor, dataset: str) -> tuple[Entry, ...]:
+def entries_of(cursor: sqlite3.Cursor, dataset: str) -> tuple[Entry, ...]:
+    """All charges of a dataset, in order, as a transaction finds them."""
     rows = cursor.execute(
         "SELECT id, at, what, event, epsilon, delta, state FROM entries WHERE dataset = ? ORDER BY id", (dataset,)
     ).fetchall()
@@ -561,7 +539,7 @@ def _terms(cursor: sqlite3.Cursor, dataset: str) -> tuple[float, float, Adjacenc
 
 def _event(text: str) -> Event:
     try:
-        return from_dict(json.loads(text))
+        return events.from_dict(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"a damaged budget file: an entry cannot be read ({error})") from error
 

@@ -16,8 +16,7 @@ from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import Accountant, GaussianDP, PrivacyLoss
 from hedgerow.privacy.curves import gaussian_delta, smallest, zcdp_delta
 from hedgerow.privacy.discrete_gaussian import DISTANCE, ROUNDING_VARIANCE
-from hedgerow.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated, is_number
-from hedgerow.privacy.wording import up
+from hedgerow.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated, check_positive, is_number, up
 
 _RESERVE = 1e-9
 """The relative share of epsilon and delta kept back for rounding and for log ratios."""
@@ -45,7 +44,7 @@ def rho_for(epsilon: float, delta: float) -> float:
 
 def _largest(curve: Callable[[float, float], float], epsilon: float, delta: float) -> float:
     """The largest first argument of a privacy curve that stays below delta at epsilon, after what is kept back."""
-    _check_positive("epsilon", epsilon)
+    check_positive("epsilon", epsilon, or_inf=True)
     if not is_number(delta) or not 1e-15 <= delta < 1.0:
         raise InvalidParameter(f"delta must be at least 1e-15 and below 1, got {delta!r}")
     if math.isinf(epsilon):
@@ -61,8 +60,8 @@ def _largest(curve: Callable[[float, float], float], epsilon: float, delta: floa
 
 def sigma_for_mu(sensitivity: float, mu_squared: float) -> float:
     """The scale of discrete noise that costs `mu_squared` by the Gaussian DP accountant; 0 for an infinite budget."""
-    _check_positive("sensitivity", sensitivity)
-    _check_positive("mu_squared", mu_squared)
+    check_positive("sensitivity", sensitivity, or_inf=True)
+    check_positive("mu_squared", mu_squared, or_inf=True)
     if math.isinf(mu_squared):
         return 0.0
     return _rounded_up(math.sqrt(sensitivity**2 / mu_squared + ROUNDING_VARIANCE))
@@ -70,8 +69,8 @@ def sigma_for_mu(sensitivity: float, mu_squared: float) -> float:
 
 def sigma_for_rho(sensitivity: float, rho: float) -> float:
     """The scale of discrete noise that costs `rho` by the zCDP accountant; 0 for an infinite budget."""
-    _check_positive("sensitivity", sensitivity)
-    _check_positive("rho", rho)
+    check_positive("sensitivity", sensitivity, or_inf=True)
+    check_positive("rho", rho, or_inf=True)
     return 0.0 if math.isinf(rho) else _rounded_up(sensitivity / math.sqrt(2.0 * rho))
 
 
@@ -128,11 +127,6 @@ def sampled_noise(rate: float, releases: int, reserved: float, epsilon: float, d
 
 def _rounded_up(value: float) -> float:
     return value * (1.0 + 2.0**-44)
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not is_number(value) or not value > 0.0:
-        raise InvalidParameter(f"{name} must be a number above 0, got {value!r}")
 
 
 class Budget:

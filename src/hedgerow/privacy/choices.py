@@ -74,9 +74,9 @@ import numpy.typing as npt
 
 from hedgerow.compiling import kernel
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.privacy.coins import below, short_words
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Adjacency, Exponential, NonPrivate, PermuteAndFlip, Released
+from hedgerow.privacy.mechanisms import below, short_words
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

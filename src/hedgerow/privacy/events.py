@@ -9,6 +9,9 @@ noise, the change of any one candidate's utility for a choice.
 
 Events are held together in four ways: `Composed` and `Repeated` on the same records, `Parallel` on disjoint ones, and
 `PoissonSampled` on a secret random part of them.
+
+In words: what (epsilon, delta) proves, and what an event says, for somebody who signs without knowing the mathematics.
+All numbers are rounded against us: an epsilon, a delta or a chance up, a measured lower bound down.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Real
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
@@ -30,7 +34,7 @@ _ADJACENCIES = get_args(Adjacency)
 class Event:
     """Base of all events. A field of a name means the same in each of them, and is checked alike (`_CHECKS`)."""
 
-    KIND: ClassVar[str] = ""
+    KIND: ClassVar[str] = ""  # its name in `KINDS`
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -59,16 +63,12 @@ class Event:
 class NonPrivate(Event):
     """A release without any guarantee, and why."""
 
-    KIND: ClassVar[str] = "non_private"
-
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gaussian(Event):
     """Real-valued Gaussian noise of standard deviation `sigma` on every coordinate."""
-
-    KIND: ClassVar[str] = "gaussian"
 
     sensitivity: float
     sigma: float
@@ -82,8 +82,6 @@ class DiscreteGaussian(Event):
     Each draws P(k) proportional to exp(-k^2 / (2 sigma^2)) for each coordinate, so the sum has variance
     parties * sigma^2. `parties` counts only those whose noise the receiver does not know: colluding ones add nothing.
     """
-
-    KIND: ClassVar[str] = "discrete_gaussian"
 
     sensitivity: float
     sigma: float
@@ -109,13 +107,9 @@ class _LaplaceNoise(Event):
 class DiscreteLaplace(_LaplaceNoise):
     """Whole-number noise with P(k) proportional to exp(-|k| / scale) on every coordinate; sensitivity in L1."""
 
-    KIND: ClassVar[str] = "discrete_laplace"
-
 
 class Laplace(_LaplaceNoise):
     """Laplace noise on real values: they are rounded to a public grid first, which the sensitivity (L1) allows for."""
-
-    KIND: ClassVar[str] = "laplace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +127,9 @@ class Exponential(_Choice):
     Made once for each of several disjoint sets of records, or once for all: one record takes part in one choice.
     """
 
-    KIND: ClassVar[str] = "exponential"
-
 
 class PermuteAndFlip(_Choice):
     """A choice by permute-and-flip (McKenna and Sheldon 2020), at the same epsilon never worse than the exponential."""
-
-    KIND: ClassVar[str] = "permute_and_flip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +139,6 @@ class GumbelChoice(Event):
     Its log ratios lie within an interval of length `epsilon`, as those of `Exponential`, but for noise that was
     clipped: what ran is within the statistical distance `distance` of a choice of which that is true.
     """
-
-    KIND: ClassVar[str] = "gumbel_choice"
 
     sensitivity: float
     epsilon: float
@@ -164,8 +152,6 @@ class RandomisedResponse(Event):
 
     A guarantee for the value of one record, whoever sees the answers: adjacency is always "replace_one".
     """
-
-    KIND: ClassVar[str] = "randomised_response"
 
     categories: int
     epsilon: float
@@ -199,8 +185,6 @@ class _Structure(Event):
 class PoissonSampled(_Structure):
     """A mechanism on records of which each was taken with chance `rate`, independently and in secret."""
 
-    KIND: ClassVar[str] = "poisson_sampled"
-
     rate: float
     event: Event
 
@@ -212,8 +196,6 @@ class PoissonSampled(_Structure):
 @dataclass(frozen=True, slots=True)
 class Repeated(_Structure):
     """The same event `times` times on the same rows, with fresh randomness each time."""
-
-    KIND: ClassVar[str] = "repeated"
 
     event: Event
     times: int
@@ -242,13 +224,9 @@ class Parallel(_Several):
     "replace_one" the place must not depend on what the record holds either, or one exchange would touch two places.
     """
 
-    KIND: ClassVar[str] = "parallel"
-
 
 class Composed(_Several):
     """Several events on the same rows, each of which may have been chosen after the outcome of those before."""
-
-    KIND: ClassVar[str] = "composed"
 
 
 def walk(event: Event) -> Iterator[Event]:
@@ -260,13 +238,25 @@ def walk(event: Event) -> Iterator[Event]:
         waiting.extend(reversed(event.parts()))
 
 
-_KINDS: dict[str, type[Event]] = {
-    kind.KIND: kind
-    for kind in (
-        NonPrivate, Gaussian, DiscreteGaussian, DiscreteLaplace, Laplace, Exponential, PermuteAndFlip, GumbelChoice,
-        RandomisedResponse, Composed, Repeated, Parallel, PoissonSampled,
-    )
-}  # fmt: skip
+KINDS: dict[str, type[Event]] = {
+    "non_private": NonPrivate,
+    "gaussian": Gaussian,
+    "discrete_gaussian": DiscreteGaussian,
+    "discrete_laplace": DiscreteLaplace,
+    "laplace": Laplace,
+    "exponential": Exponential,
+    "permute_and_flip": PermuteAndFlip,
+    "gumbel_choice": GumbelChoice,
+    "randomised_response": RandomisedResponse,
+    "composed": Composed,
+    "repeated": Repeated,
+    "parallel": Parallel,
+    "poisson_sampled": PoissonSampled,
+}
+"""The name of each kind of event in files, which never changes."""
+
+for _name, _kind in KINDS.items():
+    _kind.KIND = _name
 
 
 def from_dict(data: Any) -> Event:
@@ -274,9 +264,9 @@ def from_dict(data: Any) -> Event:
     if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
         raise InvalidInput(f"an event is described by its kind and its fields, got {data!r}")
     kind, given = data["kind"], {key: value for key, value in data.items() if key != "kind"}
-    if kind not in _KINDS:
-        raise InvalidInput(f"unknown event of kind {kind!r}; known are {', '.join(sorted(_KINDS))}")
-    wanted = {field.name for field in fields(_KINDS[kind])}
+    if kind not in KINDS:
+        raise InvalidInput(f"unknown event of kind {kind!r}; known are {', '.join(sorted(KINDS))}")
+    wanted = {field.name for field in fields(KINDS[kind])}
     if set(given) != wanted:
         raise InvalidInput(f"an event of kind {kind!r} has fields {sorted(wanted)}, got {sorted(given)}")
     if "event" in given:
@@ -285,7 +275,7 @@ def from_dict(data: Any) -> Event:
         if not isinstance(given["events"], list):
             raise InvalidInput(f"the events of an event of kind {kind!r} are a list, got {given['events']!r}")
         given["events"] = tuple(from_dict(part) for part in given["events"])
-    return _KINDS[kind](**given)
+    return KINDS[kind](**given)
 
 
 # --- checks --------------------------------------------------------------------------------------------------------
@@ -296,6 +286,12 @@ def is_number(value: Any) -> bool:
     if type(value) is int:
         return abs(value) < 2**1023
     return type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
+
+
+def check_positive(name: str, value: Any, *, or_inf: bool = False) -> None:
+    """Raise unless it is a number above 0, and a finite one if not said otherwise."""
+    if not is_number(value) or not value > 0.0 or (value == math.inf and not or_inf):
+        raise InvalidParameter(f"{name} must be a number above 0, got {value!r}")
 
 
 def check_delta(delta: Any) -> None:
@@ -349,3 +345,154 @@ class Released(NamedTuple, Generic[Value]):
 
     values: Value
     event: Event
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+
+
+def up(value: float, digits: int = 5) -> str:
+    """Rounded up to this many digits; "infinite" where there is no limit."""
+    return _rounded(value, Context(digits, ROUND_CEILING))
+
+
+def down(value: float) -> str:
+    """Rounded down to four digits."""
+    return _rounded(value, Context(4, ROUND_FLOOR))
+
+
+def _rounded(value: float, context: Context) -> str:
+    """From the shortest decimal that means the float, so that 0.1 is 0.1 and not a little more."""
+    # 1.0000000000000002 is 1: what a computer's own rounding adds, and a search to 13 digits, is no news.
+    exact = float(value)
+    if math.isinf(exact):
+        return "infinite"
+    number = context.create_decimal(
+        repr(float(f"{exact:.12g}") if context.rounding == ROUND_CEILING else exact)
+    ).normalize()
+    return f"{number:e}" if number and not Decimal("1e-4") <= abs(number) < 10**6 else f"{number:f}"
+
+
+def amount(epsilon: float, delta: float) -> str:
+    """(epsilon, delta) as it may be printed."""
+    return f"epsilon = {up(epsilon)} and delta = {up(delta)}" if delta else f"epsilon = {up(epsilon)} (and delta = 0)"
+
+
+def factor(epsilon: float) -> str:
+    """e^epsilon."""
+    return up(math.exp(epsilon), 3) if epsilon < 20.0 else f"e^{up(epsilon)}"
+
+
+def best_chance(epsilon: float, delta: float) -> float:
+    """The chance of the best guess to be right, since missed + false alarms >= 2 (1 - delta) / (1 + e^epsilon).
+
+    Kairouz, Oh and Viswanath 2015, theorem 2.1: missed + e^epsilon false >= 1 - delta, and the same with the two
+    exchanged; the sum of both, halved.
+    """
+    return 1.0 - (1.0 - delta) / (1.0 + math.exp(min(epsilon, 600.0)))
+
+
+def best_guess(epsilon: float, delta: float) -> str:
+    """How often in 100 the best guess is right."""
+    return up(100.0 * best_chance(epsilon, delta), 4)
+
+
+def chance_beyond(epsilon: float, delta_at: Callable[[float], float]) -> float:
+    """An upper bound of the chance of results that are more than e^epsilon times as likely with the row as without.
+
+    `delta_at` is the privacy curve. With L the logarithm of that ratio, delta(t) = E[max(0, 1 - e^(t - L))], which is
+    at least (1 - e^(t - epsilon)) P(L > epsilon) for every t < epsilon. So delta(t) / (1 - e^(t - epsilon)) is a bound
+    for every t, and the smallest of a few is printed. (For Gaussian noise of mu the chance itself is
+    Phi(mu/2 - epsilon/mu); the bound is above it, and holds for every mechanism with that curve.)
+    """
+    tried = [epsilon * (1.0 - 2.0 ** (-k / 4.0)) for k in range(1, 60)] + [0.0]
+    bounds = [delta_at(t) / -math.expm1(t - epsilon) for t in tried if t < epsilon]
+    return min(1.0, *bounds) if bounds else 1.0
+
+
+ADDED = ("with the row as without it", "whether the row was there")
+REPLACED = ("with one row as with another in its place", "which of the two rows was there")
+"""What two neighbours are, in words: how the two worlds are compared, and what somebody would guess."""
+
+
+def what_is_proved(
+    epsilon: float,
+    delta: float,
+    *,
+    beyond: float | None = None,
+    neighbours: tuple[str, str] = ADDED,
+) -> list[str]:
+    """What holds for every question, how rare exceptions are, how well one guesses: for both of two neighbours.
+
+    `beyond` is `chance_beyond`; without a curve at hand it is left out, and the sentence says that it may exceed delta.
+    `neighbours` says how two worlds are compared and what somebody would guess: a row, or something else, was there.
+    """
+    compared, guessed = neighbours
+    times, plus = factor(epsilon), "" if delta == 0.0 else f", plus {up(delta)}"
+    proved = (
+        f"Whatever anybody asks of what was released, the chance of a yes is at most {times} times as large {compared}"
+        f"{plus}; and the other way round."
+    )
+    rare = "may be above delta" if beyond is None else f"is at most {up(beyond, 3)}"
+    exceptions = (
+        f"The chance that a single result comes out which is by itself more than {times} times as likely {compared} "
+        f"{rare}: delta is not that chance."
+    )
+    guessing = (
+        f"Somebody who knows everything else, and has to guess from what was released {guessed}, is "
+        f"right in at most {best_guess(epsilon, delta)} of 100 cases; blind guessing reaches 50."
+    )
+    return [proved, exceptions, guessing] if delta else [proved, guessing]
+
+
+def without_guarantee(event: Event) -> list[str]:
+    """The reasons of all releases without one, each once."""
+    return list(dict.fromkeys(part.reason for part in walk(event) if isinstance(part, NonPrivate)))
+
+
+def sampling(event: Event) -> str:
+    """Where the accounting counts on a row not having been in everything: in samples, or in parts that are disjoint."""
+    sentences = []
+    rates = sorted({part.rate for part in walk(event) if isinstance(part, PoissonSampled)})
+    if rates:
+        told = ", ".join(up(rate, 4) for rate in rates)
+        sentences.append(
+            f"It counts on sampling: each row took part with a chance of {told}, drawn independently and kept "
+            "secret. If anybody learns which rows took part, the guarantee is weaker."
+        )
+    n_groups, n_parts = _disjoint(event)
+    if n_groups == 1:
+        sentences.append(f"It counts on disjoint rows: of {n_parts} parts of the training a row was in one at most.")
+    elif n_groups:
+        sentences.append(
+            f"It counts on disjoint rows within each of {n_groups:,} groups of parts of the training: of the "
+            f"parts of one group a row was in one at most, so of all of them in up to {n_groups:,}."
+        )
+    return " ".join(sentences) or "No sampling of rows is counted on."
+
+
+def _disjoint(event: Event) -> tuple[int, int]:
+    """How many groups of parts on disjoint rows there are, and the parts of all kinds of them; a part alone is none."""
+    n_groups, n_parts = 0, 0
+    waiting = [(event, 1)]
+    while waiting:
+        event, times = waiting.pop()
+        if isinstance(event, Parallel) and len(event.events) > 1:
+            n_groups, n_parts = n_groups + times, n_parts + len(event.events)
+        inside = times * event.times if isinstance(event, Repeated) else times
+        waiting += [(part, inside) for part in event.parts()]
+    return n_groups, n_parts
+
+
+PRACTICALLY_NONE = math.log(99.0)
+"""From this epsilon on somebody who guesses between two values may be right in 99 of 100 cases."""
+
+
+def meaning_for_a_person(epsilon: float) -> str:
+    """What a large epsilon is worth, and from when on it is nothing; "" where it protects."""
+    if epsilon < PRACTICALLY_NONE:
+        return ""
+    return (
+        f"For a person epsilon = {up(epsilon)} is practically no protection: somebody who has to guess between "
+        f"two possible records is right in up to {best_guess(epsilon, 0.0)} of 100 cases. From epsilon = "
+        f"{up(PRACTICALLY_NONE, 2)} on it is 99 of 100 or more; blind guessing reaches 50."
+    )

@@ -60,9 +60,9 @@ import numpy.typing as npt
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.accountants import float_above
-from hedgerow.privacy.coins import exact_context, words
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import GumbelChoice
+from hedgerow.privacy.events import GumbelChoice, check_positive
+from hedgerow.privacy.mechanisms import exact_context, words
 
 Ints = npt.NDArray[np.int64]
 Number = int | float | Fraction
@@ -85,7 +85,7 @@ class GumbelNoise:
     clip: float = 96.0  # 2 e^-96 is 2^-137 for each noise
 
     def __post_init__(self) -> None:
-        _check(beta=self.beta)
+        check_positive("beta", self.beta)
         object.__setattr__(self, "beta", Fraction(self.beta))
         if not isinstance(self.grid_bits, int) or not -1000 <= self.grid_bits <= 1000:
             raise InvalidParameter(f"grid_bits must be a whole number between -1000 and 1000, got {self.grid_bits!r}")
@@ -102,7 +102,7 @@ class GumbelNoise:
 
         `sensitivity` is half the width of a change (`choices`).
         """
-        _check(sensitivity=sensitivity, epsilon=epsilon)
+        check_positive("epsilon", epsilon)
         return cls(_width(sensitivity, grid_bits) / Fraction(epsilon), grid_bits)
 
     @property
@@ -127,7 +127,6 @@ class GumbelNoise:
 
     def epsilon(self, sensitivity: Number) -> float:
         """The range of log ratios of a choice: (2 Delta + 4 grid) / beta, rounded up."""
-        _check(sensitivity=sensitivity)
         return float_above(_width(sensitivity, self.grid_bits) / self.beta)
 
     def event(self, *, sensitivity: Number, n_noises: int) -> GumbelChoice:
@@ -194,10 +193,5 @@ class GumbelNoise:
 
 
 def _width(sensitivity: Number, grid_bits: int) -> Fraction:
+    check_positive("sensitivity", sensitivity)
     return 2 * Fraction(sensitivity) + 4 / Fraction(2) ** grid_bits
-
-
-def _check(**values: Number) -> None:
-    for name, value in values.items():
-        if not isinstance(value, Number) or not 0 < value < math.inf:
-            raise InvalidParameter(f"{name} must be a number above 0, got {value!r}")

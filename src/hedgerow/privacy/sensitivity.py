@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.privacy.events import Adjacency, check_adjacency
+from hedgerow.privacy.events import Adjacency, check_adjacency, check_positive
 
 
 def gain_sensitivity(bound: float, adjacency: Adjacency = "add_remove") -> float:
@@ -40,7 +40,8 @@ def gain_sensitivity(bound: float, adjacency: Adjacency = "add_remove") -> float
 
     All bounds are approached, for many records of equal gradients (tests/privacy/test_sensitivity.py).
     """
-    return _times(3.0, 4.0, adjacency) * _checked("bound", bound) ** 2
+    check_positive("bound", bound)
+    return _times(3.0, 4.0, adjacency) * bound**2
 
 
 def centred_gain_sensitivity(bound: float, adjacency: Adjacency = "add_remove") -> float:
@@ -55,7 +56,8 @@ def centred_gain_sensitivity(bound: float, adjacency: Adjacency = "add_remove") 
     to another node: two choices are moved, each by 2 at most; their losses add up, and so do these sensitivities: 4.
     (By the gain alone it would be 3 + 3: `gain_sensitivity` under "replace_one" is for a single node.)
     """
-    return _times(2.0, 4.0, adjacency) * _checked("bound", bound) ** 2
+    check_positive("bound", bound)
+    return _times(2.0, 4.0, adjacency) * bound**2
 
 
 def leaf_sensitivity(bound: float, l2: float, adjacency: Adjacency = "add_remove") -> float:
@@ -69,7 +71,8 @@ def leaf_sensitivity(bound: float, l2: float, adjacency: Adjacency = "add_remove
     """
     if not 0.0 <= l2 < math.inf:
         raise InvalidParameter(f"l2 must be a number of at least 0, got {l2!r}")
-    return _times(1.0, 2.0, adjacency) * _checked("bound", bound) / (1.0 + l2)
+    check_positive("bound", bound)
+    return _times(1.0, 2.0, adjacency) * bound / (1.0 + l2)
 
 
 def clipped_leaf_sensitivity(bound: float, l2: float, clip: float, adjacency: Adjacency = "add_remove") -> float:
@@ -78,8 +81,8 @@ def clipped_leaf_sensitivity(bound: float, l2: float, clip: float, adjacency: Ad
     Clipping brings no two values further apart, and no two clipped values are further apart than 2 clip. Replacing
     moves at most two leaves.
     """
-    unclipped = leaf_sensitivity(bound, l2, adjacency)
-    return min(unclipped, _times(2.0, 4.0, adjacency) * _checked("clip", clip, infinite=True))
+    check_positive("clip", clip, or_inf=True)
+    return min(leaf_sensitivity(bound, l2, adjacency), _times(2.0, 4.0, adjacency) * clip)
 
 
 def histogram_sensitivity(columns: int, adjacency: Adjacency = "add_remove") -> float:
@@ -96,9 +99,3 @@ def histogram_sensitivity(columns: int, adjacency: Adjacency = "add_remove") -> 
 def _times(adding: float, replacing: float, adjacency: Adjacency) -> float:
     check_adjacency(adjacency)
     return adding if adjacency == "add_remove" else replacing
-
-
-def _checked(name: str, value: float, *, infinite: bool = False) -> float:
-    if not (0.0 < value < math.inf or (infinite and value == math.inf)):
-        raise InvalidParameter(f"{name} must be a number above 0, got {value!r}")
-    return value

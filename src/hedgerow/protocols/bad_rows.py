@@ -3,7 +3,7 @@
     a number beyond its bounds                       the nearest bound
     a gap, a level that is not listed, text where    the column's cell of missing values; where it has none, a public
     a number should be                               default: the middle of the bounds, the level "other" or the first
-    a label that is no listed class, or is missing   the row does not count: it adds nothing to any sum
+    a label that is not a listed class, or is missing   the row does not count: it adds nothing to any sum
 
 What becomes of a row depends on the row and on the schema, and on no other row. So two tables that differ by one row
 still differ by at most one row afterwards, and every bound on what one row can do to a sum holds for what was given,
@@ -11,15 +11,27 @@ not only for what fits. No error says anything about a row either; how many rows
 
 Where columns are divided, a row can be left out only by a label holder that trains alone. Elsewhere a label that is
 unknown becomes the first class or the middle of the range, and each party is told its own number of misfits, nobody
-else (`protocols.vertical.common.tables`).
+else (`protocols.vertical.common.agreement`).
 
 `on_bad_rows="raise"` is for rows that are public: the first kind of misfit that is found is an error.
+
+Tables are read so that no row can make the reading fail. `table.read_table` refuses text among numbers, since whoever
+trains a plain model wants to know. Where rows are secret, an error that depends on them tells something about them. So
+here only what a table is without its rows can be refused: the names of its columns, and types that no column of numbers
+or levels can have. What a cell holds that its column cannot, counts as missing.
+
+One odd cell often changes the type of a whole column (a file with the age "n/a" has a column of text). The other cells
+must not suffer from it, or one row would move all others: text that reads as a number is that number, and a number that
+reads as a level of text is that level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -27,15 +39,27 @@ import numpy as np
 
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import Bools, Floats
-from hedgerow.engine.sources import coded_values
+from hedgerow.engine.dtypes import Bools, Floats, Ints
+from hedgerow.engine.table import (
+    Coded,
+    Table,
+    as_floats,
+    coded_values,
+    columns_like,
+    has_own_names,
+    is_missing,
+    narrowest,
+    open_source,
+    plain_level,
+    read_table,
+    source_of_table,
+)
 from hedgerow.engine.table import Column as TableColumn
-from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.protocols.tolerant import numbers_of, places, places_of, read_tolerantly, without_rows
-from hedgerow.runtime.options import option
+from hedgerow.runtime.protocol import option
 from hedgerow.schema import Column, NumericColumn, Schema
+from hedgerow.statement import Statement
 
 OnBadRows = Literal["map", "raise"]
 
@@ -57,6 +81,8 @@ MISFITS_FACT = "rows that did not fit the schema (noisy estimate)"
 
 OTHER = "other"
 _ROWS_AT_A_TIME = 1 << 14
+_WORDS = {"true": 1.0, "false": 0.0}
+"""numpy writes booleans so when text stands beside them."""
 
 
 class FittedRows(NamedTuple):
@@ -91,6 +117,28 @@ def stamp_of(stamp: str | None, on_bad_rows: str) -> str | None:
     if on_bad_rows == "map" or (stamp is not None and stamp.startswith(("NOT PRIVATE", "NO NOISE"))):
         return stamp
     return f"NOT PRIVATE: {RAISED}"
+
+
+def about_misfits(statement: Statement, on_bad_rows: str, *sentences: str) -> Statement:
+    """The same statement with sentences on what became of rows that do not fit.
+
+    With on_bad_rows="raise" nothing is claimed: that the run came to its end tells something about all rows, exactly.
+    """
+    facts = {**statement.facts, "on_bad_rows": on_bad_rows}
+    if statement.stamp is None or RAISED not in statement.stamp:
+        told = sentences if on_bad_rows == "map" else ()
+        return replace(statement, guarantee=(*statement.guarantee, *told), facts=facts)
+    facts |= {name: nothing for name, nothing in _CLAIMS.items() if name in facts}
+    registry = statement.registry and replace(statement.registry, flavour="none", loss={}, accounting="none")
+    return replace(statement, guarantee=(f"{statement.stamp}.", _NOTHING), facts=facts, registry=registry)
+
+
+_NOTHING = "Nothing is guaranteed. Noise is where it would be otherwise, and what it is worth is not stated."
+_CLAIMS = {
+    "model_is_private": False, "privacy": None, "labels_towards_feature_holders": None,
+    "records_towards_label_holder": None, "epsilon_replace_one": None, "is_bound": False, "per_element": None,
+}  # fmt: skip
+"""Facts that claim something, and what they are where nothing is claimed."""
 
 
 def check_columns(X: Any, schema: Schema, where: str = "X") -> None:
@@ -140,7 +188,7 @@ def fit_table(
                 f"{where}: column {column.name!r} has missing values or levels that the schema does not list; "
                 "name it in may_be_missing, or list all levels"
             )
-        gaps = _gaps(column)
+        gaps = gaps_of(column)
         misfits = misfits | gaps
         # As float64, whatever the column is: else the default could be rounded as other rows have it.
         values = column.values.astype(np.float64) if column.levels is None else column.values
@@ -149,17 +197,17 @@ def fit_table(
 
 
 def fit_described(
-    table: Table, described: Sequence[Column | None], *, where: str, on_bad_rows: OnBadRows = "map"
+    table: Table, entries: Sequence[Column | None], *, where: str, on_bad_rows: OnBadRows = "map"
 ) -> tuple[Table, Bools]:
-    """The same for a table that was read already: columns that have no entry in `described` stay as they are."""
+    """The same for a table that was read already, under its own names: columns that have no entry stay as they are."""
     check_on_bad_rows(on_bad_rows)
-    pairs = zip(table.columns, described, strict=True)
-    entries = {column.name: replace(entry, name=column.name) for column, entry in pairs if entry is not None}
-    if not entries:
+    pairs = [(column, entry) for column, entry in zip(table.columns, entries, strict=True) if entry is not None]
+    if not pairs:
         return table, np.zeros(table.n_rows, np.bool_)
-    known = tuple(column for column in table.columns if column.name in entries)
-    part = Table(known, table.n_rows, tuple(entries), table.has_names)
-    fitted, misfits = fit_table(part, list(entries.values()), where=where, on_bad_rows=on_bad_rows)
+    known = tuple(column for column, _ in pairs)
+    as_named = [entry if entry.name == column.name else replace(entry, name=column.name) for column, entry in pairs]
+    part = Table(known, table.n_rows, tuple(column.name for column in known), table.has_names)
+    fitted, misfits = fit_table(part, as_named, where=where, on_bad_rows=on_bad_rows)
     found = {column.name: column for column in fitted.columns}
     return replace(table, columns=tuple(found.get(column.name, column) for column in table.columns)), misfits
 
@@ -169,7 +217,7 @@ def fit_labels(y: Any, schema: Schema, *, where: str = "y", on_bad_rows: OnBadRo
     check_on_bad_rows(on_bad_rows)
     values = _one_per_row(y, where)
     if schema.classes is not None:
-        found, _ = places_of(coded_values(values, f"{where}: the label"), places(schema.classes))
+        found, _ = places_of(coded_values(values, f"{where}: the label"), schema.classes)
         counts = found >= 0
         if on_bad_rows == "raise" and not counts.all():  # which, is not for logs
             raise InvalidInput(f"{where}: a label is not one of the schema's classes {list(schema.classes)}")
@@ -191,6 +239,12 @@ def features_of(columns: Sequence[Column]) -> tuple[FeatureBins, ...]:
     return tuple(feature_of(column, column.name) for column in columns)
 
 
+def entry_for(schema: Schema | None, party: str, name: str) -> Column | None:
+    """What a schema says about a party's column, under "party.name" or "name"; None if that is nothing."""
+    known = {} if schema is None else {column.name: column for column in schema.columns}
+    return known.get(f"{party}.{name}", known.get(name))
+
+
 def feature_of(column: Column, name: str) -> FeatureBins:
     """One column, under the name that it has in the table."""
     if isinstance(column, NumericColumn):
@@ -206,7 +260,7 @@ def read_labels(y: Any, classes: Sequence[Any] | None, *, where: str = "y") -> F
     values = _one_per_row(y, where)
     if classes is None:
         return _numbers(values, where)[0]
-    found, _ = places_of(coded_values(values, f"{where}: the label"), places(classes))
+    found, _ = places_of(coded_values(values, f"{where}: the label"), classes)
     return np.where(found >= 0, found, len(classes)).astype(np.float64)
 
 
@@ -237,13 +291,105 @@ def mark_outside(values: Any, low: Any, high: Any, start: int, stop: int, outsid
                 outside[i] = 1
 
 
+# --- tables that are read whatever rows hold --------------------------------------------------------------------------
+
+
+def read_tolerantly(X: Any, *, like: Sequence[FeatureBins], where: str = "X") -> tuple[Table, Bools]:
+    """The table as `read_table(X, like=like)` has it, and which rows have a cell that could not be read as its column.
+
+    A table without rows is welcome.
+    """
+    with np.errstate(all="ignore"):  # a warning about a number tells something about a row as well
+        source = source_of_table(X) if isinstance(X, Table) else open_source(X, where)
+        repeated = [name for name, times in Counter(source.names).items() if times > 1]
+        if not source.names or repeated:
+            what = f"more than one column named {repeated[0]!r}" if repeated else "no columns"
+            raise InvalidInput(f"{where} has {what}")
+        odd = np.zeros(source.n_rows, np.bool_)
+        columns = []
+        for feature, raw in zip(like, columns_like(source, like, where), strict=True):
+            label = f"{where}: column {feature.name!r}"
+            if feature.levels is None and isinstance(raw, np.ndarray):
+                columns.append(TableColumn(feature.name, as_floats(raw, label)))
+                continue
+            coded = raw if isinstance(raw, Coded) else coded_values(raw, label)
+            read: tuple[np.ndarray, Bools] = (
+                numbers_of(coded) if feature.levels is None else places_of(coded, feature.levels)
+            )
+            odd |= read[1]
+            columns.append(TableColumn(feature.name, read[0], feature.levels))
+    names = tuple(feature.name for feature in like)
+    return Table(tuple(columns), source.n_rows, names, has_names=has_own_names(names)), odd
+
+
+def without_rows(X: Any) -> Any | None:
+    """The same table with its columns and none of its rows; None if what was given has no columns apart from rows."""
+    library = type(X).__module__.partition(".")[0]
+    kind = type(X).__name__
+    if library == "pandas" and kind == "DataFrame":
+        return X.iloc[:0]
+    if library == "pyarrow" and kind in ("Table", "RecordBatch"):
+        return X.slice(0, 0)
+    if (library == "polars" and kind == "DataFrame") or isinstance(X, np.ndarray):
+        return X[:0]
+    return None
+
+
+# --- cells ---------------------------------------------------------------------------------------------------------
+
+
+def numbers_of(coded: Coded) -> tuple[Floats, Bools]:
+    """Each row's number, NaN where there is none, and which rows have something that is not a number."""
+    found = np.array([*map(number_of, coded.values), math.nan])  # the last place answers code -1
+    there = np.array([*(not is_missing(value) for value in coded.values), False])
+    return narrowest(found)[coded.codes], (there & np.isnan(found))[coded.codes]
+
+
+def number_of(value: Any) -> float:
+    """A cell as a number; NaN if it is none. One too large for a float is infinite."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _WORDS:
+            return _WORDS[word]
+    elif not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating | Decimal):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    except ValueError:
+        return math.nan
+
+
+def places_of(coded: Coded, levels: Sequence[Any]) -> tuple[Ints, Bools]:
+    """Each row's place in a list of levels, -1 where there is none, and which rows have a level that is not listed."""
+    index = {level: place for place, level in enumerate(levels)}
+    # The last place answers code -1.
+    found = np.array([*(_place_of(value, index) for value in coded.values), -1], np.int32)
+    there = np.array([*(not is_missing(value) for value in coded.values), False])
+    return found[coded.codes], (there & (found < 0))[coded.codes]
+
+
+def _place_of(value: Any, index: Mapping[Any, int]) -> int:
+    """Depends on the value alone: as it is, as a number, as the text of that number."""
+    if isinstance(value, str) and value in index:
+        return index[value]
+    number = number_of(value)
+    if math.isnan(number):
+        return -1
+    plain = plain_level(value if isinstance(value, bool | int | np.integer) else number)
+    if plain in index or math.isinf(number):  # Python refuses to write whole numbers of more than 4,300 digits
+        return index.get(plain, -1)
+    return index.get(str(plain), -1)
+
+
 # --- pieces --------------------------------------------------------------------------------------------------------
 
 
 def _have_gaps(table: Table) -> Sequence[bool]:
     """Which columns have any."""
     if table.grid is None:
-        return [bool(_gaps(column).any()) for column in table.columns]
+        return [bool(gaps_of(column).any()) for column in table.columns]
     # All columns lie together in memory, row by row, and are read so.
     found = np.zeros(len(table.columns), np.bool_)
     for start in range(0, table.n_rows, _ROWS_AT_A_TIME):
@@ -252,7 +398,8 @@ def _have_gaps(table: Table) -> Sequence[bool]:
     return has
 
 
-def _gaps(column: TableColumn) -> Bools:
+def gaps_of(column: TableColumn) -> Bools:
+    """Which rows have no value."""
     gaps: Bools = np.isnan(column.values) if column.levels is None else column.values < 0
     return gaps
 

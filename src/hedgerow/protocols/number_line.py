@@ -7,22 +7,19 @@
                         go on from number to number
 
 So a search by halving places finds any number in at most 64 steps, near zero as well as far away from it. Zero has one
-place, whatever its sign. Infinities have none: they count as the largest finite number, as they do in `cuts.py`.
+place, whatever its sign. Infinities have none: they count as the largest finite number, as they do in `binning.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, cast, get_args
 
 import numpy as np
 
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.errors import InvalidParameter
 
-Kind = Literal["float64", "float32", "integer"]
-KINDS: tuple[str, ...] = get_args(Kind)
+KINDS = ("float64", "float32", "integer")
 
 _ALL_WHOLE = 2**53
 """Up to here float64 holds every whole number."""
@@ -32,14 +29,7 @@ _USUAL = {"float64": (-16, 32), "float32": (-16, 32), "integer": (0, 27)}
 _EXPONENTS = {"float64": (-1074, 1023), "float32": (-149, 127), "integer": (0, 1023)}
 
 
-def checked_kind(kind: str, column: int) -> Kind:
-    """The kind itself, if it is one."""
-    if kind not in KINDS:
-        raise InvalidParameter(f"the kind of numeric column {column} must be one of {', '.join(KINDS)}, got {kind!r}")
-    return cast("Kind", kind)
-
-
-def kind_of(values: np.ndarray) -> Kind:
+def kind_of(values: np.ndarray) -> str:
     """The kind of some values (NaN for missing): "integer" if all are whole or there are none, else their type."""
     present = values[~np.isnan(values)]
     if np.array_equal(np.floor(present), present):
@@ -47,10 +37,8 @@ def kind_of(values: np.ndarray) -> Kind:
     return "float32" if values.dtype == np.float32 else "float64"
 
 
-def common_kind(kinds: set[str]) -> Kind:
+def common_kind(kinds: set[str]) -> str:
     """One kind for a column whose owners hold these: whole numbers only if they do for all, else the wider float."""
-    for column_kind in kinds:
-        checked_kind(column_kind, 0)
     if "float64" in kinds:
         return "float64"
     return "float32" if "float32" in kinds else "integer"
@@ -60,7 +48,7 @@ def common_kind(kinds: set[str]) -> Kind:
 class NumberLine:
     """The places of one kind of numbers: from `-largest` to `largest`, both included."""
 
-    kind: Kind
+    kind: str
 
     @cached_property
     def largest(self) -> int:
@@ -102,17 +90,14 @@ class NumberLine:
             )
         return np.where(numbers < 0, -found, found)
 
-    def first_look(self, budget: int) -> Ints:
-        """At most `budget` places to begin with, increasing: the same for every column of this kind.
-
-        Zero and its neighbours, powers of two over the whole range, and as fine a division as the budget allows of the
-        powers between which most numbers lie.
-        """
-        return _first_look(self.kind, budget)
-
 
 @lru_cache(maxsize=64)
-def _first_look(kind: Kind, budget: int) -> Ints:
+def first_look(kind: str, budget: int) -> Ints:
+    """At most `budget` places to begin with, increasing: the same for every column of this kind.
+
+    Zero and its neighbours, powers of two over the whole range, and as fine a division as the budget allows of the
+    powers between which most numbers lie.
+    """
     line = NumberLine(kind)
     lowest, highest = _EXPONENTS[kind]
     step = max(1, -(-16 * (highest - lowest) // budget))  # an eighth of the budget, for both signs together

@@ -5,17 +5,19 @@
 Each party keeps its own file. A protocol says what a run can cost the rows of a party at most (`Protocol.planned`);
 that is charged by the party itself, in its own process, before it has sent anything. A run that fails afterwards has
 been paid for all the same: peers may have learned something, if only from the error. So noise cannot be averaged away
-over runs that are broken off.
+over runs that are broken off. A later attempt of a run is not charged again if the party has kept anything of it: what
+it may have released is part of that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
+from typing import Protocol as Interface
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.privacy.budget_file import BudgetFile, Charge, Dataset
+from hedgerow.privacy.budget_file import BudgetFile, Dataset
 from hedgerow.privacy.events import Event
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, Protocol
@@ -24,20 +26,32 @@ Budgets = Mapping[str, Dataset]
 """Name of a party -> its own budget."""
 
 
-def refuse_raising(budget: Any, options: Mapping[str, Any]) -> None:
+class Held(Interface):
+    """A charge that may be lowered once, to what really happened."""
+
+    def settle(self, event: Event) -> None:
+        """Charge this in place of what was planned."""
+        ...
+
+
+class Budget(Interface):
+    """What a role is played on: one dataset of a file, or all limits of a party that apply to a run."""
+
+    def reserve(self, event: Event, *, what: str, delta: float = 0.0) -> AbstractContextManager[Held]:
+        """Charge all that is planned, or raise BudgetExceeded."""
+        ...
+
+
+def refuse_raising(options: Mapping[str, Any]) -> None:
     """A training that raises because of rows has no guarantee: refused with a budget before a row is looked at."""
-    if budget and options.get("on_bad_rows") == "raise":
+    if options.get("on_bad_rows") == "raise":
         raise InvalidParameter(
             "budget is for trainings with a guarantee, and on_bad_rows='raise' gives it up; leave out one of the two"
         )
 
 
-def checked_budgets(
-    budget: Mapping[str, Dataset] | None, protocol: Protocol, job: Any, data: Mapping[str, PartyData]
-) -> Budgets:
+def checked_budgets(budget: Budgets, protocol: Protocol, job: Any, data: Mapping[str, PartyData]) -> Budgets:
     """The budgets of a run. BudgetExceeded before anything is charged, sent or started if one of them is too small."""
-    if budget is None:
-        return {}
     if not isinstance(budget, Mapping):
         raise InvalidParameter(
             f"budget must be a dict: name of a party -> BudgetFile(path).dataset(name), got {type(budget).__name__}"
@@ -60,15 +74,18 @@ def checked_budgets(
     return dict(budget)
 
 
-def play(protocol: Protocol, me: Party, job: Any, data: PartyData | None, budget: Dataset | None) -> Any:
-    """A party's role, on its budget if it has one."""
-    if budget is None or data is None:
+def play_on(budget: Budget, protocol: Protocol, me: Party, job: Any, data: PartyData | None) -> Any:
+    """The role of a party that brings data, on its budget."""
+    if data is None:
         return protocol.play(me, job, data)
     what = f"{protocol.name}, run {job.run_id}"
-    charges: list[tuple[Charge, Event]] = []
+    charges: list[tuple[Held, Event]] = []
     with ExitStack() as open_charges:
 
         def charge(event: Event, delta: float) -> None:
+            has_kept = me.attempt > 1 and me.checkpoints is not None and bool(me.checkpoints.trees)
+            if has_kept and isinstance(budget, Dataset) and any(entry.what == what for entry in budget.entries()):
+                return  # what was released is kept, and released again as it was, or counted by the role itself
             reserved = budget.reserve(event, what=what, delta=delta)
             charges.append((open_charges.enter_context(reserved), event))
 

@@ -8,11 +8,12 @@ visible in its code: its arguments plus its `recv` lines. All doors write the le
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from hedgerow.aborts import ABORT, Reason, reason_of
 from hedgerow.crypto.csprng import SecureRandom
@@ -27,16 +28,19 @@ from hedgerow.errors import (
     VersionMismatch,
     plain,
 )
-from hedgerow.ledger import Disclosure, Exact, Kind, Ledger
-from hedgerow.transport.checking import check, require
+from hedgerow.ledger import Disclosure, Exact, Kind, Ledger, Meter
+from hedgerow.privacy.events import Event
 from hedgerow.transport.endpoint import NOTHING, Agreed, Endpoint, LastWord
-from hedgerow.transport.frames import Message, decode, encode
-from hedgerow.transport.meter import Meter
+from hedgerow.transport.frames import Message, cached, decode, encode
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
-from hedgerow.transport.ranges import Index
+from hedgerow.transport.ranges import Index, check, require
 from hedgerow.transport.transcripts import Recording
 
+if TYPE_CHECKING:
+    from hedgerow.runtime.checkpoint import Checkpoints
+
 M = TypeVar("M", bound=Message)
+S = TypeVar("S")
 
 DEADLINE = 300.0
 """Seconds that a party waits for a message unless the job says otherwise."""
@@ -64,11 +68,15 @@ class Party:
         deadline: float = DEADLINE,
         on_progress: Callable[[int, int], None] | None = None,
         check: Callable[[], None] | None = None,
+        attempt: int = 1,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
-        """`check` is called with every report, and raises once the run has been called off."""
+        """`check` is called with every report, and raises once the run has been called off.
+
+        A run that was broken off is taken up again as its next `attempt`, from what `checkpoints` have kept.
+        """
         self.name = endpoint.name
         self.peers = endpoint.peers
-        self.rng = SecureRandom()
         self.ledger = Ledger(endpoint.name)
         self.log = logging.LoggerAdapter(LOGGER, {"party": endpoint.name})
         self._endpoint = endpoint
@@ -78,9 +86,16 @@ class Party:
         self._deadline = deadline
         self._on_progress = on_progress
         self._check = check
+        self.attempt, self.checkpoints = attempt, checkpoints
+        self.most_kept = 0  # the largest number of trees that anybody is known to have kept, once all go on
         self._ended: set[str] = set()  # peers with which there is nothing more to say
         self._has_stopped = False
-        self.on_charge: Callable[[Any, float], None] | None = None
+        self.on_charge: Callable[[Event, float], None] | None = None
+
+    @functools.cached_property
+    def rng(self) -> SecureRandom:
+        """Randomness that nobody else knows."""
+        return SecureRandom()
 
     def join(self, job: Agreed) -> None:
         """Take part in this job: peers that have another one are refused, and what this party signs is for it alone."""
@@ -89,7 +104,7 @@ class Party:
 
     # --- the doors -------------------------------------------------------------------------------------------------
 
-    def send(self, to: str, message: Message, *, event: Mapping[str, Any] | None = None) -> None:
+    def send(self, to: str, message: Message, *, event: Event | None = None) -> None:
         """Disclose a message to a peer; `event` is that of the mechanism whose noise is in it."""
         self._send(to, message, encode(message), event)
 
@@ -100,9 +115,9 @@ class Party:
             with contextlib.suppress(*((PeerLost,) if even_if_lost else ())):
                 self._send(to, message, frame, None)
 
-    def _send(self, to: str, message: Message, frame: bytes, event: Mapping[str, Any] | None) -> None:
+    def _send(self, to: str, message: Message, frame: bytes, event: Event | None) -> None:
         # The line is written first: a frame that may have left the house must be in the book, even if sending fails.
-        self.ledger.write("disclosed", to, _kinds.get(type(message)) or _kind_of(type(message)), len(frame), event)
+        self.ledger.write("disclosed", to, _kind_of(type(message)), len(frame), event)
         try:
             self._endpoint.send(to, frame)
         except LastWord as last:
@@ -124,7 +139,7 @@ class Party:
         except LastWord as last:
             raise self._heard(last) from None
         message = self._decoded(sender, frame, kind)
-        self.ledger.write("learned", sender, _kinds.get(kind) or _kind_of(kind), len(frame))
+        self.ledger.write("learned", sender, _kind_of(kind), len(frame))
         check(sender, message, symbols)
         return message
 
@@ -184,21 +199,47 @@ class Party:
     @property
     def meter(self) -> Meter:
         """Bytes and messages, as the ledger has them."""
-        meter = Meter()
-        for line in self.ledger:
-            count = meter.sent if line.direction == "disclosed" else meter.received
-            count(line.peer, line.message, line.n_bytes)
-        return meter
+        return Meter(self.ledger)
 
     # --- budget ----------------------------------------------------------------------------------------------------
 
-    def charge(self, event: Any, delta: float = 0.0) -> None:
+    def charge(self, event: Event, delta: float = 0.0) -> None:
         """Charge what is about to be released to this party's budget, if it has one; BudgetExceeded if it is too small.
 
         `event` is that of the mechanisms, `delta` what it may use of the budget's. The charge stays, whatever follows.
         """
         if self.on_charge is not None:
             self.on_charge(event, delta)
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------
+
+    def keep(self, n_trees: int, state: Any) -> None:
+        """Keep what this party needs to go on after this many trees, where there are checkpoints."""
+        if self.checkpoints is not None:
+            self.checkpoints.keep(n_trees, state)
+
+    def kept(self, n_trees: int | None, kind: type[S]) -> S | None:
+        """What this party kept under this number (None: the last one), in any attempt; None if it did not."""
+        if self.checkpoints is None or not (trees := self.checkpoints.trees):
+            return None
+        number = trees[-1] if n_trees is None else n_trees
+        return self.checkpoints.load(number, kind) if number in trees else None
+
+    def go_on(self, kind: type[S], job: Any, *, without: Iterable[str] = ()) -> tuple[int, S | None]:
+        """How many trees there are already, as all parties of the job agree, and this party's state after them.
+
+        (0, None) in the first attempt, and where something is missing somewhere: then all begin anew. Nothing is heard
+        of those whom the first party goes on `without`.
+        """
+        if self.attempt == 1:
+            return 0, None
+        from hedgerow.runtime.checkpoint import agree_on
+
+        for peer in without:
+            self.drop(peer)
+        trees = () if self.checkpoints is None else self.checkpoints.trees
+        n_trees, self.most_kept = agree_on(self, job, trees, frozenset(without))
+        return n_trees, self.kept(n_trees, kind) if n_trees else None
 
     # --- identity --------------------------------------------------------------------------------------------------
 
@@ -222,15 +263,12 @@ class Party:
             self._on_progress(done, total)
 
 
-_kinds: dict[type[Message], Kind] = {}
-
-
+@cached
 def _kind_of(message: type[Message]) -> Kind:
     disclosure = getattr(message, "discloses", None)
     if not isinstance(disclosure, Disclosure):
         raise ProtocolError(f"{message.__name__} does not state what it discloses, so it cannot be sent")
-    kind = _kinds[message] = Kind(message.NAME, message.VERSION, disclosure.of, disclosure.protection)
-    return kind
+    return Kind(message.NAME, message.VERSION, disclosure.of, disclosure.protection)
 
 
 def root_cause(errors: Mapping[str, BaseException]) -> tuple[str, BaseException]:

@@ -34,7 +34,7 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.runtime.budgets import read
 from hedgerow.runtime.party import LOGGER, Party
 from hedgerow.runtime.party_start import Orders
-from hedgerow.runtime.protocol import PartyData, Protocol, agreed, find
+from hedgerow.runtime.protocol import Job, PartyData, Protocol, agreed, find
 from hedgerow.runtime.running import role, warm_up
 from hedgerow.transport.emulate import Emulated, Link
 from hedgerow.transport.endpoint import Agreed, Endpoint
@@ -114,14 +114,20 @@ def play(orders: Orders, rows: int | None, transcript_file: int | None) -> int:
             trust.pin(name, pem.encode())
         job = protocol.job.from_dict(about["job"])
         warm_up(protocol, job)
-        connection = _open(orders, about, identity, trust, agreed(protocol, job))
+        attempt, checkpoints = about.get("attempt", 1), None
+        if "checkpoints" in about:
+            from hedgerow.runtime.checkpoint import CheckpointFiles
+
+            checkpoints = CheckpointFiles(about["checkpoints"], protocol, job, about["name"])
+        connection = _open(orders, about, identity, trust, job, agreed(protocol, job, attempt))
         endpoint: Endpoint = Emulated(connection, Link(**about["link"])) if about["link"] else connection
         transcript = None
         place = about.get("record", transcript_file)
         if place is not None:
-            transcript = TranscriptFile(place, endpoint.name, endpoint.peers, about["run_id"])
+            transcript = TranscriptFile(place, endpoint.name, endpoint.peers, job.run_id)
             endpoint = Recording(endpoint, transcript)
-        party = Party(endpoint, identity, trust, deadline=about["deadline"], on_progress=_tell_progress)
+        how = {"deadline": about["deadline"], "on_progress": _tell_progress}
+        party = Party(endpoint, identity, trust, attempt=attempt, checkpoints=checkpoints, **how)
         connection.wait_connected()
         _tell(event="ready")
         orders.wait_for("go")
@@ -131,8 +137,8 @@ def play(orders: Orders, rows: int | None, transcript_file: int | None) -> int:
         if transcript is not None:
             transcript.close()
         endpoint.close()
-        done = {"started": started, "ended": ended, "traffic": party.meter.to_dict()}
-        _tell(event="done", result=result.to_dict(), ledger=party.ledger.to_json_lines(), **done)
+        told = {"result": result.to_dict(), "ledger": party.ledger.to_json_lines()}
+        _tell(event="done", started=started, ended=ended, **told)
     except Exception as error:  # noqa: BLE001 - whatever it is, the peers and the one who started us must hear of it
         if party is not None:
             party.abort(error)
@@ -143,22 +149,22 @@ def play(orders: Orders, rows: int | None, transcript_file: int | None) -> int:
     return 0
 
 
-def _open(orders: Orders, about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: Agreed) -> GrpcEndpoint:
-    """Dial those that this party is to dial, and listen if others dial it."""
+def _open(
+    orders: Orders, about: Mapping[str, Any], identity: Identity, trust: TrustStore, job: Job, same: Agreed
+) -> GrpcEndpoint:
+    """Dial those that this party is to dial, and listen if others dial it: as the job's links say."""
     from hedgerow.transport.grpc import GrpcEndpoint
 
-    endpoint = GrpcEndpoint.open(
-        about["name"],
-        identity,
-        trust,
-        run_id=about["run_id"],
-        peers=about["peers"],
-        job=job,
-        listen="127.0.0.1:0" if about["listens"] else None,
-        dial=orders.wait_for("dial") if about["dials"] else {},
-        grace=about["grace"],
-    )
-    if about["listens"]:
+    name = about["name"]
+    links = [link for link in job.links if name in link]
+    peers = [b if a == name else a for a, b in links]
+    listens = any(a == name for a, _ in links)
+    listen, dial = "127.0.0.1:0" if listens else None, {}
+    if any(b == name for _, b in links):
+        dial = orders.wait_for("dial")
+    how = {"listen": listen, "dial": dial, "grace": about["grace"]}
+    endpoint = GrpcEndpoint.open(name, identity, trust, run_id=job.run_id, peers=peers, job=same, **how)
+    if listens:
         _tell(event="listening", port=endpoint.port)
     return endpoint
 

@@ -102,60 +102,46 @@ def load_this_package() -> None:
     spec.loader.exec_module(module)
 
 
-class Requests:
-    """What the parent asks for, with the open files that come with it, and the answers."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-
-    def wait(self, seconds: float | None) -> tuple[dict[str, Any], list[int]] | None:
-        """The next one; None if the parent is gone, or wants nothing for this long."""
-        self._socket.settimeout(seconds)
-        line, files = b"", list[int]()
-        while not line.endswith(b"\n"):
-            try:
-                chunk, handed, _, _ = socket.recv_fds(self._socket, 1 << 16, _MOST_FILES)
-            except TimeoutError:
-                return None
-            if not chunk:
-                return None
-            line, files = line + chunk, files + handed
-        return json.loads(line), files
-
-    def answer(self, **what: Any) -> None:
-        """One line."""
-        self._socket.sendall(json.dumps(what).encode() + b"\n")
-
-    def leave(self) -> None:
-        """In a forked party: the socket is not its own, and its descriptor becomes another file."""
-        self._socket.detach()
+def next_request(connection: socket.socket, seconds: float | None) -> tuple[dict[str, Any], list[int]] | None:
+    """What the parent asks for, with the open files that come with it; None if it is gone, or silent for this long."""
+    connection.settimeout(seconds)
+    line, files = b"", list[int]()
+    while not line.endswith(b"\n"):
+        try:
+            chunk, handed, _, _ = socket.recv_fds(connection, 1 << 16, _MOST_FILES)
+        except TimeoutError:
+            return None
+        if not chunk:
+            return None
+        line, files = line + chunk, files + handed
+    return json.loads(line), files
 
 
-def serve(requests: Requests) -> int:
+def serve(connection: socket.socket) -> int:
     """Prepare and fork until the parent is gone; in a forked party, play its role. The exit code."""
     from hedgerow.runtime import party_process
 
     alive = 0
-    while (request := requests.wait(None if alive else IDLE_SECONDS)) is not None:
-        asked, files = request
+    while (request := next_request(connection, None if alive else IDLE_SECONDS)) is not None:
+        (asked, files), answer = request, {}
         if "prepare" in asked:
             party_process.prepare(**asked["prepare"])
             gc.freeze()  # what is there now is shared with the parties, unless a collection writes to it
-            requests.answer()
         elif "fork" in asked:
             _wait_for_threads()
             me, pid = os.getpid(), os.fork()
             if pid == 0:
-                requests.leave()
+                connection.detach()  # the socket is not the party's own, and its descriptor becomes another file
                 return _party(me, files, **asked["fork"])
             for file in files:
                 os.close(file)
             alive += 1
-            requests.answer(pid=pid)
+            answer = {"pid": pid}
         else:
             _, status = os.waitpid(asked["wait"], 0)
             alive -= 1
-            requests.answer(code=os.waitstatus_to_exitcode(status))
+            answer = {"code": os.waitstatus_to_exitcode(status)}
+        connection.sendall(json.dumps(answer).encode() + b"\n")
     return 0
 
 
@@ -187,7 +173,7 @@ def main(parent: int) -> int:
     leave_no_core_dump()
     sys.path += [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     load_this_package()
-    return serve(Requests(socket.socket(fileno=0)))
+    return serve(socket.socket(fileno=0))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from hedgerow import errors
 from hedgerow.aborts import Reason
-from hedgerow.errors import DeadlineExceeded, HedgerowError, PeerFailed, ProcessEnded
-from hedgerow.ledger import Ledger
+from hedgerow.errors import DeadlineExceeded, HedgerowError, InvalidParameter, PeerFailed, ProcessEnded
+from hedgerow.ledger import Ledger, Meter
 from hedgerow.runtime.budgets import Budgets, written
 from hedgerow.runtime.forks import Forks, PartyProcess, forks_for
 from hedgerow.runtime.party import LOGGER, named
@@ -30,8 +31,10 @@ from hedgerow.runtime.protocol import PartyData, Protocol
 from hedgerow.runtime.recording import Records
 from hedgerow.runtime.running import Outcome, check_results
 from hedgerow.transport.emulate import Link
-from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Identity
+
+if TYPE_CHECKING:
+    from hedgerow.runtime.checkpoint import Checkpoints
 
 PREPARE_SECONDS = 900.0  # importing and compiling on a busy machine
 START_SECONDS = 180.0  # connecting
@@ -50,17 +53,23 @@ def run_in_processes(
     after_start: Callable[[dict[str, PartyProcess]], None] | None = None,
     records: Records | None = None,
     budgets: Budgets | None = None,
+    attempt: int = 1,
+    checkpoints: Mapping[str, Checkpoints] | None = None,
 ) -> Outcome:
     """Run all roles of a job as processes; `after_start` gets them once training has begun (tests kill one).
 
-    `records` gets the transcript of everybody who came to its end.
+    `records` gets the transcript of everybody who came to its end. `checkpoints` are files: a process has no other way
+    to leave something behind.
     """
     names = protocol.parties(job)
     with contextlib.ExitStack() as files:
-        kept = {} if records is None else {name: _transcript_file(records, name, files) for name in names}
+        # A transcript goes into the user's folder, or into a file without a name until the run is over.
+        kept = {} if records is None else {name: records.path(name) or _nameless_file(files) for name in names}
         fleet = _Fleet(names, files, on_progress, forks_for(protocol.name, job.to_dict(), PREPARE_SECONDS))
         try:
             orders = _orders(protocol, job, data, link, deadline, kept, budgets or {})
+            if attempt > 1 or checkpoints:
+                _add_checkpoints(orders, attempt, checkpoints or {})
             fleet.start(orders, data, job.links, kept)
             if after_start is not None:
                 after_start(fleet.processes)
@@ -72,16 +81,10 @@ def run_in_processes(
         if records is not None:
             for name in fleet.done:
                 records.take(kept[name])
-    meters = {name: Meter.from_dict(event["traffic"]) for name, event in fleet.done.items()}
+    ledgers = {name: fleet.ledgers[name] for name in names if name in fleet.done}
     started = min(event["started"] for event in fleet.done.values())
     ended = max(event["ended"] for event in fleet.done.values())
-    return results, {name: fleet.ledgers[name] for name in names if name in fleet.done}, meters, ended - started
-
-
-def _transcript_file(records: Records, name: str, files: contextlib.ExitStack) -> Path | IO[bytes]:
-    """Where a party's transcript goes: into the user's folder, or into a file without a name until the run is over."""
-    path = records.path(name)
-    return _nameless_file(files) if path is None else path.resolve()
+    return results, ledgers, {name: Meter(ledger) for name, ledger in ledgers.items()}, ended - started
 
 
 def _nameless_file(files: contextlib.ExitStack) -> IO[bytes]:
@@ -98,23 +101,18 @@ def _orders(
     budgets: Budgets,
 ) -> dict[str, dict[str, Any]]:
     """What each party is told at its start. Keys are made afresh for every run."""
-    names, links = protocol.parties(job), job.links
-    identities = {name: Identity.create(name, days=1) for name in names}
+    identities = {name: Identity.create(name, days=1) for name in protocol.parties(job)}
     orders = {}
-    for name in names:
+    for name, identity in identities.items():
         orders[name] = {
             "name": name,
-            "key": identities[name].key_pem.decode(),
+            "key": identity.key_pem.decode(),
             "protocol": protocol.name,
             "job": job.to_dict(),
-            "run_id": job.run_id,
-            "peers": [b if a == name else a for a, b in links if name in (a, b)],
-            "listens": any(a == name for a, _ in links),
-            "dials": [a for a, b in links if b == name],
             "certificates": {n: i.certificate.pem.decode() for n, i in identities.items()},
             "deadline": deadline,
             "grace": GRACE_SECONDS,
-            "link": None if link is None else {"round_trip": link.round_trip, "bandwidth": link.bandwidth},
+            "link": None if link is None else asdict(link),
         }
         if name in data:
             orders[name]["data"] = describe(data[name])
@@ -123,6 +121,18 @@ def _orders(
         if isinstance(place := kept.get(name), Path):
             orders[name]["record"] = str(place)
     return orders
+
+
+def _add_checkpoints(orders: dict[str, dict[str, Any]], attempt: int, checkpoints: Mapping[str, Checkpoints]) -> None:
+    """Which attempt it is, and where each party's files are."""
+    from hedgerow.runtime.checkpoint import CheckpointFiles
+
+    for name, about in orders.items():
+        about["attempt"] = attempt
+        if (kept := checkpoints.get(name)) is not None:
+            if not isinstance(kept, CheckpointFiles):
+                raise InvalidParameter(f"the checkpoints of {name} must be CheckpointFiles, because it is a process")
+            about["checkpoints"] = str(kept.folder)
 
 
 class _Fleet:

@@ -35,7 +35,7 @@ class Records:
 
     def path(self, party: str) -> Path | None:
         """The file that a party's transcript goes to; None: memory."""
-        return None if self._folder is None else self._folder / f"{party}{SUFFIX}"
+        return None if self._folder is None else (self._folder / f"{party}{SUFFIX}").resolve()
 
     def around(self, endpoint: Endpoint) -> Recording:
         """The same endpoint, recorded."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import json
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.ledger import Ledger
-from hedgerow.privacy.budget_file import Dataset
-from hedgerow.runtime.budgets import Budgets, play
+from hedgerow.ledger import Ledger, Meter, reconcile
+from hedgerow.runtime.budgets import Budget, Budgets, play_on
 from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
 from hedgerow.runtime.progress import duration, say
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed
@@ -20,8 +20,10 @@ from hedgerow.runtime.recording import Records
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.endpoint import Agreed, Endpoint
 from hedgerow.transport.memory import MemoryNetwork
-from hedgerow.transport.meter import Meter
 from hedgerow.transport.mtls import Identity, TrustStore, check_party_names
+
+if TYPE_CHECKING:
+    from hedgerow.runtime.checkpoint import Checkpoints
 
 TRANSPORTS = ("memory", "grpc")
 OnProgress = Callable[[int, int], None]
@@ -48,19 +50,39 @@ def run_together(
     on_progress: OnProgress | None = None,
     records: Records | None = None,
     budgets: Budgets | None = None,
+    attempt: int = 1,
+    checkpoints: Mapping[str, Checkpoints] | None = None,
 ) -> Outcome:
     """Let all parties play their roles; raises the root cause if one of them has no result, and was not given up.
 
-    `records` gets everybody's transcript, `budgets` are charged by those whose they are.
+    `records` gets everybody's transcript, `budgets` are charged by those whose they are. A run that was broken off goes
+    on as its next `attempt` with the same `checkpoints`.
     """
     check_how(transport, deadline)
     check_party_names(protocol.parties(job))
     if transport == "grpc":
         from hedgerow.runtime.processes import run_in_processes
 
-        return run_in_processes(protocol, job, data, link, deadline, on_progress, records=records, budgets=budgets)
+        how: dict[str, Any] = {"records": records, "budgets": budgets, "attempt": attempt, "checkpoints": checkpoints}
+        return run_in_processes(protocol, job, data, link, deadline, on_progress, **how)
+    warm_up(protocol, job)
+    names = protocol.parties(job)
+    single = link is None and all(brought.n_threads == 1 for brought in data.values())
+    network = MemoryNetwork(names, link=link, one_core=single)
     with records or nullcontext():
-        return _run_in_memory(protocol, job, data, link, deadline, on_progress, records, budgets or {})
+        around = None if records is None else records.around
+        how = {"deadline": deadline, "on_progress": on_progress, "attempt": attempt}
+        parties = in_memory(network, names, around=around, checkpoints=checkpoints, **how)
+        same, budgets = agreed(protocol, job, attempt), budgets or {}
+        roles = {name: role(protocol, parties[name], job, data.get(name), budgets.get(name), same) for name in names}
+        started = time.perf_counter()
+        outcomes = network.run(roles)
+        seconds = time.perf_counter() - started
+        errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
+        results = {name: outcome.value for name, outcome in outcomes.items() if outcome.value is not None}
+        ledgers = {name: party.ledger for name, party in parties.items()}
+        check_results(names, results, errors, ledgers, records)
+    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds
 
 
 def check_results(
@@ -70,13 +92,14 @@ def check_results(
     ledgers: Mapping[str, Ledger],
     records: Records | None,
 ) -> None:
-    """Raise the root cause unless everybody came to the end whom the others did not go on without.
+    """Raise the root cause unless everybody came to the end whom the others did not go on without; books must agree.
 
     The error's `ledgers` has the book of each party that could still hand it over; `records` keeps them in its folder.
     """
     given_up = getattr(results.get(names[0]), "meta", {}).get("lost_owners", {})
     unexpected = {name: errors[name] for name in names if name in errors and name not in given_up}
     if not unexpected:
+        reconcile({name: ledger for name, ledger in ledgers.items() if name not in given_up})
         return
     party, error = root_cause(unexpected)
     failure = named(party, error, names)
@@ -89,53 +112,30 @@ def check_results(
 # --- threads of this process -----------------------------------------------------------------------------------------
 
 
-def _run_in_memory(
-    protocol: Protocol,
-    job: Any,
-    data: Mapping[str, PartyData],
-    link: Link | None,
-    deadline: float,
-    on_progress: OnProgress | None,
-    records: Records | None,
-    budgets: Budgets,
-) -> Outcome:
-    """Parties as threads that pass a baton."""
-    warm_up(protocol, job)
-    names = protocol.parties(job)
-    single = link is None and all(brought.n_threads == 1 for brought in data.values())
-    network = MemoryNetwork(names, link=link, one_core=single)
-    around = None if records is None else records.around
-    parties = in_memory(network, names, around=around, deadline=deadline, on_progress=on_progress)
-    same = agreed(protocol, job)
-    roles = {name: role(protocol, parties[name], job, data.get(name), budgets.get(name), same) for name in names}
-    started = time.perf_counter()
-    outcomes = network.run(roles)
-    seconds = time.perf_counter() - started
-    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
-    results = {
-        name: outcome.value for name, outcome in outcomes.items() if outcome.error is None and outcome.value is not None
-    }
-    ledgers = {name: party.ledger for name, party in parties.items()}
-    check_results(names, results, errors, ledgers, records)
-    return results, ledgers, {name: party.meter for name, party in parties.items()}, seconds
-
-
 def in_memory(
     network: MemoryNetwork,
     names: tuple[str, ...],
     *,
     around: Callable[[Endpoint], Endpoint] | None = None,
+    checkpoints: Mapping[str, Checkpoints] | None = None,
     **how: Any,
 ) -> dict[str, Party]:
     """Parties on a memory network, each with an identity of its own that all others have pinned.
 
-    `around` puts something around every endpoint, `how` goes to every Party.
+    `around` puts something around every endpoint, `checkpoints` are each party's own, `how` goes to every Party.
     """
     ends: dict[str, Endpoint] = {name: network.endpoint(name) for name in names}
     if around is not None:
         ends = {name: around(endpoint) for name, endpoint in ends.items()}
     how = {"check": network.check, **how}
-    return {name: Party(ends[name], _identity(name), _trust(names), **how) for name in names}
+    kept = checkpoints or {}
+    with _MAKING:
+        return {
+            name: Party(ends[name], _identity(name), _trust(names), checkpoints=kept.get(name), **how) for name in names
+        }
+
+
+_MAKING = threading.Lock()  # two threads that make the same identity at once would make two
 
 
 @functools.cache
@@ -157,18 +157,18 @@ def role(
     me: Party,
     job: Any,
     data: PartyData | None,
-    budget: Dataset | None = None,
+    budget: Budget | None = None,
     same: Agreed | None = None,
 ) -> Callable[[], Any]:
     """A party's role as a function without arguments, as networks run it: who fails in it tells its peers.
 
     `same` has the digests of the job, where they are known already.
     """
-    me.join(same or agreed(protocol, job))
+    me.join(same or agreed(protocol, job, me.attempt))
 
     def playing() -> Any:
         try:
-            return play(protocol, me, job, data, budget)
+            return protocol.play(me, job, data) if budget is None else play_on(budget, protocol, me, job, data)
         except BaseException as error:
             me.abort(error)
             raise
@@ -190,9 +190,10 @@ def warm_up(protocol: Protocol, job: Any) -> None:
     if rehearsal is None:
         return
     small, make_up = rehearsal
-    about = small.to_dict()
-    trees = {name: value for name, value in about.get("boosting", {}).items() if name not in _ANY}
-    key = json.dumps([protocol.name, {**about, "run_id": "", "boosting": trees}], sort_keys=True)
+    about = {**vars(small), "run_id": ""}
+    if (trees := about.get("boosting")) is not None:
+        about["boosting"] = [getattr(trees, field.name) for field in fields(trees) if field.name not in _ANY]
+    key = repr((protocol.name, about))
     if key in _warm:
         return
     names, data = protocol.parties(small), make_up()

@@ -13,9 +13,8 @@ from fractions import Fraction
 import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from hedgerow.engine.splitting import LEVEL_SMOOTHING, MIN_GAIN
 
 # --- binning -------------------------------------------------------------------------------------------------------

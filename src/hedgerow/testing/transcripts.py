@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from hedgerow.runtime.checkpoint import Checkpoints
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.transport.endpoint import Endpoint
@@ -87,9 +88,13 @@ def play(
     data: Mapping[str, PartyData],
     *,
     around: Mapping[str, Callable[[Endpoint], Endpoint]] | None = None,
+    checkpoints: Mapping[str, Checkpoints] | None = None,
     **how: Any,
 ) -> Played:
-    """Run a job in memory; `around` wraps endpoints, `how` goes to every Party. Errors are handed over, not raised."""
+    """Run a job in memory; `around` wraps endpoints, `how` goes to every Party. Errors are handed over, not raised.
+
+    `checkpoints` are each party's own.
+    """
     names = protocol.parties(job)
     network = MemoryNetwork(names)
     trust = TrustStore()
@@ -100,11 +105,12 @@ def play(
         endpoint: Endpoint = network.endpoint(name)
         wrap = (around or {}).get(name)
         played.endpoints[name] = endpoint if wrap is None else wrap(endpoint)
-        played.parties[name] = Party(played.endpoints[name], identity_of(name), trust, **how)
+        kept = (checkpoints or {}).get(name)
+        played.parties[name] = Party(played.endpoints[name], identity_of(name), trust, checkpoints=kept, **how)
 
     def role(name: str) -> Callable[[], Any]:
         party = played.parties[name]
-        party.join(agreed(protocol, job))
+        party.join(agreed(protocol, job, party.attempt))
 
         def live() -> Any:
             try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,30 +19,45 @@ _MOST_NAME_BYTES = 60
 _MOST_NAMED = 8
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Agreed:
     """What all parties of a run must have alike, as digests: each brings its own, and the handshake compares them.
 
     A field is a part of the job ("epsilon", "boosting.max_depth") or of what carries it ("messages"). Its digest is
     sent rather than its value because that is short. It hides nothing: values can be guessed, and the job is public
-    among the parties. `digest` stands for all fields at once; it is what parties sign (mask keys).
+    among the parties. Digests are made when they are first asked for, from what JSON can hold.
     """
 
-    digest: bytes
-    fields: Mapping[str, bytes]  # name -> digest; empty if there are too many to be sent
+    facts: Callable[[], Mapping[str, Any]]
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Agreed:
-        """From what JSON can hold. Fields that are groups ("boosting") are compared one by one."""
+        """From facts that are there already."""
+        return cls(lambda: facts)
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """Stands for all fields at once; it is what parties sign (mask keys)."""
+        return _digest(dict(self.facts()))
+
+    @functools.cached_property
+    def fields(self) -> Mapping[str, bytes]:
+        """Name -> digest; empty if there are too many to be sent. Groups ("boosting") are compared one by one."""
         flat: dict[str, Any] = {}
-        for name, value in facts.items():
+        for name, value in self.facts().items():
             if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
                 flat.update({f"{name}.{key}": inner for key, inner in value.items()} or {name: {}})
             else:
                 flat[name] = value
         fields = {name[:_MOST_NAME_BYTES]: _digest(value)[:FIELD_BYTES] for name, value in flat.items()}
         small = sum(1 + len(name.encode()) + FIELD_BYTES for name in fields) <= MOST_BYTES
-        return cls(_digest(dict(facts)), MappingProxyType(fields if small else {}))
+        return fields if small else {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Agreed) and (self.digest, self.fields) == (other.digest, other.fields)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
     def check(self, peer: str, theirs: Agreed, me: str) -> None:
         """JobDiffers, naming the fields, unless the peer has the same."""
@@ -79,7 +94,9 @@ class Agreed:
                 raise FrameError("a HELLO whose digests break off")
             fields[data[start + 1 : stop].decode("utf-8", "replace")] = data[stop : stop + FIELD_BYTES]
             start = stop + FIELD_BYTES
-        return cls(data[:size], fields)
+        told = cls(dict)
+        told.digest, told.fields = data[:size], fields
+        return told
 
 
 def canonical(value: Any) -> str:

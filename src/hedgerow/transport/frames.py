@@ -26,12 +26,14 @@ their frames are. What the bytes mean to a protocol is not known here; a class m
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import operator
 import re
 import struct
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
@@ -39,13 +41,17 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.errors import FrameError, HedgerowError, InvalidInput, InvalidType, TransportError, VersionMismatch
-from hedgerow.transport.fields import MAX_NAME_BYTES, Field, field_for
 
 FORMAT_VERSION = 1
 MAX_FRAME_BYTES = 256 << 20
 MAX_FIELDS = 64
+MAX_NAME_BYTES = 64  # of a message or a field
+MAX_TEXT_BYTES = 16 << 20  # of one text, or of all texts of a tuple together
+MAX_TEXTS = 1 << 20
+MAX_DIMENSIONS = 4
 
 _MAGIC = b"HDGR"
+_ZEROS = bytes(8)
 _OPENING = struct.Struct("<4sHHBB")  # magic, format version, message version, length of the name, number of fields
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
@@ -136,7 +142,251 @@ def _checked_identity(cls: type, name: str | None, version: int | None) -> tuple
     return name, version
 
 
+# --- kinds of fields -------------------------------------------------------------------------------------------------
+
+
+class _Kind:
+    """How a field is written and read: an entry of fixed size in the head and, if its size varies, a body after it.
+
+    Writing checks that the value is what the message class says; reading takes nothing for granted, and answers with a
+    FrameError.
+    """
+
+    __slots__ = ("label", "name")
+    words: str
+    code: tuple[int, int]  # kind, dtype
+    layout: str  # in the head
+
+    def __init__(self, message: str, name: str) -> None:
+        self.name = name
+        self.label = f"{message}.{name}"
+
+    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:
+        """Append to head and bodies; how many bytes the body takes with its padding."""
+        raise NotImplementedError
+
+    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:
+        """The value, and where the next body starts."""
+        raise NotImplementedError
+
+    def _wrong_type(self, value: Any) -> InvalidType:
+        return InvalidType(f"{self.label} must be {self.words}, got {type(value).__name__}")
+
+    def _body(self, frame: bytes | memoryview, start: int, n_bytes: int) -> int:
+        """The end of a body with its padding, which must lie within the frame and be zero."""
+        end = start + n_bytes
+        padded = (end + 7) & -8
+        if padded > len(frame):
+            raise FrameError(f"{self.label}: {n_bytes} bytes announced, {len(frame) - start} left in the frame")
+        if padded != end and frame[end:padded] != _ZEROS[: padded - end]:
+            raise FrameError(f"{self.label}: padding is not zero")
+        return padded
+
+
+class _Int(_Kind):
+    __slots__ = ()
+    words, code, layout = "int", (2, 0), "q"
+    accepted: Any = (int, np.integer)  # types of values
+
+    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:  # noqa: ARG002 - one signature for all
+        if not isinstance(value, self.accepted):
+            raise self._wrong_type(value)
+        if self.layout == "q" and not -(2**63) <= value < 2**63:
+            raise InvalidInput(f"{self.label} must fit into 64 bits, got {value}")
+        head.append(value)
+        return 0
+
+    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:  # noqa: ARG002 - as above
+        return next(head), start
+
+
+class _Float(_Int):
+    __slots__ = ()
+    words, code, layout = "float", (3, 0), "d"
+    accepted = (float, np.floating)
+
+
+class _Bool(_Int):
+    __slots__ = ()
+    words, code, layout = "bool", (1, 0), "Q"
+    accepted = (bool, np.bool_)
+
+    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:
+        size = super().write(value, head, bodies)
+        head[-1] = int(value)
+        return size
+
+    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:  # noqa: ARG002 - as above
+        value = next(head)
+        if value > 1:
+            raise FrameError(f"{self.label}: a bool is 0 or 1, got {value}")
+        return value == 1, start
+
+
+class _Bytes(_Kind):
+    __slots__ = ()
+    words, code, layout = "bytes", (5, 0), "I"
+
+    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:
+        if not isinstance(value, bytes):
+            raise self._wrong_type(value)
+        return _append(value, len(value), head, bodies)
+
+    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:
+        n_bytes = next(head)
+        padded = self._body(frame, start, n_bytes)
+        return bytes(frame[start : start + n_bytes]), padded
+
+
+class _Text(_Bytes):
+    __slots__ = ()
+    words, code = "text", (4, 0)
+
+    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:
+        if not isinstance(value, str):
+            raise self._wrong_type(value)
+        return super().write(_utf8(self.label, value), head, bodies)
+
+    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:
+        encoded, padded = super().read(frame, head, start)
+        if len(encoded) > MAX_TEXT_BYTES:
+            raise FrameError(f"{self.label}: {len(encoded)} bytes of text, at most {MAX_TEXT_BYTES} are accepted")
+        return _text(self.label, encoded), padded
+
+
+class _Texts(_Kind):
+    """The body is the texts' lengths, then the texts."""
+
+    __slots__ = ()
+    words, code, layout = "texts", (6, 0), "II"
+
+    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:
+        if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
+            raise self._wrong_type(value)
+        if len(value) > MAX_TEXTS:
+            raise InvalidInput(f"{self.label} has {len(value)} texts, at most {MAX_TEXTS} fit into a frame")
+        texts = [_utf8(self.label, text) for text in value]
+        body = struct.pack(f"<{len(texts)}I", *map(len, texts)) + b"".join(texts)
+        if len(body) > MAX_TEXT_BYTES:
+            raise InvalidInput(f"{self.label} has {len(body)} bytes of text, at most {MAX_TEXT_BYTES} fit into a frame")
+        head.append(len(texts))
+        return _append(body, len(body), head, bodies)
+
+    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:
+        count, n_bytes = next(head), next(head)
+        padded = self._body(frame, start, n_bytes)
+        if count > MAX_TEXTS or n_bytes > MAX_TEXT_BYTES or n_bytes < 4 * count:
+            raise FrameError(f"{self.label}: {count} texts in {n_bytes} bytes")
+        lengths = struct.unpack_from(f"<{count}I", frame, start)
+        end = start + 4 * count
+        if end + sum(lengths) != start + n_bytes:
+            raise FrameError(f"{self.label}: {count} texts do not add up to {n_bytes} bytes")
+        texts = []
+        for length in lengths:
+            begin, end = end, end + length
+            texts.append(_text(self.label, frame[begin:end]))
+        return tuple(texts), padded
+
+
+class _Array(_Kind):
+    __slots__ = ("code", "dtype", "words")
+    layout = "6I"
+
+    def __init__(self, message: str, name: str, scalar: type[np.generic]) -> None:
+        super().__init__(message, name)
+        self.dtype = np.dtype(scalar)
+        self.code = (7, _DTYPE_CODES[scalar])
+        self.words = f"array of {self.dtype.name}"
+
+    def write(self, value: Any, head: list[Any], bodies: list[Any]) -> int:
+        # Exactly ndarray: a masked array, for instance, would give away what it hides.
+        if type(value) is not np.ndarray or value.dtype != self.dtype:
+            got = f"array of {value.dtype}" if type(value) is np.ndarray else type(value).__name__
+            raise InvalidType(f"{self.label} must be {self.words}, got {got}")
+        n_dimensions = value.ndim
+        if n_dimensions > MAX_DIMENSIONS:
+            raise InvalidInput(f"{self.label} has {n_dimensions} dimensions, at most {MAX_DIMENSIONS} fit into a frame")
+        head += (n_dimensions, *value.shape, *_NO_DIMENSIONS[n_dimensions])
+        return _append(value if value.flags.c_contiguous else value.tobytes(), value.nbytes, head, bodies)
+
+    def read(self, frame: bytes | memoryview, head: Iterator[Any], start: int) -> tuple[Any, int]:
+        n_dimensions = next(head)
+        dimensions = (next(head), next(head), next(head), next(head))
+        n_bytes = next(head)
+        if n_dimensions > MAX_DIMENSIONS:
+            raise FrameError(f"{self.label}: {n_dimensions} dimensions, at most {MAX_DIMENSIONS} are accepted")
+        shape = dimensions[:n_dimensions]
+        if dimensions[n_dimensions:] != _NO_DIMENSIONS[n_dimensions]:
+            raise FrameError(f"{self.label}: {n_dimensions} dimensions announced, but they are {dimensions}")
+        if math.prod(shape) * self.dtype.itemsize != n_bytes:
+            raise FrameError(f"{self.label}: shape {shape} of {self.dtype.name} does not take {n_bytes} bytes")
+        padded = self._body(frame, start, n_bytes)
+        try:
+            array = np.ndarray(shape, self.dtype, frame, start)
+        except ValueError:  # one dimension is 0, and the others are too large even for an array without elements
+            raise FrameError(f"{self.label}: no array has shape {shape}") from None
+        if self.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+            raise FrameError(f"{self.label}: a bool is 0 or 1, got another byte")
+        return array, padded
+
+
+_NO_DIMENSIONS = tuple((0,) * (MAX_DIMENSIONS - n) for n in range(MAX_DIMENSIONS + 1))
+_DTYPE_CODES: dict[type[np.generic], int] = {
+    scalar: code
+    for code, scalar in enumerate((np.uint64, np.int64, np.int32, np.uint8, np.bool_, np.float32, np.float64), start=1)
+}
+_PLAIN_KINDS: dict[Any, type[_Kind]] = {
+    bool: _Bool,
+    int: _Int,
+    float: _Float,
+    str: _Text,
+    bytes: _Bytes,
+    tuple[str, ...]: _Texts,
+}
+
+
+def _append(body: Any, n_bytes: int, head: list[Any], bodies: list[Any]) -> int:
+    padding = -n_bytes & 7
+    head.append(n_bytes)
+    bodies += (body, _ZEROS[:padding])
+    return n_bytes + padding
+
+
+def _utf8(label: str, text: str) -> bytes:
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{label} cannot be written as UTF-8: {text!r}") from None
+    if len(encoded) > MAX_TEXT_BYTES:
+        raise InvalidInput(f"{label} has {len(encoded)} bytes of text, at most {MAX_TEXT_BYTES} fit into a frame")
+    return encoded
+
+
+def _text(label: str, encoded: bytes | memoryview) -> str:
+    try:
+        return str(encoded, "utf-8")
+    except UnicodeDecodeError:
+        raise FrameError(f"{label}: not UTF-8") from None
+
+
+def _kind_for(message: str, name: str, hint: Any) -> _Kind:
+    plain, scalar = plain_type(hint), scalar_of(hint)
+    if plain in _PLAIN_KINDS:
+        return _PLAIN_KINDS[plain](message, name)
+    if scalar in _DTYPE_CODES:
+        return _Array(message, name, scalar)
+    raise InvalidType(f"{message}.{name} has a type that no frame can hold: {plain}")
+
+
 # --- plans -----------------------------------------------------------------------------------------------------------
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cached(function: F) -> F:
+    """functools.cache under the function's own type; mypy does not accept classes as arguments of the plain one."""
+    return functools.cache(function)  # type: ignore[return-value]  # as just said
 
 
 class _Plan:
@@ -158,17 +408,12 @@ class _Plan:
         self.start = len(opening) + self.head.size  # of the first body
 
 
-_plans: dict[type[Message], _Plan] = {}
-
-
+@cached
 def _plan_of(cls: type[Message]) -> _Plan:
-    plan = _plans.get(cls)
-    if plan is None:
-        plan = _plans[cls] = _Plan(cls)
-    return plan
+    return _Plan(cls)
 
 
-def _fields_of(cls: type[Message]) -> tuple[Field, ...]:
+def _fields_of(cls: type[Message]) -> tuple[_Kind, ...]:
     if "__dataclass_fields__" not in cls.__dict__:  # in a base class would not do
         raise InvalidType(f"{cls.__module__}.{cls.__qualname__} must be a dataclass to be written as a frame")
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]  # checked just now
@@ -178,10 +423,7 @@ def _fields_of(cls: type[Message]) -> tuple[Field, ...]:
         if not field.init or field.kw_only or not field.name.isascii() or len(field.name) > MAX_NAME_BYTES:
             raise InvalidType(f"{cls.NAME}.{field.name} must be a positional field with a short ASCII name")
     hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(
-        field_for(cls.NAME, name, plain_type(hints[name]), scalar_of(hints[name]))
-        for name in (field.name for field in fields)
-    )
+    return tuple(_kind_for(cls.NAME, field.name, hints[field.name]) for field in fields)
 
 
 def _values_getter(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:
@@ -195,7 +437,7 @@ def _values_getter(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:
 
 def encode(message: Message, *, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
     """The frame of a message. InvalidType or InvalidInput if a field's value is not what its class says."""
-    plan = _plans.get(type(message)) or _plan_of(type(message))
+    plan = _plan_of(type(message))
     head: list[Any] = []
     parts: list[Any] = [plan.opening, b""]
     n_bytes = plan.start
@@ -215,7 +457,7 @@ def decode(frame: bytes | memoryview, expected: type[M], *, max_bytes: int = MAX
 
     VersionMismatch if it is another version of the expected message, FrameError for whatever else is not exactly it.
     """
-    plan = _plans.get(expected) or _plan_of(expected)
+    plan = _plan_of(expected)
     if type(frame) is not bytes:
         frame = _lasting(frame)
     n_bytes = len(frame)

@@ -7,7 +7,7 @@ grace period nothing is lost or repeated (grpc_channel.py).
 Both sides must show a certificate (mtls.py), and both check the other's in the same way, before a message is read:
 
     listening   TLS checks it against the pinned ones and our authority's; the header of the call is compared with
-                it (grpc_door.py), by `TrustStore.check`
+                it (`Doorkeeper`), by `TrustStore.check`
     dialling    a pinned certificate is the only one that TLS accepts. With an own authority, TLS alone would also take
                 wildcards, common names and what an intermediate signed. So the endpoint looks first which certificate
                 the peer shows, on a connection of its own over which nothing is said, and checks that with
@@ -24,18 +24,25 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 from cryptography import x509
 
-from hedgerow.errors import DeadlineExceeded, FrameError, InvalidParameter, JobDiffers, PeerRefused
+from hedgerow.errors import (
+    DeadlineExceeded,
+    FrameError,
+    InvalidParameter,
+    JobDiffers,
+    PeerRefused,
+    VersionMismatch,
+    plain,
+)
 from hedgerow.transport import grpc_envelope
 from hedgerow.transport.endpoint import NOTHING, Agreed
-from hedgerow.transport.grpc_channel import PeerChannel, Terms
-from hedgerow.transport.grpc_door import Doorkeeper
-from hedgerow.transport.grpc_envelope import MAX_FRAME_BYTES, MAX_HELLO_BYTES, WIRE_VERSION
-from hedgerow.transport.grpc_streams import Dialler, Listener, Options
+from hedgerow.transport.grpc_channel import ANOTHER_JOB, ANOTHER_VERSION, NOT_NOW, PeerChannel, Terms, check_version
+from hedgerow.transport.grpc_envelope import MAX_FRAME_BYTES, MAX_HELLO_BYTES, WIRE_VERSION, Hello
+from hedgerow.transport.grpc_streams import Dialler, Listener, Options, ServerStream
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_party_name
 
 _log = logging.getLogger("hedgerow")
@@ -51,6 +58,7 @@ _STRANGER_SECONDS = 5.0  # for a handshake, and without a call after it
 _CALLS_PER_CONNECTION = 4  # one is needed; the one before may not have ended yet
 _MORE_CALLS = 16  # at one time, beyond two for each party that is expected
 _MORE_CONNECTIONS = 200  # the same for connections, most of which are strangers that TLS has not seen through yet
+_REFUSALS_KEPT = 10  # and logged: a stranger that comes again and again must not fill the disk
 _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -63,16 +71,15 @@ class GrpcEndpoint:
         trust: TrustStore,
         terms: Terms,
         peers: Sequence[str],
-        listen: str | None,
+        listen: str | Gateway | None,
         dial: Mapping[str, str],
     ) -> None:
         self.name = terms.me
-        self._identity = identity
-        self._trust = trust
-        self._terms = terms
+        self._identity, self._trust, self._terms = identity, trust, terms
         self._channels = {peer: PeerChannel(peer, terms) for peer in peers}
-        self._dialled: dict[str, tuple[Dialler, str]] = {}
+        self._dialled: dict[str, Dialler] = {}
         self._server: Listener | None = None
+        self._gateway = listen if isinstance(listen, Gateway) else None
         self._probed: set[str] = set()  # peers whose certificate is being looked at
         self._stopping = threading.Event()
         self._closed = False
@@ -81,16 +88,22 @@ class GrpcEndpoint:
         self._doorkeeper = Doorkeeper(terms, trust, expected)
         try:
             for peer, address in dial.items():
-                self._dialled[peer] = (self._dialler(peer, address), address)
-            if listen is not None:  # last: nothing that fails may take the port
-                self._server = self._listen(listen, list(expected))
+                self._dialled[peer] = self._dialler(peer, address)
+            if isinstance(listen, str):  # last: nothing that fails may take the port
+                self._server = _listener(listen, identity, trust, list(expected), terms.grace)
         except BaseException:
             self._stop()
             raise
         for peer, channel in expected.items():
-            channel.trouble = _nobody_came(self.name, peer)
+            # TLS hangs up on strangers without telling anybody here, so all that is known is who did not come.
+            channel.trouble = (
+                f"nobody with a certificate that {self.name} accepts for {peer} has come; "
+                f"connections with another one are refused without a trace here"
+            )
         if self._server is not None:
             self._server.start(self._doorkeeper.receive)
+        elif self._gateway is not None:
+            self._gateway.begin(terms.run_id, self._doorkeeper)
         self._clock.start()
 
     @classmethod
@@ -103,7 +116,7 @@ class GrpcEndpoint:
         run_id: str,
         peers: Sequence[str],
         job: Agreed = NOTHING,
-        listen: str | None = None,
+        listen: str | Gateway | None = None,
         dial: Mapping[str, str] = _NOBODY,
         grace: float = 10.0,
         connect_timeout: float = 60.0,
@@ -112,12 +125,13 @@ class GrpcEndpoint:
     ) -> GrpcEndpoint:
         """Listen and dial; returns at once (`wait_connected` waits). Peers that are not dialled are expected to dial.
 
-        `listen` is "host:port", with port 0 for any free one (see `port`). `grace` is how many seconds a peer may be
-        away, `connect_timeout` how long the first connection may take. `max_unacked_bytes`, per peer and direction,
-        bounds what is kept: `send` waits beyond it. A peer whose `job` differs is refused: JobDiffers on both sides.
+        `listen` is "host:port", with port 0 for any free one (see `port`), or a `Gateway` that listens already.
+        `grace` is how many seconds a peer may be away, `connect_timeout` how long the first connection may take.
+        `max_unacked_bytes`, per peer and direction, bounds what is kept: `send` waits beyond it. A peer whose `job`
+        differs is refused: JobDiffers on both sides.
         """
-        _check_arguments(name, identity, peers, listen, dial, grace, connect_timeout, max_unacked_bytes)
         terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version, job)
+        _check_arguments(terms, identity, peers, listen, dial)
         return cls(identity, trust, terms, peers, listen, dial)
 
     @property
@@ -128,9 +142,9 @@ class GrpcEndpoint:
     @property
     def port(self) -> int:
         """The port it listens on."""
-        if self._server is None:
+        if (listening := self._gateway or self._server) is None:
             raise InvalidParameter(f"{self.name} does not listen, so it has no port")
-        return self._server.port
+        return listening.port
 
     def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until every peer is there; its error if one cannot come, DeadlineExceeded naming those missing."""
@@ -181,33 +195,18 @@ class GrpcEndpoint:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             self.close()
         else:
             self.abort(b"")
 
     # Setting up
 
-    def _listen(self, address: str, expected: Sequence[str]) -> Listener:
-        milliseconds = int(_STRANGER_SECONDS * 1000)
-        options = (
-            *_options(self._terms),
-            ("grpc.so_reuseport", 0),
-            ("grpc.server_handshake_timeout_ms", milliseconds),
-            ("grpc.max_connection_idle_ms", milliseconds),
-            ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
-            ("grpc.max_allowed_incoming_connections", 2 * len(expected) + _MORE_CONNECTIONS),
-        )
-        most_calls = 2 * len(expected) + _MORE_CALLS
-        return Listener(address, self._identity, self._trust.roots(expected), options, most_calls)
-
     def _dialler(self, peer: str, address: str) -> Dialler:
         roots = self._trust.roots([peer])
         # The name in the certificate is the party's, whatever the host is called.
-        dialler = Dialler(address, (*_options(self._terms), ("grpc.ssl_target_name_override", peer)))
+        dialler = Dialler(address, (*_options(self._terms.grace), ("grpc.ssl_target_name_override", peer)))
         if self._trust.has_pinned(peer):
             dialler.connect(self._identity, roots)
         return dialler
@@ -216,42 +215,38 @@ class GrpcEndpoint:
         try:
             return self._channels[peer]
         except KeyError:
-            raise InvalidParameter(f"{peer!r} is no peer of {self.name}; its peers are {self.peers}") from None
+            raise InvalidParameter(f"{peer!r} is not a peer of {self.name}; its peers are {self.peers}") from None
 
     # In the background
 
     def _tick(self) -> None:
         while not self._stopping.wait(_TICK_SECONDS):
             try:
-                self._look_at_the_time(time.monotonic())
+                for peer, channel in self._channels.items():
+                    channel.tick(time.monotonic())
+                    if peer in self._dialled and channel.error is None and not channel.talking:
+                        self._dial(channel, self._dialled[peer])
             except Exception:  # noqa: BLE001 - without this thread deadlines would pass unnoticed
                 _log.exception("%s: looking after the connections failed; going on", self.name)
 
-    def _look_at_the_time(self, now: float) -> None:
-        for peer, channel in self._channels.items():
-            channel.tick(now)
-            if peer in self._dialled and channel.error is None and not channel.talking:
-                self._dial(channel, *self._dialled[peer])
-
-    def _dial(self, channel: PeerChannel, dialler: Dialler, address: str) -> None:
+    def _dial(self, channel: PeerChannel, dialler: Dialler) -> None:
         if dialler.is_ready and (channel.failed_dials < _DIALS_BEFORE_PROBE or channel.has_talked):
             channel.dial(dialler)
         elif channel.peer not in self._probed:
             self._probed.add(channel.peer)
-            threading.Thread(
-                target=self._probe, args=(channel, dialler, address), daemon=True, name=f"hedgerow-probe-{address}"
-            ).start()
+            name = f"hedgerow-probe-{dialler.address}"
+            threading.Thread(target=self._probe, args=(channel, dialler), daemon=True, name=name).start()
 
-    def _probe(self, channel: PeerChannel, dialler: Dialler, address: str) -> None:
+    def _probe(self, channel: PeerChannel, dialler: Dialler) -> None:
         """In a thread of its own: looking up the address of a host can take the better part of a minute."""
         try:
-            certificate = _shown_certificate(address, channel.peer)
+            certificate = _shown_certificate(dialler.address, channel.peer)
             if certificate is None:  # nobody there (yet)
                 channel.failed_dials = 0
-                channel.trouble = channel.trouble or f"nobody answers at {address}"
+                channel.trouble = channel.trouble or f"nobody answers at {dialler.address}"
                 self._stopping.wait(0.0 if dialler.is_ready else _LOOK_AGAIN_SECONDS)
             else:
-                refusal = self._why_refused(channel, certificate, address)
+                refusal = self._why_refused(channel, certificate, dialler.address)
                 if refusal is not None:
                     channel.fail(lambda: PeerRefused(refusal))
                 elif not dialler.is_ready:
@@ -297,28 +292,131 @@ class GrpcEndpoint:
     def _stop(self) -> None:
         if self._server is not None:
             self._server.stop()
-        for dialler, _ in self._dialled.values():
+        if self._gateway is not None:
+            self._gateway.end(self._terms.run_id)
+        for dialler in self._dialled.values():
             dialler.stop()
 
 
-def _nobody_came(me: str, peer: str) -> str:
-    # TLS hangs up on strangers without telling anybody here, so all that is known is who did not come.
-    return (
-        f"nobody with a certificate that {me} accepts for {peer} has come; "
-        f"connections with another one are refused without a trace here"
-    )
+class Gateway:
+    """One listening port for endpoints of several runs, one after the other or at the same time.
+
+    A call goes to the endpoint whose run its HELLO names. A peer that comes for a run that is not here, not yet or no
+    longer, is asked to come again: two parties need not begin in the same moment.
+    """
+
+    def __init__(
+        self, address: str, identity: Identity, trust: TrustStore, expected: Sequence[str], *, grace: float = 10.0
+    ) -> None:
+        self._doors: dict[str, Doorkeeper] = {}
+        self._listener = _listener(address, identity, trust, expected, grace)
+        self._listener.start(self._receive)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._listener.port
+
+    def begin(self, run_id: str, door: Doorkeeper) -> None:
+        """Calls for this run go through this door. InvalidParameter if it has one."""
+        if self._doors.setdefault(run_id, door) is not door:
+            raise InvalidParameter(f"there is an endpoint for the run {run_id!r} at this port already")
+
+    def end(self, run_id: str) -> None:
+        """Nobody is at home for this run any more."""
+        self._doors.pop(run_id, None)
+
+    def close(self) -> None:
+        """End every call and give the port back."""
+        self._listener.stop()
+
+    def _receive(self, stream: ServerStream) -> bool:
+        doors = dict(self._doors)
+        try:
+            run_id = grpc_envelope.decode_hello(stream.hello).run_id
+        except FrameError:  # nothing that can be read, or of another version, which any of the doors says in words
+            run_id = next(iter(doors), "")
+        if run_id in doors:
+            return doors[run_id].receive(stream)
+        stream.end(NOT_NOW, "that run has not begun here, or is over")
+        return False
+
+
+class Doorkeeper:
+    """Who may come in: decided for every call at a listening endpoint when it arrives, by the header that came with it.
+
+    TLS has let it through, so it shows some certificate that is trusted here. Before any message is read, that has to
+    be the one of a party that is expected, and the party has to say the same: its own name, ours, the run, the wire
+    version, the job. Nobody waits in between, so a stranger costs no more than its header, and there is nothing to be
+    slow with. Whoever is turned away is told one sentence about what it said itself. What is known here stays here, in
+    the log.
+    """
+
+    def __init__(self, terms: Terms, trust: TrustStore, expected: Mapping[str, PeerChannel]) -> None:
+        self._terms, self._trust, self._expected = terms, trust, expected
+        self.refused: list[str] = []
+
+    def receive(self, stream: ServerStream) -> bool:
+        """Hand the stream to the channel of its party, or end it; whether it was let in."""
+        try:
+            channel = self._who(stream)
+        except PeerRefused as error:
+            self._turn_away(stream, "permission_denied", str(error), f"{self._terms.me} does not expect this party")
+            return False
+        refusal: tuple[str, str] | None
+        try:
+            refusal = channel.accept(stream, self._hello(stream, channel))
+        except (VersionMismatch, JobDiffers) as error:
+            kind, sentence = type(error), str(error)
+            refusal = (ANOTHER_JOB if isinstance(error, JobDiffers) else ANOTHER_VERSION, sentence)
+            channel.fail(lambda: kind(sentence))
+        except FrameError as error:
+            refusal = ("permission_denied", str(error))
+        if refusal is None:
+            return True
+        self._turn_away(stream, *refusal, refusal[1])
+        if not channel.talking:
+            channel.trouble = f"it came, but was turned away: {refusal[1]}"
+        return False
+
+    def _who(self, stream: ServerStream) -> PeerChannel:
+        if stream.peer_certificate is None:
+            raise PeerRefused("a party without a certificate")
+        certificate = Certificate.from_pem(stream.peer_certificate)
+        for name in certificate.names:
+            if name in self._expected:
+                self._trust.check(name, certificate)
+                return self._expected[name]
+        named = plain(" or ".join(certificate.names)) or "a certificate without a name"
+        raise PeerRefused(f"{named} is not expected by {self._terms.me}")
+
+    def _hello(self, stream: ServerStream, channel: PeerChannel) -> Hello:
+        me, peer = self._terms.me, channel.peer
+        if not stream.hello:
+            wanted = f"version {self._terms.wire_version} of the wire format asks for"
+            raise FrameError(f"a call of {peer} without a HELLO in its header, which {wanted}")
+        check_version(stream.hello, self._terms, peer)
+        hello = grpc_envelope.decode_hello(stream.hello)
+        if (hello.speaker, hello.listener) != (peer, me):
+            said = plain(f"said it was {hello.speaker!r}, and looked for {hello.listener!r}")
+            raise FrameError(f"a party with the certificate of {peer} {said}")
+        if hello.run_id != self._terms.run_id:
+            raise FrameError(f"{me} takes part in another run than {plain(repr(hello.run_id))}")
+        self._terms.job.check(peer, hello.job, me)
+        return hello
+
+    def _turn_away(self, stream: ServerStream, code: str, known: str, told: str) -> None:
+        stream.end(code, told)
+        if len(self.refused) < _REFUSALS_KEPT:
+            self.refused.append(known)
+            last = "; further ones are not logged" if len(self.refused) == _REFUSALS_KEPT else ""
+            _log.warning("%s: turned away a connection: %s%s", self._terms.me, known, last)
 
 
 def _check_arguments(
-    name: str,
-    identity: Identity,
-    peers: Sequence[str],
-    listen: str | None,
-    dial: Mapping[str, str],
-    grace: float,
-    connect_timeout: float,
-    max_unacked_bytes: int,
+    terms: Terms, identity: Identity, peers: Sequence[str], listen: str | Gateway | None, dial: Mapping[str, str]
 ) -> None:
+    name, grace, connect_timeout = terms.me, terms.grace, terms.connect_timeout
     for party in (name, *peers):
         check_party_name(party)
     if name not in identity.certificate.names:
@@ -331,12 +429,25 @@ def _check_arguments(
         raise InvalidParameter(f"{name} neither listens nor dials {sorted(waiting)}")
     if not grace > 0 or not connect_timeout > 0:
         raise InvalidParameter(f"grace and connect_timeout must be positive, got {grace} and {connect_timeout}")
-    if max_unacked_bytes < 1:
-        raise InvalidParameter(f"max_unacked_bytes must be positive, got {max_unacked_bytes}")
+    if terms.max_unacked_bytes < 1:
+        raise InvalidParameter(f"max_unacked_bytes must be positive, got {terms.max_unacked_bytes}")
 
 
-def _options(terms: Terms) -> Options:
-    milliseconds = int(terms.grace * 1000)
+def _listener(address: str, identity: Identity, trust: TrustStore, expected: Sequence[str], grace: float) -> Listener:
+    milliseconds = int(_STRANGER_SECONDS * 1000)
+    options = (
+        *_options(grace),
+        ("grpc.so_reuseport", 0),
+        ("grpc.server_handshake_timeout_ms", milliseconds),
+        ("grpc.max_connection_idle_ms", milliseconds),
+        ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+        ("grpc.max_allowed_incoming_connections", 2 * len(expected) + _MORE_CONNECTIONS),
+    )
+    return Listener(address, identity, trust.roots(expected), options, 2 * len(expected) + _MORE_CALLS)
+
+
+def _options(grace: float) -> Options:
+    milliseconds = int(grace * 1000)
     return (
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", MAX_FRAME_BYTES + (64 << 10)),

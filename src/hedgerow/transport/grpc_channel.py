@@ -36,8 +36,13 @@ _DIAL_SECONDS = 0.05  # between two attempts
 _STALL_SECONDS = 3600.0  # a peer may be at work and read nothing, but not for ever
 _LOOK_SECONDS = 0.1  # a reader that waits for room looks this often whether its stream is over
 
-# How a listening party ends the call of one that it turns away for these reasons.
-ANOTHER_VERSION, ANOTHER_JOB = "failed_precondition", "not_found"
+# How a listening party ends the call of one that it turns away for these reasons; the last is asked to come again.
+ANOTHER_VERSION, ANOTHER_JOB, NOT_NOW = "failed_precondition", "not_found", "out_of_range"
+_REFUSALS: dict[str, type[TransportError]] = {
+    ANOTHER_VERSION: VersionMismatch,
+    ANOTHER_JOB: JobDiffers,
+    **dict.fromkeys(("permission_denied", "unauthenticated", "unimplemented", "already_exists"), PeerRefused),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,6 @@ class PeerChannel:
         self.error: Callable[[], TransportError] | None = None  # makes the error that ended the channel
         self.talking = False  # a stream is there and both have said HELLO
         self.has_talked = False
-        self.gone = False  # the peer said that it ends: nothing need be delivered any more
         self.trouble = ""  # why there is no stream, as far as known
         self.failed_dials = 0
         self._lock = threading.Lock()
@@ -164,7 +168,7 @@ class PeerChannel:
     def hang_up(self) -> None:
         """End the stream in good order; nothing is sent or given out any more."""
         with self._lock:
-            self._end_softly(lambda: TransportError(f"{self.terms.me} has closed its endpoint"))
+            self._fail(lambda: TransportError(f"{self.terms.me} has closed its endpoint"), softly=True)
             stream = self._stream
         if stream is not None:
             stream.finish()
@@ -208,7 +212,9 @@ class PeerChannel:
             if self._stream is not None:
                 return "already_exists", f"{peer} is connected with {me} already"
             if self._peer_incarnation not in (None, hello.incarnation):
-                return "permission_denied", f"{peer} was started anew and cannot go on where it was"
+                anew = f"{peer} was started anew and cannot go on where it was"
+                self._fail(lambda: PeerLost(anew))  # whoever was there before will not come back
+                return "permission_denied", anew
             self._check_place(hello)
             self._stream = stream
             stream.write(self._hello().encode())
@@ -250,7 +256,7 @@ class PeerChannel:
                 _log.info("%s: the connection with %s broke (%s)", self.terms.me, self.peer, details)
             self._stream = None
             self.talking = False
-            if code != "resource_exhausted":  # too many calls there, which is no matter of certificates
+            if code not in ("resource_exhausted", NOT_NOW):  # those are no matter of certificates
                 self.failed_dials += 1
             self.trouble = details
             self._next_dial = time.monotonic() + _DIAL_SECONDS
@@ -258,14 +264,8 @@ class PeerChannel:
                 self._fail(lambda: PeerLost(details))
             elif code == "invalid_argument":
                 self._fail(lambda: FrameError(f"{self.peer} refused what {self.terms.me} sent: {details}"))
-            elif code in ("permission_denied", "unauthenticated", "unimplemented") or (
-                code == "already_exists" and not self.has_talked
-            ):
-                self._fail(lambda: PeerRefused(f"{self.peer} refused {self.terms.me}: {details}"))
-            elif code == ANOTHER_VERSION:
-                self._fail(lambda: VersionMismatch(f"{self.peer} refused {self.terms.me}: {details}"))
-            elif code == ANOTHER_JOB:
-                self._fail(lambda: JobDiffers(f"{self.peer} refused {self.terms.me}: {details}"))
+            elif code in _REFUSALS and not (code == "already_exists" and self.has_talked):
+                self._fail(lambda: _REFUSALS[code](f"{self.peer} refused {self.terms.me}: {details}"))
             self._changed.notify_all()
 
     # Inside; the lock is held
@@ -281,26 +281,21 @@ class PeerChannel:
         who = (terms.run_id, terms.me, self.peer)
         return Hello(terms.wire_version, terms.incarnation, self._last_received, *who, terms.job)
 
-    def _fail(self, make_error: Callable[[], TransportError]) -> None:
+    def _fail(self, make_error: Callable[[], TransportError], *, softly: bool = False) -> None:
+        """End the channel; softly: let the acknowledgement that is under way leave."""
         if self.error is None:
             self.error = make_error
-            self.talking = False
+            self.talking = softly and self.talking
             self._kept.clear()
             self._held_bytes = 0
         self._changed.notify_all()
 
-    def _end_softly(self, make_error: Callable[[], TransportError]) -> None:
-        """End the channel, but let the acknowledgement that is under way leave."""
-        talking = self.talking
-        self._fail(make_error)
-        self.talking = talking
-
     def _give_up(self) -> None:
         why = f"{self.peer} is there, but took nothing that {self.terms.me} sent for {_STALL_SECONDS:g} s"
         _log.warning("%s: %s", self.terms.me, why)
-        if self._stream is not None:
-            self._stream.end("cancelled", "the channel has ended")
-            self._stream = None
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.end("cancelled", "the channel has ended")
         self._fail(lambda: PeerLost(why))
 
     def _check_place(self, hello: Hello) -> None:
@@ -361,12 +356,11 @@ class PeerChannel:
         if self._stream is not None:
             self._stream.discard()
         self._acknowledge()
-        self.gone = True
         if kind == grpc_envelope.ABORT:
             last_word = grpc_envelope.check_last_word(message[grpc_envelope.HEADER_BYTES :])
-            self._end_softly(lambda: LastWord(self.peer, last_word))
+            self._fail(lambda: LastWord(self.peer, last_word), softly=True)
         else:
-            self._end_softly(lambda: PeerLost(f"{self.peer} has ended its part and closed the connection"))
+            self._fail(lambda: PeerLost(f"{self.peer} has ended its part and closed the connection"), softly=True)
 
     def _forget_up_to(self, received: int) -> None:
         """The peer has these, so they need not be kept any longer."""

@@ -87,7 +87,7 @@ def decode_hello(envelope: bytes) -> Hello:
     try:
         run_id, speaker, listener = (part.decode() for part in parts[:3])
     except UnicodeDecodeError as error:
-        raise FrameError("a HELLO with a text that is no UTF-8") from error
+        raise FrameError("a HELLO with a text that is not UTF-8") from error
     return Hello(version, incarnation, last_received, run_id, speaker, listener, Agreed.decode(parts[3]))
 
 

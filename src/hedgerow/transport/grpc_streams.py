@@ -24,14 +24,18 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import TransportError
 from hedgerow.transport.grpc_envelope import HELLO_KEY
 from hedgerow.transport.mtls import Identity
+
+if TYPE_CHECKING:
+    from hedgerow.transport.grpc_channel import PeerChannel
 
 _log = logging.getLogger("hedgerow")
 
@@ -46,20 +50,10 @@ _CALLS_WITHOUT_A_PLACE = 100
 Options = tuple[tuple[str, int | str], ...]
 
 
-class StreamOwner(Protocol):
-    """Whom a stream tells what happens, always in the thread of its reader."""
-
-    def on_message(self, stream: Stream, message: bytes) -> bool:
-        """A message came; no other does until this returns. False: no further one is wanted."""
-        ...
-
-    def on_end(self, stream: Stream, code: str, details: str) -> None:
-        """Nothing more will come or go."""
-        ...
-
-
 class Stream(ABC):
     """One two-way call."""
+
+    _incoming: Iterator[bytes]
 
     def __init__(self, running: set[Stream]) -> None:
         self.is_over = threading.Event()
@@ -96,20 +90,19 @@ class Stream(ABC):
         if self._reader is not None:
             self._reader.join(timeout)
 
-    def _read_for(self, owner: StreamOwner, incoming: Iterator[bytes]) -> None:
+    def read_for(self, owner: PeerChannel) -> None:
+        """Read messages in a thread: the owner gets one at a time (`on_message`), then hears of the end (`on_end`)."""
         self._running.add(self)
-        self._reader = threading.Thread(
-            target=self._read_all, args=(owner, incoming), daemon=True, name="hedgerow-reader"
-        )
+        self._reader = threading.Thread(target=self._read_all, args=(owner,), daemon=True, name="hedgerow-reader")
         self._reader.start()
 
-    def _read_all(self, owner: StreamOwner, incoming: Iterator[bytes]) -> None:
+    def _read_all(self, owner: PeerChannel) -> None:
         """The reader: only it tells of the end, and so after every message."""
         import grpc
 
         finished = False
         try:
-            for message in incoming:
+            for message in self._incoming:
                 if not owner.on_message(self, message):
                     break
             else:
@@ -141,12 +134,12 @@ class Stream(ABC):
 class _ClientStream(Stream):
     """The dialling side of a call."""
 
-    def __init__(self, owner: StreamOwner, hello: bytes, running: set[Stream], talk: Callable[..., Any]) -> None:
+    def __init__(self, owner: PeerChannel, hello: bytes, running: set[Stream], talk: Callable[..., Any]) -> None:
         super().__init__(running)
-        self._call = talk(self._to_send(), metadata=((HELLO_KEY, hello),))
+        self._incoming = self._call = talk(self._to_send(), metadata=((HELLO_KEY, hello),))
         if not self._call.add_callback(self._call_ended):
             self._call_ended()  # it had ended before we looked
-        self._read_for(owner, self._call)
+        self.read_for(owner)
 
     def finish(self) -> None:
         """Say that nothing more will be written; the listening side then ends the call."""
@@ -168,19 +161,15 @@ class ServerStream(Stream):
         self, incoming: Iterator[bytes], context: Any, running: set[Stream], on_over: Callable[[], None]
     ) -> None:
         super().__init__(running)
-        self._incoming = incoming
-        self._context = context
-        self._on_over = on_over
+        self._incoming, self._context, self._on_over = incoming, context, on_over
         self._status: tuple[str, str] | None = None
         certificates = context.auth_context().get("x509_pem_cert", ())
         self.peer_certificate: bytes | None = certificates[0] if certificates else None  # PEM
-        self.hello = _hello_in(context.invocation_metadata())  # what came in the header of the call
+        hellos = [value for key, value in context.invocation_metadata() if key == HELLO_KEY]
+        is_right = len(hellos) == 1 and isinstance(hellos[0], bytes)
+        self.hello: bytes = hellos[0] if is_right else b""  # what came in the header of the call
         if not context.add_callback(self._call_ended):
             self._call_ended()  # it had ended before we looked
-
-    def read_for(self, owner: StreamOwner) -> None:
-        """Read messages, and tell this owner of them."""
-        self._read_for(owner, self._incoming)
 
     def answers(self) -> Iterator[bytes]:
         """What grpcio sends: every message, then the status."""
@@ -215,7 +204,7 @@ class Dialler:
 
     def __init__(self, address: str, options: Options) -> None:
         self.is_ready = False
-        self._address, self._options = address, options
+        self.address, self._options = address, options
         self._connecting = threading.Lock()
         self._stopped = False
         self._running: set[Stream] = set()
@@ -230,11 +219,11 @@ class Dialler:
             if self._stopped:
                 return
             credentials = grpc.ssl_channel_credentials(accepted, identity.key_pem, identity.certificate.pem)
-            self._channel = grpc.secure_channel(self._address, credentials, self._options)
+            self._channel = grpc.secure_channel(self.address, credentials, self._options)
             self._talk = self._channel.stream_stream(METHOD)
             self.is_ready = True
 
-    def open_stream(self, owner: StreamOwner, hello: bytes) -> Stream:
+    def open_stream(self, owner: PeerChannel, hello: bytes) -> Stream:
         """Start a call with this HELLO in its header; its owner hears of its end if it cannot be made."""
         return _ClientStream(owner, hello, self._running, self._talk)
 
@@ -315,12 +304,6 @@ def _join(running: set[Stream]) -> None:
         stream.join(max(0.0, until - time.monotonic()))
 
 
-def _hello_in(metadata: Iterable[tuple[Any, Any]]) -> bytes:
-    """The HELLO in the header of a call; empty unless there is exactly one."""
-    found = [value for key, value in metadata if key == HELLO_KEY]
-    return found[0] if len(found) == 1 and isinstance(found[0], bytes) else b""
-
-
 class _ThreadPerCall(futures.ThreadPoolExecutor):
     """A thread for each call, none shared: a call lasts as long as the connection, and would starve others in a pool.
 
@@ -370,21 +353,21 @@ class Places:
                     del self._not_let_in[place.address]
 
 
+@dataclass(eq=False)
 class Place:
     """The place of one call."""
 
-    def __init__(self, places: Places, address: str) -> None:
-        self._places = places
-        self.address = address
-        self.counts = True  # for its address
+    places: Places
+    address: str
+    counts: bool = True  # for its address
 
     def let_in(self) -> None:
         """The call is that of a party which is expected."""
-        self._places.give_back(self, is_over=False)
+        self.places.give_back(self, is_over=False)
 
     def leave(self) -> None:
         """The call is over."""
-        self._places.give_back(self, is_over=True)
+        self.places.give_back(self, is_over=True)
 
 
 def host_of(peer: str) -> str:

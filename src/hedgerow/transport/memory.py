@@ -28,15 +28,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from hedgerow.errors import DeadlineExceeded, InvalidParameter, PeerLost, TransportError
 from hedgerow.transport.emulate import Line, Link
 from hedgerow.transport.endpoint import NOTHING, Agreed, LastWord
 
 T = TypeVar("T")
+_Ending: TypeAlias = Callable[[], TransportError]
 _STAT = Path("/proc/thread-self/stat")
 
 _LOOK_SECONDS = 0.5  # between two looks for signals
@@ -51,38 +52,37 @@ class Outcome(Generic[T]):
     error: BaseException | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Channel:
     """One direction of a pair. The two ends learn at different times that it is closed if the link is slow."""
 
-    __slots__ = ("compared", "end", "frames", "line", "receiver", "refusal", "sender")
-
-    def __init__(self, sender: _Role, receiver: _Role, link: Link | None) -> None:
-        self.sender = sender
-        self.receiver = receiver
-        self.compared = False  # have both the same job?
-        self.frames: deque[bytes] = deque()
-        self.line = None if link is None else Line(link)
-        # Functions rather than errors: an error that is raised again drags its former traceback along.
-        self.end: Callable[[], TransportError] | None = None  # why the receiver will get no more than `frames`
-        self.refusal: Callable[[], TransportError] | None = None  # why the sender may send nothing any more
+    sender: _Role
+    receiver: _Role
+    line: Line | None
+    compared: bool = False  # have both the same job?
+    frames: deque[bytes] = field(default_factory=deque)
+    # Functions rather than errors: an error that is raised again drags its former traceback along.
+    end: _Ending | None = None  # why the receiver will get no more than `frames`
+    refusal: _Ending | None = None  # why the sender may send nothing any more
 
 
+@dataclass(slots=True, eq=False)
 class _Role:
     """One party's place in the circle."""
 
-    __slots__ = ("bit", "deadline", "index", "job", "name", "thread", "told", "turn", "waits_for")
+    index: int
+    name: str
+    job: Agreed = NOTHING
+    thread: int = 0
+    turn: threading.Lock = field(default_factory=threading.Lock)  # released by whoever hands over the baton
+    waits_for: _Channel | None = None
+    deadline: float = math.inf
+    told: str | None = None  # why it need not wait any longer
+    bit: int = 0
 
-    def __init__(self, index: int, name: str) -> None:
-        self.index = index
-        self.bit = 1 << index
-        self.name = name
-        self.job = NOTHING
-        self.thread = 0
-        self.turn = threading.Lock()  # released by whoever hands over the baton
+    def __post_init__(self) -> None:
+        self.bit = 1 << self.index
         self.turn.acquire()
-        self.waits_for: _Channel | None = None
-        self.deadline = math.inf
-        self.told: str | None = None  # why it need not wait any longer
 
 
 class MemoryNetwork:
@@ -99,11 +99,12 @@ class MemoryNetwork:
         self._roles = {name: _Role(index, name) for index, name in enumerate(names)}
         self._circle = tuple(self._roles.values())
         self._channels = {
-            (a, b): _Channel(self._roles[a], self._roles[b], link) for a, b in itertools.permutations(names, 2)
+            (a, b): _Channel(self._roles[a], self._roles[b], None if link is None else Line(link))
+            for a, b in itertools.permutations(names, 2)
         }
         self._ready = 0  # a bit for each role that can go on
         # Frames and ends that are on their way, as a heap: the earliest arrival first.
-        self._flying: list[tuple[float, int, _Channel, bytes | Callable[[], TransportError]]] = []
+        self._flying: list[tuple[float, int, _Channel, bytes | _Ending]] = []
         self._flights = itertools.count()  # keeps frames that arrive together in the order in which they were sent
         self._unfinished = 0
         self._all_done = threading.Lock()
@@ -111,19 +112,13 @@ class MemoryNetwork:
         self._started = False
         self._interrupted = False  # written by the caller of `run`, read by the roles
         self._core = _core_at_work() if one_core else None
-        self._endpoints = {name: self._endpoint_of(name) for name in names}
+        self._endpoints = {name: MemoryEndpoint(self, self._roles[name], self._channels) for name in names}
 
     def endpoint(self, name: str) -> MemoryEndpoint:
         """A party's end of all its channels."""
         if name not in self._endpoints:
             raise InvalidParameter(f"no party is called {name!r}; there are {', '.join(self._roles)}")
         return self._endpoints[name]
-
-    def _endpoint_of(self, name: str) -> MemoryEndpoint:
-        peers = [peer for peer in self._roles if peer != name]
-        incoming = {peer: self._channels[peer, name] for peer in peers}
-        outgoing = {peer: self._channels[name, peer] for peer in peers}
-        return MemoryEndpoint(self, self._roles[name], incoming, outgoing)
 
     def run(self, roles: Mapping[str, Callable[[], T]]) -> dict[str, Outcome[T]]:
         """Run every party's role to its end; the first in the order of names begins. A network runs once."""
@@ -186,37 +181,21 @@ class MemoryNetwork:
 
     # --- channels: called by endpoints, whose role holds the baton ---------------------------------------------------
 
-    def put(self, channel: _Channel, frame: bytes) -> None:
-        """Take a frame to its receiver."""
-        if channel.line is not None:
-            self._fly(channel, frame)
-            return
-        channel.frames.append(frame)
-        receiver = channel.receiver
-        if receiver.waits_for is channel:
-            self._ready |= receiver.bit
-
-    def tell(self, role: _Role, peer: str, end: Callable[[], TransportError]) -> None:
-        """Let a peer know, after all that was sent to it, that it is the end."""
-        channel = self._channels[role.name, peer]
-        if channel.line is not None:
-            self._fly(channel, end)
+    def put(self, channel: _Channel, item: bytes | _Ending) -> None:
+        """Take a frame to its receiver or, after all that was sent to it, the news that it is the end."""
+        if channel.line is None:
+            self._arrive(channel, item)
         else:
-            self._arrive(channel, end)
+            arrival = channel.line.arrival(0 if callable(item) else len(item), time.monotonic())
+            heapq.heappush(self._flying, (arrival, next(self._flights), channel, item))
 
-    def tell_all(self, role: _Role, end: Callable[[], TransportError]) -> None:
+    def tell_all(self, role: _Role, end: _Ending) -> None:
         """Let every peer know that it is the end."""
-        for name in self._roles:
-            if name != role.name:
-                self.tell(role, name, end)
+        for (sender, _), channel in self._channels.items():
+            if sender == role.name:
+                self.put(channel, end)
 
-    def _fly(self, channel: _Channel, item: bytes | Callable[[], TransportError]) -> None:
-        assert channel.line is not None  # noqa: S101 - for mypy; both callers have just looked
-        size = 0 if callable(item) else len(item)
-        arrival = channel.line.arrival(size, time.monotonic())
-        heapq.heappush(self._flying, (arrival, next(self._flights), channel, item))
-
-    def _arrive(self, channel: _Channel, item: bytes | Callable[[], TransportError]) -> None:
+    def _arrive(self, channel: _Channel, item: bytes | _Ending) -> None:
         if channel.end is not None:  # the receiver has closed its end meanwhile, or has already been told
             return
         if callable(item):
@@ -304,15 +283,12 @@ def _wait(role: _Role) -> str:
 class MemoryEndpoint:
     """One party's end of all its channels in a MemoryNetwork."""
 
-    def __init__(
-        self, network: MemoryNetwork, role: _Role, incoming: dict[str, _Channel], outgoing: dict[str, _Channel]
-    ) -> None:
+    def __init__(self, network: MemoryNetwork, role: _Role, channels: Mapping[tuple[str, str], _Channel]) -> None:
         self.name = role.name
-        self.peers = tuple(incoming)
-        self._network = network
-        self._role = role
-        self._incoming = incoming
-        self._outgoing = outgoing
+        self._network, self._role = network, role
+        self._incoming = {a: channel for (a, b), channel in channels.items() if b == role.name}
+        self._outgoing = {b: channel for (a, b), channel in channels.items() if a == role.name}
+        self.peers = tuple(self._outgoing)
 
     def agree(self, job: Agreed) -> None:
         """Say which job this party has; compared with a peer's at the first message between the two."""
@@ -348,7 +324,7 @@ class MemoryEndpoint:
         incoming = self._incoming[peer]
         incoming.end = outgoing.refusal
         incoming.frames.clear()
-        self._network.tell(self._role, peer, lambda: PeerLost(f"{peer} was dropped by {name}"))
+        self._network.put(outgoing, lambda: PeerLost(f"{peer} was dropped by {name}"))
 
     def abort(self, last_word: bytes) -> None:
         """End all channels with this frame."""
@@ -362,10 +338,11 @@ class MemoryEndpoint:
 
     def _compare(self, channel: _Channel, peer: str) -> None:
         other = channel.sender if channel.receiver is self._role else channel.receiver
-        self._role.job.check(peer, other.job, self.name)
+        if other.job is not self._role.job:
+            self._role.job.check(peer, other.job, self.name)
         channel.compared = True
 
-    def _leave(self, end: Callable[[], TransportError]) -> None:
+    def _leave(self, end: _Ending) -> None:
         name = self.name
         for channel in self._outgoing.values():
             channel.refusal = channel.refusal or (lambda: PeerLost(f"{name} has closed its channels"))

@@ -12,25 +12,25 @@ handshake contains, so neither kind of signature can pass for the other.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused, plain
 
+E = TypeVar("E", bound=x509.ExtensionType)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SIGNED = b"hedgerow signed statement, version 1\0"
 _FILES_BESIDE_PARTIES = ("parties.json", "alignment.json")  # each party has a folder beside them
-_KEY_FILE, _CERTIFICATE_FILE = "key.pem", "certificate.pem"
 # Clocks of two organisations differ; without this, a certificate made a minute ago could be "not yet valid" elsewhere.
 _CLOCK_DIFFERENCE = dt.timedelta(hours=1)
 
@@ -45,7 +45,8 @@ def check_party_name(name: str) -> str:
     return name
 
 
-def check_party_names(names: Iterable[str]) -> None:
+@functools.lru_cache(maxsize=256)
+def check_party_names(names: tuple[str, ...]) -> None:
     """InvalidParameter unless all are names of parties, and no two of them would be one file on some disk."""
     seen: dict[str, str] = {}
     for name in names:
@@ -70,13 +71,19 @@ class Certificate:
 
     x509: x509.Certificate
 
+    def __post_init__(self) -> None:
+        try:  # these are read only now; whatever is wrong with them must not come up later
+            self.x509.public_key(), self.x509.not_valid_before_utc, self.x509.not_valid_after_utc
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise PeerRefused(f"this certificate holds a key or a date that is none: {plain(str(error))}") from error
+
     @classmethod
     def from_pem(cls, pem: bytes) -> Certificate:
         """The one certificate in a PEM text."""
         try:
             found = x509.load_pem_x509_certificates(pem)
-        except ValueError as error:
-            raise PeerRefused(f"this is no certificate in PEM form: {plain(str(error))}") from error
+        except (ValueError, x509.InvalidVersion) as error:
+            raise PeerRefused(f"this is not a certificate in PEM form: {plain(str(error))}") from error
         if len(found) != 1:
             raise PeerRefused(f"expected one certificate, got {len(found)}")
         return cls(found[0])
@@ -97,21 +104,34 @@ class Certificate:
         return "sha256:" + hashlib.sha256(self.der).hexdigest()
 
     @property
+    def key_fingerprint(self) -> str:
+        """The same of its public key alone, which a new certificate for an old key still has."""
+        key = self.x509.public_key()
+        form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        return "sha256:" + hashlib.sha256(key.public_bytes(*form)).hexdigest()
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names it was made for (its DNS names; the common name counts for nothing)."""
-        try:
-            extension = self.x509.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        except (x509.ExtensionNotFound, ValueError):
-            return ()
-        return tuple(extension.value.get_values_for_type(x509.DNSName))
+        found = self._extension(x509.SubjectAlternativeName)
+        return () if found is None else tuple(found.get_values_for_type(x509.DNSName))
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, in words."""
+        return plain(" or ".join(self.names)) or "nobody"
 
     @property
     def is_authority(self) -> bool:
         """May it sign other certificates?"""
+        found = self._extension(x509.BasicConstraints)
+        return found is not None and bool(found.ca)
+
+    def _extension(self, kind: type[E]) -> E | None:
         try:
-            return bool(self.x509.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
-        except (x509.ExtensionNotFound, ValueError):
-            return False
+            return self.x509.extensions.get_extension_for_class(kind).value
+        except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
+            return None
 
     def check_validity(self, whose: str, at: dt.datetime | None = None) -> None:
         """PeerRefused if it has expired or is not valid yet."""
@@ -125,14 +145,11 @@ class Certificate:
         """PeerRefused unless this certificate's key signed the data."""
         key = self.x509.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise PeerRefused(f"the certificate of {self._owner()} does not hold an elliptic-curve key")
+            raise PeerRefused(f"the certificate of {self.owner} does not hold an elliptic-curve key")
         try:
             key.verify(signature, _SIGNED + data, ec.ECDSA(hashes.SHA256()))
         except InvalidSignature:
-            raise PeerRefused(f"a signature that is said to be of {self._owner()} is not") from None
-
-    def _owner(self) -> str:
-        return plain(" or ".join(self.names)) or "nobody"
+            raise PeerRefused(f"a signature that is said to be of {self.owner} is not") from None
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,12 +193,12 @@ class Identity:
         return cls(key, Certificate(builder.sign(key, hashes.SHA256())))
 
     @classmethod
-    def from_pem(cls, key: bytes, certificate: bytes) -> Identity:
-        """From a key and the certificate that an authority made for it."""
+    def from_pem(cls, key: bytes, certificate: bytes, password: bytes | None = None) -> Identity:
+        """From a key, encrypted if there is a password, and a certificate for it."""
         try:
-            loaded = serialization.load_pem_private_key(key, password=None)
+            loaded = serialization.load_pem_private_key(key, password)
         except (ValueError, TypeError) as error:
-            raise InvalidInput(f"this is no private key in PEM form without a password: {error}") from error
+            raise InvalidInput(f"this is not a private key in PEM form that can be opened: {error}") from error
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or not isinstance(loaded.curve, ec.SECP256R1):
             raise InvalidInput("a party's key must be an elliptic-curve key on P-256")
         return cls(loaded, Certificate.from_pem(certificate))
@@ -194,42 +211,16 @@ class Identity:
     @property
     def key_pem(self) -> bytes:
         """The private key as text, for TLS and for the key file."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return self.encrypted_key_pem(None)
+
+    def encrypted_key_pem(self, password: bytes | None) -> bytes:
+        """The private key as text that only this password opens; without one it is in the clear."""
+        how = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+        return self.key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how)
 
     def sign(self, data: bytes) -> bytes:
         """A signature that `certificate.verify` accepts for the same data and no other."""
         return self.key.sign(_SIGNED + data, ec.ECDSA(hashes.SHA256()))
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write both into the folder, the key for its owner alone to read. An existing key is never replaced."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / _KEY_FILE
-        try:
-            # The mode is given at creation: there is no moment at which others could open the file.
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise InvalidInput(f"there is a key already in {folder}; it is not replaced") from None
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(self.key_pem)
-        (folder / _CERTIFICATE_FILE).write_bytes(self.certificate.pem)
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Identity:
-        """Read what `save` wrote; a key file that others could read is refused."""
-        path = Path(folder) / _KEY_FILE
-        try:
-            with path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode & 0o777
-                key = file.read()
-            certificate = (Path(folder) / _CERTIFICATE_FILE).read_bytes()
-        except OSError as error:
-            raise InvalidInput(f"cannot read the identity in {folder}: {error}") from error
-        if mode & 0o077:
-            raise InvalidInput(f"{path} may be read by others (mode {mode:03o}); make it 600 if nobody has read it")
-        return cls.from_pem(key, certificate)
 
 
 class TrustStore:
@@ -238,6 +229,11 @@ class TrustStore:
     def __init__(self) -> None:
         self._pinned: dict[str, Certificate] = {}
         self._authorities: list[Certificate] = []
+        self._refused: set[str] = set()
+
+    def refuse(self, *fingerprints: str) -> None:
+        """Accept no certificate that has one of these fingerprints, or whose key has one, whoever signed it."""
+        self._refused |= set(fingerprints)
 
     def pin(self, name: str, pem: bytes, fingerprint: str | None = None) -> Certificate:
         """Accept this certificate, and no other, as that party's."""
@@ -266,6 +262,8 @@ class TrustStore:
         """PeerRefused unless this is that party's certificate, accepted here and valid now."""
         pinned = self._pinned.get(name)
         _check_name(name, certificate)
+        if not self._refused.isdisjoint((certificate.fingerprint, certificate.key_fingerprint)):
+            raise PeerRefused(f"{name} showed the certificate {certificate.fingerprint}, which was revoked here")
         if certificate.is_authority:
             raise PeerRefused(f"{name} showed the certificate of an authority, which is nobody's own")
         if pinned is not None:
@@ -295,8 +293,7 @@ class TrustStore:
 
 def _check_name(name: str, certificate: Certificate) -> None:
     if name not in certificate.names:
-        made_for = plain(" or ".join(certificate.names)) or "nobody"
-        raise PeerRefused(f"the certificate is made for {made_for}, not for {name}")
+        raise PeerRefused(f"the certificate is made for {certificate.owner}, not for {name}")
 
 
 def _signed_by(certificate: Certificate, authority: Certificate, at: dt.datetime | None) -> bool:

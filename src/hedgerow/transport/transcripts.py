@@ -22,12 +22,13 @@ can write the file can write another.
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, Self, TypeVar
+from typing import IO, Any, NamedTuple, Self, TypeVar
 
 from hedgerow.errors import FrameError, InvalidInput
 from hedgerow.transport.endpoint import Agreed, Endpoint, LastWord, Wrapped
@@ -74,9 +75,9 @@ class Transcript:
     def read(cls, file: IO[bytes]) -> Transcript:
         """That of a file that is open and has no name, kept in memory."""
         file.seek(0)
-        with _Reader(Path("an open file"), file) as reader:
-            run_id, party, *peers = reader.texts
-            return cls(party, peers, list(reader.records()), run_id)
+        contents = _contents(Path("an open file"), file)
+        run_id, party, *peers = next(contents)
+        return cls(party, peers, list(contents), run_id)
 
     def __iter__(self) -> Iterator[Passed]:
         return iter(self._passed)
@@ -177,89 +178,72 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._opened() as reader:
-            self.texts = reader.texts
+        self.texts: list[str] = next(self._contents())
 
-    def _opened(self) -> _Reader:
+    def _contents(self) -> Iterator[Any]:
         try:
-            return _Reader(self.path, self.path.open("rb"))
+            return _contents(self.path, self.path.open("rb"))
         except OSError as problem:
             raise InvalidInput(f"{self.path}: the transcript cannot be read: {problem.strerror}") from problem
 
     def __iter__(self) -> Iterator[Passed]:
-        with self._opened() as reader:
-            yield from reader.records()
+        return itertools.islice(self._contents(), 1, None)
 
 
-class _Reader:
-    """One reading of a file."""
+def _contents(path: Path, file: IO[bytes]) -> Iterator[Any]:
+    """The texts of the opening, then all records, each checked before it is given out."""
+    file_size = os.fstat(file.fileno()).st_size
+    checksum = 0
 
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._file, self._checksum = path, file, 0
-        self._size = os.fstat(file.fileno()).st_size
-        try:
-            self.texts = self._opening()
-        except BaseException:
-            file.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def _opening(self) -> list[str]:
-        magic, version, n_texts = _OPENING.unpack(self._read(_OPENING.size))
-        if magic != _MAGIC:
-            raise InvalidInput(f"{self._path} is no transcript")
-        if version != FORMAT_VERSION:
-            raise InvalidInput(f"{self._path}: transcripts of format {version} cannot be read, only {FORMAT_VERSION}")
-        texts = [self._read(self._read(1)[0]) for _ in range(n_texts)]
-        self._check("the names of the parties")
-        if n_texts < 2:
-            raise InvalidInput(f"{self._path}: the transcript names no party")
-        try:
-            return [text.decode() for text in texts]
-        except UnicodeDecodeError as problem:
-            raise InvalidInput(f"{self._path}: a name in the transcript is not UTF-8: {problem}") from problem
-
-    def records(self) -> Iterator[Passed]:
-        """All of them, each checked before it is given out."""
-        names, number = self.texts[1:], 0
-        while True:
-            what, peer, size = _HEAD.unpack(self._read(_HEAD.size, f"record {number + 1}"))
-            if what == _END:
-                break
-            where = f"record {number + 1}"
-            if what not in _DIRECTIONS or peer >= len(names) or size > MAX_FRAME_BYTES:
-                raise InvalidInput(f"{self._path}: {where} of the transcript is damaged")
-            frame = self._read(size, where)
-            self._check(where)
-            number += 1
-            yield Passed(_DIRECTIONS[what], names[peer], frame)
-        self._check("the end")
-        if size != number or peer:
-            raise InvalidInput(f"{self._path}: the transcript ends after {number} records, of {size}")
-        if self._file.read(1):
-            raise InvalidInput(f"{self._path}: there is something after the end of the transcript")
-
-    def _read(self, size: int, where: str = "the beginning") -> bytes:
-        data = self._file.read(min(size, self._size))  # asks for no more memory than there can be bytes
+    def read(size: int, where: str) -> bytes:
+        nonlocal checksum
+        data = file.read(min(size, file_size))  # asks for no more memory than there can be bytes
         if len(data) < size:
             raise InvalidInput(
-                f"{self._path}: the transcript breaks off in {where}: the file was cut, or its run did not come to "
-                "its end"
+                f"{path}: the transcript breaks off in {where}: the file was cut, or its run did not come to its end"
             )
-        self._checksum = zlib.crc32(data, self._checksum)
+        checksum = zlib.crc32(data, checksum)
         return data
 
-    def _check(self, where: str) -> None:
-        expected = self._checksum
-        (found,) = _CHECKSUM.unpack(self._read(_CHECKSUM.size, where))
-        self._checksum = expected
+    def check(where: str) -> None:
+        nonlocal checksum
+        expected = checksum
+        (found,) = _CHECKSUM.unpack(read(_CHECKSUM.size, where))
+        checksum = expected
         if found != expected:
-            raise InvalidInput(f"{self._path}: {where} of the transcript is damaged: its checksum is wrong")
+            raise InvalidInput(f"{path}: {where} of the transcript is damaged: its checksum is wrong")
+
+    with file:
+        beginning = "the beginning"
+        magic, version, n_texts = _OPENING.unpack(read(_OPENING.size, beginning))
+        if magic != _MAGIC:
+            raise InvalidInput(f"{path} is no transcript")
+        if version != FORMAT_VERSION:
+            raise InvalidInput(f"{path}: transcripts of format {version} cannot be read, only {FORMAT_VERSION}")
+        encoded = [read(read(1, beginning)[0], beginning) for _ in range(n_texts)]
+        check("the names of the parties")
+        if n_texts < 2:
+            raise InvalidInput(f"{path}: the transcript names no party")
+        try:
+            texts = [text.decode() for text in encoded]
+        except UnicodeDecodeError as problem:
+            raise InvalidInput(f"{path}: a name in the transcript is not UTF-8: {problem}") from problem
+        yield texts
+        for number in itertools.count(1):
+            where = f"record {number}"
+            what, peer, size = _HEAD.unpack(read(_HEAD.size, where))
+            if what == _END:
+                break
+            if what not in _DIRECTIONS or peer >= n_texts - 1 or size > MAX_FRAME_BYTES:
+                raise InvalidInput(f"{path}: {where} of the transcript is damaged")
+            frame = read(size, where)
+            check(where)
+            yield Passed(_DIRECTIONS[what], texts[1 + peer], frame)
+        check("the end")
+        if size != number - 1 or peer:
+            raise InvalidInput(f"{path}: the transcript ends after {number - 1} records, of {size}")
+        if file.read(1):
+            raise InvalidInput(f"{path}: there is something after the end of the transcript")
 
 
 class SavedTranscripts(Mapping[str, Transcript]):

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.engine.boosting import BoostingParams, train
+from hedgerow.engine.boosting import train
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import read_table
-from hedgerow.protocols.central.dpboost.bins import public_bins
-from hedgerow.protocols.central.dpboost.candidates import GRADIENT_BITS
+from hedgerow.protocols.central.bins import public_bins
 from hedgerow.protocols.central.dpboost.fit import fit_central
-from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.settings import GRADIENT_BITS, DPBoostSettings
 from hedgerow.schema import Schema
 
 

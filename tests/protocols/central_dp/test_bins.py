@@ -9,7 +9,7 @@ import pytest
 
 from hedgerow.engine.table import read_table
 from hedgerow.privacy.events import DiscreteLaplace
-from hedgerow.protocols.central.dpboost.bins import (
+from hedgerow.protocols.central.bins import (
     cell_counts,
     counted_columns,
     edges_from_counts,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hedgerow.protocols.central.dpboost.bins import public_bins
+from hedgerow.protocols.central.bins import public_bins
 from hedgerow.protocols.central.dpboost.fit import CentralTraining, fit_central
 from hedgerow.protocols.central.dpboost.records import read_labelled
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
@@ -85,7 +85,7 @@ def test_the_list_of_candidates_is_the_naive_one():
     bins = public_bins(SCHEMA, 6)
     training = CentralTraining(SCHEMA, DPBoostSettings(epsilon=1.0, max_bins=6), np.random.default_rng(0), 1)
     assert [f.n_value_bins for f in training.bins.features] == [f.n_value_bins for f in bins.features]
-    from hedgerow.protocols.central.dpboost.candidates import list_candidates
+    from hedgerow.protocols.central.dpboost.growth import list_candidates
 
     fast = list_candidates(SCHEMA, bins)
     slow = candidates_of(SCHEMA, bins)

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.protocols.central.dpboost.candidates import COUNT_BITS, GRADIENT_BITS, MAX_ROWS
 from hedgerow.protocols.central.dpboost.fit import CentralTraining
 from hedgerow.protocols.central.dpboost.records import keep_bounded
-from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
+from hedgerow.protocols.central.dpboost.settings import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, DPBoostSettings
 
 
 @given(

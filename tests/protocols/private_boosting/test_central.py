@@ -19,7 +19,7 @@ from hedgerow.protocols.bad_rows import MISFITS_FACT
 from hedgerow.protocols.central.gaussian.central import fit_gaussian, planned_event
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.rows import PrivateRows
-from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.schema import Schema
 from hedgerow.statement import PrivacyStatement
 

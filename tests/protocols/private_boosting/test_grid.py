@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hedgerow.protocols.central.gaussian.grid import cells_of, grid_edges, grid_of
+from hedgerow.protocols.central.bins import cells_of, grid_edges, grid_of
 from hedgerow.schema import NumericColumn, Schema
 
 

@@ -19,7 +19,7 @@ from hedgerow.privacy.accountants import GaussianDP, PrivacyLoss, ZeroConcentrat
 from hedgerow.privacy.calibrate import PlannedBudget
 from hedgerow.privacy.events import DiscreteGaussian, Exponential, NonPrivate, PoissonSampled, Released, Repeated
 from hedgerow.protocols.central.gaussian.central import fit_gaussian, planned_event, sample_of
-from hedgerow.protocols.central.gaussian.growing import POLICIES, Candidates
+from hedgerow.protocols.central.gaussian.policies import POLICIES, Candidates
 from hedgerow.protocols.central.gaussian.requests import (
     LARGEST_HESSIAN,
     UNIT,
@@ -28,7 +28,7 @@ from hedgerow.protocols.central.gaussian.requests import (
     record_sensitivity_squared,
 )
 from hedgerow.protocols.central.gaussian.rows import GrowingRows
-from hedgerow.protocols.central.gaussian.settings import GaussianSettings
+from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.protocols.central.gaussian.trees import perfect_tree
 from hedgerow.schema import Schema
 

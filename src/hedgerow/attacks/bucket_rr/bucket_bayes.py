@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hedgerow.attacks.intervals import Interval, share
 from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
+from hedgerow.attacks.results import Interval, share
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.protocols.vertical.bucket_rr.buckets import Bucketing, codes_of, unpack
+from hedgerow.protocols.vertical.bucket_rr.buckets import Bucketing, codes_of, keep_probability, unpack
 from hedgerow.protocols.vertical.bucket_rr.job import PRIVATE, QUANTILE, Job
 from hedgerow.protocols.vertical.bucket_rr.messages import Buckets, ColumnKinds
 from hedgerow.transport.transcripts import RECEIVED, Transcript
@@ -48,9 +48,8 @@ _STEADY_ROWS = 2.0
 
 def chances(n_codes: int, epsilon: float) -> tuple[float, float]:
     """The chance that a bucket stays, and that of each other one to take its place."""
-    others = math.exp(-epsilon) if epsilon < math.inf else 0.0
-    stays = 1.0 / (1.0 + (n_codes - 1) * others)
-    return stays, stays * others
+    stays = keep_probability(n_codes, epsilon)
+    return stays, stays * math.exp(-epsilon)
 
 
 def debiased(answers: Bytes, n_codes: int, epsilon: float) -> Floats:
@@ -259,7 +258,7 @@ def outcome_of(aim: Aim, found: str, promised: str, scored: list[Guessed], *, is
     return aim.scored(
         f"{found}, {columns}; the ceiling is that for {promised}",
         "accuracy",
-        Interval(*(float(np.mean([each.right[k] for each in counted])) for k in range(3))),
+        Interval.mean([each.right for each in counted]),
         chance=float(np.mean([each.chance for each in counted])),
         ceiling=float(np.mean([each.ceiling for each in counted])) if is_noisy else None,
     )

@@ -30,8 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, ndtri
 
-from hedgerow.attacks.intervals import at_least, at_most, checked_confidence
-from hedgerow.attacks.results import Found
+from hedgerow.attacks.results import Found, at_least, at_most, checked_confidence
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.curves import gaussian_delta, smallest

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.attacks.central.audit import lower_bound_one_run
-from hedgerow.attacks.intervals import Interval, area_under_roc, at_least, at_most, checked_confidence, share
+from hedgerow.attacks.results import Interval, area_under_roc, at_least, at_most, checked_confidence, share
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter
 

@@ -22,14 +22,22 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from hedgerow.attacks.masked_gradients.unmask_least_squares import root_candidates
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
+from hedgerow.attacks.results import Interval, area_under_roc
 from hedgerow.compiling import kernel
-from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput
+from hedgerow.protocols.published.masked_gradients.candidates import Candidates
+from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob
 
 N_KEPT = 64
 """Hypotheses that are kept at each row. Four times as many find no more in any case we tried."""
 
 _NONE, _UNUSED = -1, -2
+
+N_CANDIDATES = 6
+"""Of each feature holder whose active sets are decoded, evenly spread: all would take long and tell the same."""
 
 SURE = 30.0
 """Log-odds are cut off here: what is sure must not become infinite."""
@@ -203,3 +211,59 @@ def _backward(log_odds: Floats, steps: Steps, follows: Floats) -> None:
                 path = steps.gain[i, k] + log_odds[i] + follows[steps.end[i, k]]
                 highest = max(path, follows[start])
                 follows[start] = highest + np.log(np.exp(path - highest) + np.exp(follows[start] - highest))
+
+
+# --- a recorded run --------------------------------------------------------------------------------------------------
+
+
+def on_run(context: Context) -> list[Outcome]:
+    """The label holder decodes which rows candidates send left, from their noise at the roots of all trees."""
+    job: MaskedGradientsJob = context.job
+    return [outcome for party in job.feature_holders for outcome in _decoded(context, job, party)]
+
+
+def _decoded(context: Context, job: MaskedGradientsJob, party: str) -> list[Outcome]:
+    aim = Aim("active_set", job.label_holder, f"columns of {party}")
+    transcript = context.run.transcript(job.label_holder)
+    n_rows = n_rows_of(transcript)
+    noise = job.noise_for(n_rows)
+    if not noise.sigma1:
+        return [aim.says(NOT_RUN, "without sigma1 neighbours in the noise are not correlated")]
+    n_candidates = sum(1 for each in root_candidates(transcript, party, job.n_vectors) if each.tree == 0)
+    chosen = np.unique(np.linspace(0, n_candidates - 1, N_CANDIDATES).astype(int)).tolist() if n_candidates else []
+    seen: dict[int, list[Floats]] = {candidate: [] for candidate in chosen}
+    for each in root_candidates(transcript, party, job.n_vectors):
+        if each.candidate in seen:
+            seen[each.candidate].append(each.noise)
+    odds = {
+        candidate: decoded(np.hstack(vectors), np.zeros(n_rows), noise.sigma1, noise.sigma2)
+        for candidate, vectors in seen.items()
+    }
+    active = active_rows(context, party, n_rows)
+    words = f"{len(chosen)} of {n_candidates} candidates, {job.boosting.n_iterations} trees: which rows each sends left"
+    if active is None:
+        sure = [np.abs(found) > 3.0 for found in odds.values()]
+        claim = f"{words}; surer than 20 to 1 of {np.mean(sure) if sure else 0.0:.1%} of them"
+        return [aim.says(NOT_SCORED, claim)]
+    areas = []
+    for candidate, found in odds.items():
+        true = active[candidate]
+        if 2 <= true.sum() <= n_rows - 2:
+            areas.append(area_under_roc(found[true], found[~true], CONFIDENCE))
+    if not areas:
+        return [aim.says(NOT_RUN, "no candidate divides the rows")]
+    return [aim.scored(words, "AUC", Interval.mean(areas), chance=0.5)]
+
+
+def active_rows(context: Context, party: str, n_rows: int) -> Bools | None:
+    """[candidates, rows] which rows each candidate of a feature holder sends left, if its table was given."""
+    part = context.run.model.parts[party]
+    table = context.table(party, part.features, n_rows)
+    if table is None:
+        return None
+    codes = part.codes(table)
+    candidates = Candidates.of(part.features, codes)
+    found: Bools = np.stack(
+        [active[codes[column]] for active, column in zip(candidates.active, candidates.column, strict=True)]
+    ).astype(np.bool_)
+    return found

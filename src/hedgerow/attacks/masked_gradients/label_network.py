@@ -20,48 +20,47 @@ import math
 import warnings
 
 import numpy as np
-import numpy.typing as npt
 
-from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, labels_of
-from hedgerow.attacks.results import LabelsFound, read_labels, scored
+from hedgerow.attacks.masked_gradients.active_set import active_rows
+from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, first_candidates, labels_of
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, Aim, Context, Outcome, n_rows_of
+from hedgerow.attacks.results import scored
 from hedgerow.engine.dtypes import Bools, Floats
+from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob
 
 HIDDEN_LAYERS = (64, 64, 64, 64)
 """With the one that gives the answer, five layers. Their widths are not in the paper."""
 
 PENALTY = 0.01
+N_MADE_UP = 5_000
+"""Rows of made-up messages that the network learns from in a recorded run: seconds on one core."""
 
 
-def attack(
+def gradients_by_network(
     message: Masked,
     active: Bools,
     square_sum: float,
-    labels: npt.ArrayLike,
     *,
     n_made_up: int = 20_000,
     n_rounds: int = 30,
     hidden_layers: tuple[int, ...] = HIDDEN_LAYERS,
     seed: int = 0,
-    confidence: float = 0.95,
-) -> LabelsFound:
-    """Train on made-up messages about the same candidate, then guess the labels behind the real one.
+) -> Floats:
+    """Train on made-up messages about the same candidate, then guess the gradients behind the real one.
 
-    `active` [rows] says which rows the candidate sends left; `square_sum` is C, the public sum of the squares of c. The
-    true `labels` are for the result only.
+    `active` [rows] says which rows the candidate sends left; `square_sum` is C, the public sum of the squares of c.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPRegressor
 
-    true = read_labels(labels, len(message.gradients))
     inputs, wanted = _made_up(message, active, square_sum, n_made_up, np.random.default_rng(seed))
     middle, scale = inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-12)
     network = MLPRegressor(hidden_layer_sizes=hidden_layers, alpha=PENALTY, max_iter=n_rounds, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # how many rounds there are is the caller's choice
         network.fit((inputs - middle) / scale, wanted)
-
-    found = np.asarray(network.predict((_inputs(message, active) - middle) / scale)).reshape(len(true), -1)[:, 0]
-    return LabelsFound(**scored(true, -found, labels_of(found) == 1, confidence))
+    found = np.asarray(network.predict((_inputs(message, active) - middle) / scale), np.float64)
+    return found.reshape(len(found), -1)[:, 0]
 
 
 def _inputs(message: Masked, active: Bools) -> Floats:
@@ -96,3 +95,23 @@ def _on_sphere(n: int, square_sum: float, rng: np.random.Generator) -> Floats:
     c = rng.normal(size=n)
     scaled: Floats = c * math.sqrt(square_sum / float(c @ c))
     return scaled
+
+
+def on_run(context: Context) -> list[Outcome]:
+    """The attacker of the paper: a network that looks at one row at a time."""
+    job: MaskedGradientsJob = context.job
+    attacker = next((party for party in job.feature_holders if party in context.tables), job.feature_holders[0])
+    aim = Aim("label_network", attacker, f"labels of {job.label_holder}")
+    transcript = context.run.transcript(attacker)
+    n_rows, seen = n_rows_of(transcript), first_candidates(job, transcript)
+    if isinstance(seen, str):
+        return [aim.says(NOT_RUN, seen)]
+    if (active := active_rows(context, attacker, n_rows)) is None:
+        return [aim.says(NOT_RUN, f"the attacker's own table is needed: --table {attacker}=FILE")]
+    if (truth := context.ones(job.label_holder, n_rows)) is None:
+        return [aim.says(NOT_RUN, "it is trained to be counted only: --labels FILE --column NAME")]
+    strength = job.noise_for(n_rows).C_for(n_rows)
+    found = gradients_by_network(seen[0], active[0], strength, n_made_up=N_MADE_UP)
+    result = scored(truth, -found, labels_of(found) == 1, CONFIDENCE)
+    words = f"a guess for every row, after {N_MADE_UP:,} made-up ones; AUC {result.area.estimate:.3f}"
+    return [aim.scored(words, "accuracy", result.accuracy, chance=result.chance)]

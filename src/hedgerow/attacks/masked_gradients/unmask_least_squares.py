@@ -18,17 +18,25 @@ possible answers do not overlap. A feature holder that sends B = 0 need not even
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.attacks.results import LabelsFound, read_labels, scored
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
+from hedgerow.attacks.results import scored
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import InvalidInput
+from hedgerow.protocols.published.masked_gradients.job import MaskedGradientsJob
+from hedgerow.protocols.published.masked_gradients.messages import MaskedGradients, NoiseVectors, Scales
+from hedgerow.transport.frames import decode, peek
+from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
+
+N_MESSAGES = 2
+"""About different candidates of one node: enough to unmask it exactly."""
 
 
 class Masked(NamedTuple):
@@ -40,13 +48,6 @@ class Masked(NamedTuple):
     total: float | None = None  # of the gradients, which is sent with them
     tree: int = 0
     candidate: int = 0  # its number among those of the feature holder
-
-
-class Unmasked(NamedTuple):
-    """What was behind the masks."""
-
-    gradients: Floats
-    hessians: Floats | None
 
 
 # --- the ways --------------------------------------------------------------------------------------------------------
@@ -67,8 +68,8 @@ def one_message(noise: npt.ArrayLike, masked: npt.ArrayLike, total: float | None
     return found
 
 
-def several_messages(messages: Sequence[Masked]) -> Unmasked:
-    """Gradients, and hessians if there are any, behind messages about different candidates of one node: exactly.
+def several_messages(messages: Sequence[Masked]) -> Floats:
+    """Gradients behind messages about different candidates of one node: exactly.
 
     Two messages are enough for a node of 2 W rows; as many are used as the node needs.
     """
@@ -76,15 +77,11 @@ def several_messages(messages: Sequence[Masked]) -> Unmasked:
         raise InvalidInput(f"two messages about one node are needed, got {len(messages)}")
     n_rows, n_vectors = np.shape(messages[0].noise)
     used = next((k for k in range(2, len(messages)) if (k - 1) * n_rows >= k * n_vectors), len(messages))
-    chosen = messages[:used]
-    noises = [_checked(each.noise, each.gradients)[0] for each in chosen]
-    gradients = _behind_all(noises, [np.asarray(each.gradients, np.float64) for each in chosen])
-    masked_hessians = [np.asarray(each.hessians, np.float64) for each in chosen if each.hessians is not None]
-    hessians = _behind_all(noises, masked_hessians) if len(masked_hessians) == used else None
-    return Unmasked(gradients, hessians)
+    noises, masked = zip(*(_checked(each.noise, each.gradients) for each in messages[:used]), strict=True)
+    return behind_all(noises, masked)
 
 
-def _behind_all(noises: Sequence[Floats], masked: Sequence[Floats]) -> Floats:
+def behind_all(noises: Sequence[Floats], masked: Sequence[Floats]) -> Floats:
     """The vector that all of them hide: B1 c1 - Bk ck = the difference of the first and the k-th."""
     first, width = noises[0], noises[0].shape[1]
     n_rows = len(first)
@@ -117,33 +114,89 @@ def labels_of(gradients: npt.ArrayLike) -> Ints:
     return (np.asarray(gradients) < 0.0).astype(np.int64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnmaskedLabels(LabelsFound):
-    """Labels recovered from behind masks: guesses are the signs of recovered gradients."""
-
-    how: str
-
-
-def attack(
-    messages: Sequence[Masked],
-    labels: npt.ArrayLike,
-    *,
-    total: float | None = None,
-    mu: float = math.inf,
-    confidence: float = 0.95,
-) -> UnmaskedLabels:
-    """Unmask all messages about one node, and hold what comes out against its rows' labels, 0 or 1.
+def behind(messages: Sequence[Masked], total: float | None) -> tuple[str, Floats]:
+    """How gradients are found behind messages about one node, and those.
 
     One message is taken for itself, with the node's sum of gradients `total` if it was told. Several are put together.
-    `mu` is what is claimed, for the result only.
     """
     if not messages:
         raise InvalidInput("there is no message to unmask")
-    first = messages[0]
     if len(messages) > 1:
-        how, found = f"{len(messages)} messages", several_messages(messages).gradients
-    else:
-        how = "one message" if total is None else "one message and the sum"
-        found = one_message(first.noise, first.gradients, total)
-    true = read_labels(labels, len(found))
-    return UnmaskedLabels(**scored(true, -found, labels_of(found) == 1, confidence), mu=mu, how=how)
+        return f"{len(messages)} messages", several_messages(messages)
+    how = "one message" if total is None else "one message and the sum"
+    return how, one_message(messages[0].noise, messages[0].gradients, total)
+
+
+# --- a recorded run --------------------------------------------------------------------------------------------------
+
+
+def on_run(context: Context) -> list[Outcome]:
+    """Every feature holder takes its own noise off again: from one message, and from two."""
+    job: MaskedGradientsJob = context.job
+    return [outcome for party in job.feature_holders for outcome in _unmasked(context, job, party)]
+
+
+def _unmasked(context: Context, job: MaskedGradientsJob, attacker: str) -> list[Outcome]:
+    aim = Aim("unmask_least_squares", attacker, f"labels of {job.label_holder}")
+    transcript = context.run.transcript(attacker)
+    seen = first_candidates(job, transcript)
+    if isinstance(seen, str):
+        return [aim.says(NOT_RUN, seen)]
+    truth = context.ones(job.label_holder, n_rows_of(transcript))
+    outcomes = []
+    for count in range(1, len(seen) + 1):
+        how, found = behind(seen[:count], seen[0].total)
+        if truth is None:
+            ones = int(labels_of(found).sum())
+            words = (
+                f"from {count} of its messages: every gradient, and so every label; {ones:,} of {len(found):,} are 1"
+            )
+            outcomes.append(aim.says(NOT_SCORED, words))
+            continue
+        result = scored(truth, -found, labels_of(found) == 1, CONFIDENCE)
+        words = f"{how}: the label of every row; AUC {result.area.estimate:.3f}"
+        outcomes.append(aim.scored(words, "accuracy", result.accuracy, chance=result.chance))
+    return outcomes
+
+
+def first_candidates(job: MaskedGradientsJob, transcript: Transcript) -> list[Masked] | str:
+    """Those of the first root, or why there are none."""
+    if job.task != "classification":
+        return "labels are numbers; this attack is on two classes"
+    seen = islice(root_candidates(transcript, job.label_holder, job.n_vectors), N_MESSAGES)
+    return [each for each in seen if each.tree == 0] or "no candidate was sent"
+
+
+def root_candidates(transcript: Transcript, peer: str, n_vectors: int) -> Iterator[Masked]:
+    """All candidates at roots, in order, from the transcript of one of the two parties; `peer` is the other one.
+
+    There all rows stand in order; below, a level's rows stand node by node, which these attacks do not need.
+    """
+    scales = next(message for way in (SENT, RECEIVED) for message in transcript.messages(Scales, way, peer))
+    parts: list[np.ndarray] = []
+    waiting: deque[tuple[bool, np.ndarray]] = deque()  # noise that was not answered yet
+    tree, candidate = -1, 0
+    for _, other, frame in transcript:
+        name = peek(frame)[0] if other == peer else ""
+        if name == NoiseVectors.NAME:
+            sent = decode(frame, NoiseVectors)
+            parts.append(sent.vectors)
+            if sum(part.shape[1] for part in parts) == n_vectors:
+                waiting.append((sent.last, np.concatenate(parts, axis=1)))
+                parts = []
+        elif name == MaskedGradients.NAME:
+            answer = decode(frame, MaskedGradients)
+            last, noise = waiting.popleft()
+            if len(answer.gradient_sums) > 1:  # children come in pairs, so one node is a root
+                continue
+            tree += candidate == 0
+            for k, vectors in enumerate(noise):
+                yield Masked(
+                    vectors.T.astype(np.float64),
+                    answer.gradients[k] / scales.gradient_scale,
+                    answer.hessians[k] / scales.hessian_scale if len(answer.hessians) else None,
+                    float(answer.gradient_sums[0] / scales.gradient_scale),
+                    tree,
+                    candidate + k,
+                )
+            candidate = 0 if last else candidate + len(noise)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -408,12 +409,14 @@ def _fitting(
             return set()
     if max(len(options[0]) * len(options[1]), len(options[2]) * len(options[3])) > MANY_OPTIONS:
         return among
+    found = set()
     first, second = _by_sum(options[0], options[1]), _by_sum(options[2], options[3])
-    return {
-        p
-        for p in first.keys() & second.keys() & (first.keys() if among is None else among)
-        if _one_fits(first[p], second[p], pair, lefts, Totals(Side(n_rows, p), gradients, rules))
-    }
+    for p in first.keys() & second.keys() & (first.keys() if among is None else among):
+        whole = Totals(Side(n_rows, p), gradients, rules)
+        both = product((Side(lefts[0], k) for k in first[p]), (Side(lefts[1], k) for k in second[p]))
+        if any(whole.difference(*sides) == pair.value for sides in both):
+            found.add(p)
+    return found
 
 
 def _square_fits(n: int, modulus: int, factor: int, value: int, gradients: Gradients) -> list[int]:
@@ -432,11 +435,3 @@ def _by_sum(lefts: Iterable[int], rights: Sequence[int]) -> dict[int, list[int]]
         for right in rights:
             found.setdefault(left + right, []).append(left)
     return found
-
-
-def _one_fits(firsts: Sequence[int], seconds: Sequence[int], pair: Pair, rows: Sequence[int], totals: Totals) -> bool:
-    return any(
-        totals.difference(Side(rows[0], first), Side(rows[1], second)) == pair.value
-        for first in firsts
-        for second in seconds
-    )

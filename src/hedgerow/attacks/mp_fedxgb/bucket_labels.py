@@ -12,16 +12,13 @@ as `argmax_opened` does,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from hedgerow.attacks.results import LabelsFound, scored
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.errors import InvalidInput
 
 UNKNOWN = -1
 PRIOR = 1e-2
@@ -33,15 +30,6 @@ class Buckets(NamedTuple):
 
     codes: Ints  # [rows] bucket of each row, -1 for rows that are in none
     positives: Ints  # [buckets]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelsOfBuckets(LabelsFound):
-    """What was found out about labels, held against them."""
-
-    certain: int
-    """Rows whose labels the counts determine."""
-    certain_right: int
 
 
 def certain_labels(buckets: Sequence[Buckets], n_rows: int) -> Ints:
@@ -86,16 +74,7 @@ def likely_labels(buckets: Sequence[Buckets], n_rows: int) -> Floats:
     return np.asarray(expit(scores(best.x)), np.float64)
 
 
-def attack(buckets: Sequence[Buckets], labels: Ints) -> LabelsOfBuckets:
-    """Labels from counts; the true `labels` are for the result only."""
-    n_rows = len(labels)
-    if any(len(codes) != n_rows for codes, _ in buckets) or not np.isin(labels, (0, 1)).all():
-        raise InvalidInput(f"one bucket and one label, 0 or 1, are needed per row, got {n_rows} labels")
+def all_labels(buckets: Sequence[Buckets], n_rows: int) -> tuple[Ints, Floats]:
+    """[rows] labels that are certain, and of all the probabilities of label 1, which are then 0 or 1."""
     certain, likely = certain_labels(buckets, n_rows), likely_labels(buckets, n_rows)
-    is_certain = certain != UNKNOWN
-    likely[is_certain] = certain[is_certain]
-    return LabelsOfBuckets(
-        **scored(labels, likely, likely > 0.5),
-        certain=int(is_certain.sum()),
-        certain_right=int((certain == labels)[is_certain].sum()),
-    )
+    return certain, np.where(certain == UNKNOWN, likely, certain)

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.attacks.intervals import share
-from hedgerow.attacks.mp_fedxgb import bucket_labels
-from hedgerow.attacks.mp_fedxgb.argmax_opened import (
-    GradientsFor,
-    Rules,
-    SumsOfLabels,
-    from_base_rate,
-    from_score,
-    known_rows,
-    own_counts,
-    sums_of_labels,
-)
+from hedgerow.attacks.mp_fedxgb import argmax_opened as argmax
+from hedgerow.attacks.mp_fedxgb import bucket_labels, seen_openings
 from hedgerow.attacks.mp_fedxgb.denominators_opened import leaf_sizes, sums_of_hessians
-from hedgerow.attacks.mp_fedxgb.seen_openings import (
-    DENOMINATORS,
-    NUMERATORS,
-    Columns,
-    opened_nodes,
-    opened_steps,
-    opened_values,
-    outcome,
-    plan_of,
-)
 from hedgerow.attacks.registry import AS_STATED, BROKEN, CONFIDENCE, HOLDS, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
+from hedgerow.attacks.results import area_under_roc, share
 from hedgerow.engine.dtypes import Bools
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import PredictionShare
@@ -49,28 +30,30 @@ def argmax_opened(context: Context) -> list[Outcome]:
     attacker = job.numerators_to
     aim = Aim("argmax_opened", attacker, f"labels of {job.label_holder}")
     transcript = context.run.transcript(attacker)
-    plan = plan_of(transcript, job)
+    plan = seen_openings.plan_of(transcript, job)
     problem = _not_attackable(job)
     if not problem and attacker not in context.tables and plan.n_rows > MANY_ROWS:
         problem = f"with more than {MANY_ROWS:,} rows it needs its own table: --table {attacker}=FILE"
     if problem:
         return [aim.says(NOT_RUN, problem)]
-    columns = Columns.of(job, plan, _data_of(context, plan, attacker))
-    nodes = opened_nodes(transcript, NUMERATORS, 0, plan)
+    columns = seen_openings.Columns.of(job, plan, _data_of(context, plan, attacker))
+    nodes = seen_openings.opened_nodes(transcript, seen_openings.NUMERATORS, 0, plan)
     goes_left = columns.of_party(P2)
-    rows, own = known_rows(nodes, goes_left), own_counts(nodes, goes_left)
-    rules = Rules(plan.scales.lambda_int, round(plan.scales.threshold))
-    found = sums_of_labels(nodes, plan.n_rows, own, columns.candidates, _start(job, plan), rules)
+    rows, own = argmax.known_rows(nodes, goes_left), argmax.own_counts(nodes, goes_left)
+    rules = argmax.Rules(plan.scales.lambda_int, round(plan.scales.threshold))
+    found = argmax.sums_of_labels(nodes, plan.n_rows, own, columns.candidates, _start(job, plan), rules)
     sides = [{} if result is None else result.sides for result in found]
-    words = f"first tree: {outcome(nodes, sides).verdict().removeprefix('ALARM: ')}"
+    words = f"first tree: {seen_openings.outcome(nodes, sides).verdict().removeprefix('ALARM: ')}"
     truth = context.ones(job.label_holder, plan.n_rows)
     buckets = _buckets(columns, rows, found)
     if truth is None or not buckets:
         missing = "" if buckets else f" With --table {attacker}=FILE they become labels of rows."
         return [aim.says(NOT_SCORED, words + missing)]
-    result = bucket_labels.attack(buckets, truth.astype(np.int64))
-    certain = f"{result.certain:,} of {result.n_rows:,} labels for certain, {result.certain_right:,} of them right"
-    return [aim.scored(f"{words} {certain}", "AUC", result.area, chance=0.5)]
+    certain, likely = bucket_labels.all_labels(buckets, plan.n_rows)
+    n_certain, n_right = (certain != bucket_labels.UNKNOWN).sum(), (certain == truth).sum()
+    words += f" {n_certain:,} of {plan.n_rows:,} labels for certain, {n_right:,} of them right"
+    area = area_under_roc(likely[truth == 1], likely[truth == 0], CONFIDENCE)
+    return [aim.scored(words, "AUC", area, chance=0.5)]
 
 
 def _not_attackable(job: MpFedXgbJob) -> str | None:
@@ -79,13 +62,17 @@ def _not_attackable(job: MpFedXgbJob) -> str | None:
     return None if job.task == "classification" else "labels are numbers; this attack is on two classes"
 
 
-def _start(job: MpFedXgbJob, plan: Plan) -> GradientsFor:
+def _start(job: MpFedXgbJob, plan: Plan) -> argmax.GradientsFor:
     score = job.boosting.base_score
     quantiser = plan.scales.quantiser
-    return from_base_rate(plan.n_rows, quantiser) if score is None else from_score(float(score), quantiser)
+    return (
+        argmax.from_base_rate(plan.n_rows, quantiser) if score is None else argmax.from_score(float(score), quantiser)
+    )
 
 
-def _buckets(columns: Columns, rows: dict[int, Bools], found: list[SumsOfLabels | None]) -> list[bucket_labels.Buckets]:
+def _buckets(
+    columns: seen_openings.Columns, rows: dict[int, Bools], found: list[argmax.SumsOfLabels | None]
+) -> list[bucket_labels.Buckets]:
     """P2's own columns at nodes whose rows it knows, with the positives of each bucket that it found."""
     if P2 not in columns.codes:
         return []
@@ -118,9 +105,9 @@ def denominators_opened(context: Context) -> list[Outcome]:
     if problem:
         return [aim.says(NOT_RUN, problem)]
     transcript = context.run.transcript(attacker)
-    plan = plan_of(transcript, job)
-    columns = Columns.of(job, plan, _data_of(context, plan, *job.holders))
-    nodes = opened_nodes(transcript, DENOMINATORS, 0, plan)
+    plan = seen_openings.plan_of(transcript, job)
+    columns = seen_openings.Columns.of(job, plan, _data_of(context, plan, *job.holders))
+    nodes = seen_openings.opened_nodes(transcript, seen_openings.DENOMINATORS, 0, plan)
     hessian = _hessian(context, plan)
     lambda_int = plan.scales.lambda_int
     mine = {cut: int(left.sum()) * hessian for cut, left in columns.of_party(P1).items()}
@@ -136,7 +123,7 @@ def denominators_opened(context: Context) -> list[Outcome]:
         known = mine if node.above is None else None
         total = totals.get(place)
         found.append({} if total is None else sums_of_hessians(node, total, lambda_int, columns.candidates, known))
-    words = f"first tree, numbers of rows: {outcome(nodes, found).verdict().removeprefix('ALARM: ')}"
+    words = f"first tree, numbers of rows: {seen_openings.outcome(nodes, found).verdict().removeprefix('ALARM: ')}"
     if not others:
         return [aim.says(NOT_SCORED, words)]
     foreign = [cut for cut in columns.goes_left if plan.owner_of_cut[cut] != P1 and cut in nodes[0].candidates]
@@ -153,7 +140,7 @@ def denominators_opened(context: Context) -> list[Outcome]:
 def _hessian(context: Context, plan: Plan) -> int:
     """Of every row before the first tree, whose score P1 knows: it is in its part of the model."""
     target = context.run.model.parts[context.job.label_holder].target
-    return from_score(target.base_scores[0], plan.scales.quantiser)(0).hessian
+    return argmax.from_score(target.base_scores[0], plan.scales.quantiser)(0).hessian
 
 
 # --- leaves ----------------------------------------------------------------------------------------------------------
@@ -164,15 +151,15 @@ def leaf_opened(context: Context) -> list[Outcome]:
     job: MpFedXgbJob = context.job
     first, other = job.label_holder, job.feature_holders[-1]
     transcript = context.run.transcript(first)
-    plan = plan_of(transcript, job)
-    values = [opened_values(transcript, tree) for tree in range(job.boosting.n_iterations)]
+    plan = seen_openings.plan_of(transcript, job)
+    values = [seen_openings.opened_values(transcript, tree) for tree in range(job.boosting.n_iterations)]
     n_leaves = sum(len(np.unique(each)) for each in values)
     rows = Aim("leaf_opened", first, "rows").says(
         AS_STATED, f"which of {plan.n_rows:,} rows share each of {n_leaves:,} leaves in {len(values):,} trees"
     )
     if job.task != "classification":
         return [rows]
-    steps = opened_steps(context.run.transcript(other), plan, 0)
+    steps = seen_openings.opened_steps(context.run.transcript(other), plan, 0)
     leaves = leaf_sizes(steps, plan.scales.lambda_int, _hessian(context, plan))
     truth = sorted(np.unique(values[0], return_counts=True)[1].tolist())
     used = sorted(leaves, key=lambda leaf: leaf.estimate)[-len(truth) :]  # the rest are places for leaves
@@ -189,12 +176,12 @@ def leaf_opened(context: Context) -> list[Outcome]:
 
 def nothing_opened(context: Context) -> list[Outcome]:
     """No party has a message of the published openings, or noted anything that shares made."""
-    published = {kind.NAME for kind in (*NUMERATORS, *DENOMINATORS, PredictionShare)}
+    published = {kind.NAME for kind in (*seen_openings.NUMERATORS, *seen_openings.DENOMINATORS, PredictionShare)}
     outcomes = []
     for party in context.job.holders:
         transcript = context.run.transcript(party)
         opened = (transcript.kinds() & published) | {"noted" for direction, _, _ in transcript if direction == NOTED}
-        words = f"opened: {', '.join(sorted(opened))}" if opened else outcome([], []).verdict()
+        words = f"opened: {', '.join(sorted(opened))}" if opened else seen_openings.outcome([], []).verdict()
         outcomes.append(Aim("openings", party, "sums, gains, labels").says(BROKEN if opened else HOLDS, words))
     return outcomes
 

@@ -30,9 +30,8 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
     TestNumeratorShare,
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import Plan
-from hedgerow.protocols.shares.columns import Cuts, OneHotColumns
+from hedgerow.protocols.shares.columns import Cuts, OneHotColumns, Sizes
 from hedgerow.protocols.shares.messages import ColumnSizes
-from hedgerow.protocols.shares.sizes import Sizes
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.transcripts import NOTED, RECEIVED, SENT, Transcript
@@ -75,8 +74,7 @@ def in_order(options: Sequence[Sequence[T]], fits: Callable[[T, T], bool]) -> li
     return [tuple(each) for each in (left if all(left) else options)]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class SumsFound(NamedTuple):
     """How much an attack found out, by its own account; whether it is right is another question."""
 
     n_opened: int
@@ -96,12 +94,12 @@ class Outcome:
         return f"{'ALARM: ' if self.clear + self.two_sided else ''}{self.n_opened:,} numbers were opened; {found}."
 
 
-def outcome(nodes: Sequence[OpenedNode], sides: Sequence[Mapping[int, Sequence[object]]]) -> Outcome:
+def outcome(nodes: Sequence[OpenedNode], sides: Sequence[Mapping[int, Sequence[object]]]) -> SumsFound:
     """Of either attack, from what it found for each node."""
     n_candidates = sum(len(node.candidates) for node in nodes)
     sizes = [len(options) for found in sides for options in found.values()]
     n_opened = sum(len(node.pairs) + 1 for node in nodes)
-    return Outcome(n_opened, n_candidates, sizes.count(1), sizes.count(2))
+    return SumsFound(n_opened, n_candidates, sizes.count(1), sizes.count(2))
 
 
 NUMERATORS: tuple[type[Any], type[Any]] = (NumeratorShare, TestNumeratorShare)
@@ -169,13 +167,13 @@ def _opened(transcript: Transcript, kinds: tuple[type[Any], type[Any]]) -> Itera
     """What was opened, each with the signs that everybody was then told."""
     opened: Any = None
     of_name = {kind.NAME: kind for kind in kinds}
+    signs: dict[str, type[Any]] = {kind.NAME: kind for kind in (NumeratorSigns, Better)}
     for direction, _, frame in transcript:
         name = peek(frame)[0]
         if direction == NOTED and name in of_name:
             opened = decode(frame, of_name[name])
-        elif direction == RECEIVED and name in (NumeratorSigns.NAME, Better.NAME) and opened is not None:
-            told = decode(frame, Better) if name == Better.NAME else decode(frame, NumeratorSigns)
-            yield opened, told.bits
+        elif direction == RECEIVED and name in signs and opened is not None:
+            yield opened, decode(frame, signs[name]).bits
             opened = None
 
 

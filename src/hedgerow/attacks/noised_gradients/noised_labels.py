@@ -17,19 +17,17 @@ That ceiling is about what a row's own label adds. What a useful model says abou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome, n_rows_of
-from hedgerow.attacks.results import LabelsFound, ceiling, read_labels, scored
+from hedgerow.attacks.results import area_under_roc, ceiling
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.losses import Loss
-from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.errors import InvalidInput
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import NoisyGradients, NoisyLevel
@@ -38,22 +36,6 @@ from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.transport.mtls import Identity, TrustStore
 from hedgerow.transport.transcripts import RECEIVED, Replaying, Transcript
-
-
-def total_mu(sigmas: Sequence[float]) -> float:
-    """mu of all releases together, in Gaussian DP: sigma is in units of the gradient, which one label moves by 1."""
-    if not len(sigmas) or not all(sigma >= 0.0 for sigma in sigmas):
-        raise InvalidParameter(f"every release needs its sigma, 0 for no noise, got {list(sigmas)}")
-    return math.inf if 0.0 in sigmas else math.sqrt(math.fsum(sigma**-2.0 for sigma in sigmas))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecoveredLabels(LabelsFound):
-    """Labels told apart from noisy gradients; `mu` follows from the noise."""
-
-    n_releases: int
-    """Noisy vectors that were received: one per tree, or one for the whole run."""
-    knows_scores: bool
 
 
 def label_scores(gradients: npt.ArrayLike, probabilities: npt.ArrayLike | None, sigmas: Sequence[float]) -> Floats:
@@ -73,33 +55,6 @@ def label_scores(gradients: npt.ArrayLike, probabilities: npt.ArrayLike | None, 
         raise InvalidInput(f"probabilities {known.shape} do not fit gradients {seen.shape}")
     scores: Floats = weights @ looks / weights.sum()
     return scores
-
-
-def attack(
-    gradients: npt.ArrayLike,
-    probabilities: npt.ArrayLike | None,
-    sigmas: Sequence[float],
-    labels: npt.ArrayLike,
-    *,
-    confidence: float = 0.95,
-) -> RecoveredLabels:
-    """Score all rows from what was received, and hold the scores against the labels, 0 or 1."""
-    scores = label_scores(gradients, probabilities, sigmas)
-    true = read_labels(labels, len(scores))
-    mu = total_mu(sigmas)
-    guesses = scores > (_threshold(scores, mu) if probabilities is not None else 0.0)
-    return RecoveredLabels(
-        **scored(true, scores, guesses, confidence),
-        mu=mu,
-        n_releases=len(sigmas),
-        knows_scores=probabilities is not None,
-    )
-
-
-def _threshold(scores: Floats, mu: float) -> float:
-    """Where both labels are equally likely, with the share of ones as the scores themselves show it."""
-    ones = min(max(float(scores.mean()), 1.0 / len(scores)), 1.0 - 1.0 / len(scores))
-    return 0.5 + math.log((1.0 - ones) / ones) / mu**2
 
 
 # --- a recorded run ------------------------------------------------------------------------------------------------
@@ -130,10 +85,11 @@ def on_run(context: Context) -> list[Outcome]:
     truth = context.ones(job.label_holder, n_rows)
     if truth is None:
         return [aim.says(NOT_SCORED, found)]
-    result = attack(looks.gradients, looks.probabilities, looks.sigmas, truth, confidence=CONFIDENCE)
+    scores = label_scores(looks.gradients, looks.probabilities, looks.sigmas)
+    area = area_under_roc(scores[truth == 1], scores[truth == 0], CONFIDENCE)
     facts = context.facts
     promised = None if facts["stamp"] or facts["privacy"] is None else ceiling(facts["privacy"]["mu"])
-    return [aim.scored(found, "AUC", result.area, chance=0.5, ceiling=promised)]
+    return [aim.scored(found, "AUC", area, chance=0.5, ceiling=promised)]
 
 
 def _looks(context: Context, job: NoisedGradientsJob, transcript: Transcript, n_rows: int) -> _Looks:

@@ -16,7 +16,7 @@ Gaussian DP with mu for one label that is at most Phi(mu / sqrt 2).
 
 The strongest adversary knows all labels but one. Then every sum is one look at that label, with the noise of the sum,
 and its area is Phi(mu' / sqrt 2), where mu'^2 is the sum of 1 / variance of all sums that the row is in. Who counts has
-all labels, so the variance is measured on the noise that was really drawn (`all_but_one`): columns have no part in it.
+all labels, so the variance is measured on the noise that was really drawn (`area_of_one`): columns have no part in it.
 In the same way all rows but one may be known, and the question is whether that row counts.
 """
 
@@ -24,36 +24,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import lsmr
 from scipy.special import ndtr
 from scipy.stats import chi2
 
-from hedgerow.attacks.intervals import Interval, checked_confidence, matched_area
-from hedgerow.attacks.results import LabelsFound, read_labels, scored
-from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.attacks import registry
+from hedgerow.attacks.private_histograms import seen_releases as releases
+from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
+from hedgerow.attacks.results import Interval, area_under_roc, ceiling, checked_confidence, matched_area, scored
+from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
+from hedgerow.estimators.plain import BoostedTreesClassifier
+from hedgerow.privacy.calibrate import mu_for
+from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
+from hedgerow.protocols.vertical.private_histograms.job import GROWN, PrivateHistogramsJob
 
-NOWHERE = -1
-"""Instead of the number of a sum: a row that is in none."""
+ALL_COLUMNS = "all columns"
+"""Who has everybody's columns, the label holder's too, but no label: it knows which leaf every row is in."""
+LABELS, RECORDS = "labels_towards_feature_holders", "records_towards_label_holder"
+"""Where a run's statement says what is promised."""
+N_FOLDS = 5
+DEPTHS = (1, 2, 3)
+ROWS_OF_STRATUM = 40
+MOST_STRATA = 100
 _MOST_STEPS = 4_000
 _LEAST_VARIANCE = 1e-10  # of a sum without noise; weights stay finite
 
 
-class Sums(NamedTuple):
-    """Sums of labels over disjoint rows, with noise."""
-
-    place: Ints  # [rows] the sum that each row is in, or NOWHERE
-    sums: Floats  # [sums]
-    variance: Floats  # [sums] of the noise
-
-
-def label_scores(seen: Sequence[Sums], n_rows: int, positives: float | None = None) -> Floats:
+def label_scores(seen: Sequence[releases.Sums], n_rows: int, positives: float | None = None) -> Floats:
     """[rows] the best linear estimate of each label from all sums; `positives` is their number, as far as known."""
     mean = 0.5 if positives is None else min(max(positives / n_rows, 0.5 / n_rows), 1.0 - 0.5 / n_rows)
     if not seen:
@@ -61,9 +63,9 @@ def label_scores(seen: Sequence[Sums], n_rows: int, positives: float | None = No
     columns, rows, weights, right = [], [], [], []
     first = 0
     for each in seen:
-        place, sums, variance = _checked(each, n_rows)
+        place, sums, variance = each.checked(n_rows)
         weight = 1.0 / np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
-        inside = np.flatnonzero(place != NOWHERE)
+        inside = np.flatnonzero(place != releases.NOWHERE)
         columns.append(inside)
         rows.append(first + place[inside])
         weights.append(weight[place[inside]])
@@ -79,80 +81,7 @@ def label_scores(seen: Sequence[Sums], n_rows: int, positives: float | None = No
     return scores
 
 
-def _checked(each: Sums, n_rows: int) -> tuple[Ints, Floats, Floats]:
-    place, sums, variance = np.asarray(each.place), np.asarray(each.sums), np.asarray(each.variance)
-    fits = place.shape == (n_rows,) and sums.ndim == 1 and variance.shape == sums.shape
-    if not fits or place.min(initial=0) < NOWHERE or place.max(initial=NOWHERE) >= len(sums):
-        raise InvalidInput(
-            f"a place of {n_rows} rows and a variance per sum are needed, got {place.shape}, {sums.shape}"
-        )
-    if not (np.isfinite(sums).all() and np.isfinite(variance).all() and (variance >= 0.0).all()):
-        raise InvalidInput("sums must be finite, and so must the variances of their noise, none of them negative")
-    return place, sums, variance
-
-
-# --- what they are worth ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummedLabels(LabelsFound):
-    """Labels told apart from noisy sums; `area` also has in it what the model says about rows like these."""
-
-    n_sums: int
-    matched: Interval
-    """Area over pairs of rows about which columns say the same: what a row's own label adds."""
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the area of matched pairs is above the ceiling by more than chance explains."""
-        return self.matched.low > self.ceiling
-
-
-def attack(
-    seen: Sequence[Sums],
-    labels: npt.ArrayLike,
-    *,
-    positives: float | None = None,
-    strata: npt.ArrayLike | None = None,
-    mu: float = math.inf,
-    confidence: float = 0.95,
-) -> SummedLabels:
-    """Score all rows from what was seen, and hold the scores against the labels, 0 or 1.
-
-    `strata` [rows] are equal for rows about which columns say the same; None if columns say nothing about labels.
-    """
-    true = read_labels(labels)
-    scores = label_scores(seen, len(true), positives)
-    matching = np.zeros(len(true), np.int64) if strata is None else np.asarray(strata)
-    return SummedLabels(
-        **scored(true, scores, scores > 0.5, confidence),
-        mu=mu,
-        n_sums=sum(len(each.sums) for each in seen),
-        matched=matched_area(scores, true, matching, confidence),
-    )
-
-
-class Look(NamedTuple):
-    """Sums to somebody who knows all that is in them but one row's part."""
-
-    place: Ints  # [rows] the sum that each row is in, or NOWHERE
-    amount: Floats  # [rows] what a row's secret moves its sum by
-    noise: Floats  # [sums] as it was drawn
-    variance: Floats  # [sums] as it is stated
-
-
-def looks_at_labels(seen: Sequence[Sums], labels: npt.ArrayLike) -> list[Look]:
-    """For one label that is 0 or 1, all others being known."""
-    true, looks = np.asarray(labels, np.float64), []
-    for each in seen:
-        place, sums, variance = _checked(each, len(true))
-        inside = place != NOWHERE
-        noise = sums - np.bincount(place[inside], true[inside], len(sums))
-        looks.append(Look(place, np.ones(len(true)), noise, variance))
-    return looks
-
-
-def all_but_one(looks: Sequence[Look], confidence: float = 0.95) -> Interval:
+def area_of_one(looks: Sequence[releases.Look], confidence: float = 0.95) -> Interval:
     """The area under the ROC curve for the row about which all looks together say most, by the noise that was drawn.
 
     Noise is taken for Gaussian, and its stated variances for right but for one factor, which is measured.
@@ -163,8 +92,144 @@ def all_but_one(looks: Sequence[Look], confidence: float = 0.95) -> Interval:
     for look in looks:
         variance = np.maximum(look.variance, _LEAST_VARIANCE)
         squares += float((look.noise**2 / variance).sum())
-        precision += np.where(look.place != NOWHERE, look.amount**2 / variance[look.place], 0.0)
+        precision += np.where(look.place != releases.NOWHERE, look.amount**2 / variance[look.place], 0.0)
     if not squares:
         raise InvalidInput("there is no noise to measure")
     factors = (squares / n_sums, squares / chi2.ppf(risk, n_sums), squares / chi2.ppf(1.0 - risk, n_sums))
     return Interval(*(float(ndtr(math.sqrt(precision.max() / factor / 2.0))) for factor in factors))
+
+
+# --- a recorded run --------------------------------------------------------------------------------------------------
+
+
+def unmask_least_squares(context: Context) -> list[Outcome]:
+    """Labels from noisy sums: by each feature holder with its own columns, and by one who has everybody's."""
+    job: PrivateHistogramsJob = context.job
+    lines = [_recovered(context, job, party, (party,)) for party in job.feature_holders]
+    return [*lines, _recovered(context, job, ALL_COLUMNS, job.holders)]
+
+
+def _recovered(context: Context, job: PrivateHistogramsJob, attacker: str, knows: Sequence[str]) -> Outcome:
+    aim = Aim("unmask_least_squares", attacker, f"labels of {job.label_holder}")
+    seen = _seen(context, job, knows)
+    if isinstance(seen, str):
+        return aim.says(NOT_RUN, seen)
+    found = f"how much each of {seen.n_rows:,} rows looks like class 1, from {_count(seen.sums):,} sums of rows"
+    truth = context.ones(job.label_holder, seen.n_rows)
+    if truth is None:
+        return aim.says(NOT_SCORED, found)
+    scores = label_scores(seen.sums, seen.n_rows, seen.released.positives)
+    result = scored(truth, scores, scores > 0.5, CONFIDENCE)
+    matched = matched_area(scores, truth, strata_of(np.concatenate(seen.known.codes), truth), CONFIDENCE)
+    words = (
+        f"{found}; counted are pairs of rows about which these columns say the same (all pairs: AUC "
+        f"{result.area.estimate:.3f}); accuracy {result.accuracy.estimate:.3f}, the more frequent label "
+        f"{result.chance:.3f}"
+    )
+    promised = _promised(context, LABELS)
+    if promised is None:
+        return aim.scored(words, "AUC", matched, chance=0.5)
+    # Rows are matched as well as other rows allow. What is left of what columns say is no leak: noise that keeps a
+    # label from who knows all others keeps it from who knows less.
+    alone = area_of_one(releases.looks_at_labels(seen.sums, truth), CONFIDENCE)
+    beyond = registry.BROKEN if alone.low > promised else registry.INCONCLUSIVE
+    return aim.scored(words, "AUC", matched, chance=0.5, ceiling=promised, beyond=beyond)
+
+
+def all_but_one(context: Context) -> list[Outcome]:
+    """A label by who knows all else, and whether a row counts by who knows all others: by the noise that was drawn."""
+    job: PrivateHistogramsJob = context.job
+    label = Aim("all_but_one", "all but one label", f"a label of {job.label_holder}")
+    row = Aim("all_but_one", "all but one row", "whether a row counts, its columns and its label")
+    seen = _seen(context, job, job.holders)
+    if isinstance(seen, str):
+        return [label.says(NOT_RUN, seen), row.says(NOT_RUN, seen)]
+    found = f"from {_count(seen.sums):,} noisy sums, by the noise that was really drawn"
+    truth = context.ones(job.label_holder, seen.n_rows)
+    if truth is None:
+        return [label.says(NOT_SCORED, found), row.says(NOT_SCORED, found)]
+    at_labels = releases.looks_at_labels(seen.sums, truth)
+    at_rows = list(releases.looks_at_rows(seen.released, seen.model, seen.known, truth))
+    outcomes = []
+    for aim, looks, fact in ((label, at_labels, LABELS), (row, at_rows, RECORDS)):
+        area = area_of_one(looks, CONFIDENCE)
+        outcomes.append(aim.scored(found, "AUC", area, chance=0.5, ceiling=_promised(context, fact)))
+    return outcomes
+
+
+class _Seen(NamedTuple):
+    """What some parties know together."""
+
+    n_rows: int
+    released: releases.Released
+    model: releases.Model
+    known: releases.Known
+    sums: Sequence[releases.Sums]
+
+
+def _seen(context: Context, job: PrivateHistogramsJob, knows: Sequence[str]) -> _Seen | str:
+    """What they know, or why it is of no use. All holders see the same sums; columns are their own."""
+    missing = [party for party in knows if party not in context.tables]
+    if missing:
+        options = " ".join(f"--table {party}=FILE" for party in missing)
+        return f"it needs columns to know which sums a row is in: {options}"
+    if job.policy != GROWN:
+        return f"it takes sums of policy={GROWN!r}, and this run has those of policy={job.policy!r}"
+    listener = next(party for party in knows if party != job.label_holder)
+    parts: dict[str, SharedLeavesPart] = dict(context.run.model.parts)
+    transcript = releases.in_the_open(context.run.transcript(listener))
+    try:
+        released = releases.Released.seen_by(transcript, context.run.ledgers[listener], parts[listener])
+    except InvalidInput as problem:
+        return f"this attack does not take such a run: {problem}"
+    n_rows, model = registry.n_rows_of(transcript), releases.Model.of(parts)
+    codes = [_codes(context, parts[party], n_rows) for party in knows]
+    known = releases.Known([parts[party] for party in knows], codes)
+    return _Seen(n_rows, released, model, known, list(releases.sums_of_labels(released, model, known)))
+
+
+def _count(seen: Sequence[releases.Sums]) -> int:
+    return sum(len(each.sums) for each in seen)
+
+
+def _promised(context: Context, fact: str) -> float | None:
+    """The largest area that the statement allows, if it claims anything: a model that is stamped does not."""
+    privacy = context.facts[fact]
+    if privacy is None or math.isinf(mu := mu_for(privacy["epsilon"], privacy["delta"])):
+        return None
+    return ceiling(mu)
+
+
+def _codes(context: Context, part: SharedLeavesPart, n_rows: int) -> Bytes:
+    table = context.table(part.party, part.features, n_rows)
+    if table is None:
+        raise InvalidInput(f"{part.party}: its table is needed")
+    return part.codes(table)
+
+
+def strata_of(codes: Bytes, labels: Floats) -> Ints:
+    """[rows] the same number for rows about which columns, `codes` [columns, rows], say about the same.
+
+    Every row is scored by trees without noise that saw most of the others, and not the row itself; of several depths
+    by the one that ranks labels best.
+    """
+    n_rows = codes.shape[1]
+    n_strata = min(MOST_STRATA, n_rows // ROWS_OF_STRATUM)
+    if n_strata < 2 or not 2 <= labels.sum() <= n_rows - 2:
+        return np.zeros(n_rows, np.int64)
+    scored = [_scores_of_others(codes, labels, depth) for depth in DEPTHS]
+    scores = max(scored, key=lambda each: area_under_roc(each[labels == 1], each[labels == 0]).estimate)
+    strata: Ints = np.argsort(np.argsort(scores, kind="stable"), kind="stable") * n_strata // n_rows
+    return strata
+
+
+def _scores_of_others(codes: Bytes, labels: Floats, depth: int) -> Floats:
+    X, y = codes.T.astype(np.float64), labels.astype(np.int64)
+    fold = np.random.default_rng(0).permutation(len(y)) % N_FOLDS
+    scores = np.zeros(len(y))
+    for k in range(N_FOLDS):
+        others, here = fold != k, fold == k
+        if 0 < y[others].sum() < others.sum():
+            trees = BoostedTreesClassifier(max_depth=depth, early_stopping=False, n_jobs=1)
+            scores[here] = trees.fit(X[others], y[others]).decision_function(X[here])
+    return scores

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
-from hedgerow.attacks.private_histograms.noisy_sums import Look, Sums, looks_at_labels
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.ledger import Ledger
@@ -20,10 +20,12 @@ from hedgerow.protocols.shares.messages import ColumnSizes
 from hedgerow.protocols.vertical.common.messages import GoAhead
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms.messages import Chosen, HistogramShare, LeafShare, StartShare
-from hedgerow.protocols.vertical.private_histograms.spending import COUNT_UNIT
+from hedgerow.protocols.vertical.private_histograms.plan import COUNT_UNIT
 from hedgerow.transport.frames import peek
 from hedgerow.transport.transcripts import RECEIVED, SENT, Transcript
 
+NOWHERE = -1
+"""Instead of the number of a sum: a row that is in none."""
 _ROUNDED = 4.0
 """Variance of a row's gradient in squared units: it is rounded, and the logistic function on shares is not exact."""
 
@@ -140,6 +142,49 @@ def _histograms(
         if len(sums.numbers) != sum(n_codes[column] for column in columns) << level:
             raise InvalidInput(f"the histograms that {transcript.party} received are of other bins than was told")
         yield Histograms(tree, level, columns, sums)
+
+
+# --- sums of labels --------------------------------------------------------------------------------------------------
+
+
+class Sums(NamedTuple):
+    """Sums of labels over disjoint rows, with noise."""
+
+    place: Ints  # [rows] the sum that each row is in, or NOWHERE
+    sums: Floats  # [sums]
+    variance: Floats  # [sums] of the noise
+
+    def checked(self, n_rows: int) -> Sums:
+        """The same, if its arrays fit each other and this number of rows."""
+        place, sums, variance = self
+        fits = place.shape == (n_rows,) and sums.ndim == 1 and variance.shape == sums.shape
+        if not fits or place.min(initial=0) < NOWHERE or place.max(initial=NOWHERE) >= len(sums):
+            raise InvalidInput(
+                f"a place of {n_rows} rows and a variance per sum are needed, got {place.shape}, {sums.shape}"
+            )
+        if not (np.isfinite(sums).all() and np.isfinite(variance).all() and (variance >= 0.0).all()):
+            raise InvalidInput("sums must be finite, and so must the variances of their noise, none of them negative")
+        return self
+
+
+class Look(NamedTuple):
+    """Sums to somebody who knows all that is in them but one row's part."""
+
+    place: Ints  # [rows] the sum that each row is in, or NOWHERE
+    amount: Floats  # [rows] what a row's secret moves its sum by
+    noise: Floats  # [sums] as it was drawn
+    variance: Floats  # [sums] as it is stated
+
+
+def looks_at_labels(seen: Sequence[Sums], labels: npt.ArrayLike) -> list[Look]:
+    """For one label that is 0 or 1, all others being known."""
+    true, looks = np.asarray(labels, np.float64), []
+    for each in seen:
+        place, sums, variance = each.checked(len(true))
+        inside = place != NOWHERE
+        noise = sums - np.bincount(place[inside], true[inside], len(sums))
+        looks.append(Look(place, np.ones(len(true)), noise, variance))
+    return looks
 
 
 # --- who knows which rows --------------------------------------------------------------------------------------------

@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.attacks.intervals import share
 from hedgerow.attacks.registry import CONFIDENCE, NOT_RUN, NOT_SCORED, Aim, Context, Outcome
+from hedgerow.attacks.results import share
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Words
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.protocols.horizontal.secure_sum.double import nth, opened
-from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
+from hedgerow.protocols.horizontal.secure_sum.masks import nth, opened
 from hedgerow.protocols.horizontal.secure_sum.messages import MaskedHistogram, NextStep, Plan, Start, Unmasking
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.transcripts import RECEIVED, SENT, Passed
@@ -247,7 +247,7 @@ def as_seen(levels: Iterable[SummedLevel], take: Callable[[SummedLevel], Words])
 # --- a recorded run ------------------------------------------------------------------------------------------------
 
 
-def singleton_cells(context: Context) -> list[Outcome]:
+def on_run(context: Context) -> list[Outcome]:
     """The coordinator looks for cells with one record in the sums over all owners."""
     job: Job = context.job
     owners = [owner for owner in job.owners if owner != job.coordinator]

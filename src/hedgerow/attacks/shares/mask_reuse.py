@@ -24,7 +24,7 @@ FEWEST, LOOKED_AT = 8, 64
 Words = npt.NDArray[np.uint32]
 
 
-def mask_reuse(context: Context) -> list[Outcome]:
+def on_run(context: Context) -> list[Outcome]:
     """By each party with data, from all that was opened under masks in its presence."""
     return [_looked_at(context.run.transcript(party), context.job.holders) for party in context.job.holders]
 

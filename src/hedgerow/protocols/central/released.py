@@ -1,4 +1,4 @@
-"""What every central training hands out: a model, its statement, and what the red team measured of such trainings.
+"""What every central training takes and hands out: settings, a model, its statement, and what the red team measured.
 
 The measurements are lower bounds on epsilon, by `experiments/central_dp_audit.py`. Each is for trainings on a small
 made-up table with a canary, not for the model at hand: it shows how near to its claim a protocol can be pushed by an
@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.bad_rows import RAISED, OnBadRows
+from hedgerow.runtime.protocol import options_of
 from hedgerow.statement import PrivacyStatement
+
+
+def check_settings(settings: Any) -> None:
+    """InvalidParameter, naming the setting and its value, unless all are within the ranges that they declare."""
+    for each in options_of(type(settings)):
+        each.checked("", getattr(settings, each.name))
 
 
 class CentralFit(NamedTuple):

@@ -1,24 +1,33 @@
-"""A party's own columns as a one-hot matrix of bins, which is masked, multiplied and never written out.
+"""Columns as one-hot matrices of bins, which are masked, multiplied and never written out.
 
-And possible splits as differences of running totals, so that shares of histograms give shares of their sums.
+What everybody gets to know of everybody's columns is their sizes, and the dealer too. Possible splits are differences
+of running totals, so that shares of histograms give shares of their sums. Masked columns, E = X - A, go from everybody
+to all others; A is known to its owner and the dealer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.ring import histogram, one_hot_minus
-from hedgerow.crypto.shares import Array
+from hedgerow.crypto.shares import SUM32, Array, Kind
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bools, Bytes, Ints
-from hedgerow.errors import InvalidInput
-from hedgerow.protocols.shares.job import SharesJob
+from hedgerow.errors import InvalidInput, ProtocolError
+from hedgerow.protocols.shares.job import MOST_ROWS, SharesJob
+from hedgerow.protocols.shares.mesh import as_bytes, blocks, received
+from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes, MaskedBins
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree
+from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.resources import check_memory
+from hedgerow.runtime.resources import check_memory, check_room
 
 
 class Cuts(NamedTuple):
@@ -174,3 +183,206 @@ class OneHotColumns:
         if self.cuts.missing_left[cut]:
             left |= codes == self.n_bins[column]
         return np.packbits(left)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class Sizes(NamedTuple):
+    """Of all columns of all holders."""
+
+    n_rows: int
+    n_bins: tuple[tuple[int, ...], ...]  # [holders][columns]
+    gaps: tuple[tuple[bool, ...], ...]
+
+    @classmethod
+    def of(cls, n_rows: int, columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sizes:
+        """From the bins of values of each holder's columns, and which of these have gaps."""
+        gaps = tuple(tuple(has_missing.astype(np.bool_).tolist()) for _, has_missing in columns)
+        return cls(n_rows, tuple(tuple(n_bins.tolist()) for n_bins, _ in columns), gaps)
+
+    @property
+    def codes(self) -> list[int]:
+        """Bins of each of all columns, missing values included."""
+        pairs = zip(itertools.chain(*self.n_bins), itertools.chain(*self.gaps), strict=True)
+        return [n + gap for n, gap in pairs]
+
+    @property
+    def bins(self) -> tuple[int, ...]:
+        """Rows of each holder's one-hot matrix."""
+        return tuple(masked_rows(bins, gaps) for bins, gaps in zip(self.n_bins, self.gaps, strict=True))
+
+    def check_room(self, party: str) -> None:
+        """InvalidInput, naming the party, if these matrices would not fit its memory."""
+        n_bins = sum(self.bins)
+        what = f"{n_bins:,} bins of {self.n_rows:,} rows, with the columns of all parties,"
+        check_room(party, (SUM32.number_bytes * self.n_rows + BYTES_OF_CUTS) * n_bins, what)
+
+
+@dataclass(frozen=True)
+class OfAllColumns:
+    """Base of plans that follow from the sizes of all columns, which are public."""
+
+    sizes: Sizes
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the tables."""
+        return self.sizes.n_rows
+
+    @property
+    def n_holders(self) -> int:
+        """Parties with data."""
+        return len(self.sizes.n_bins)
+
+    @cached_property
+    def cuts_by_holder(self) -> list[Cuts]:
+        """The possible splits of each holder."""
+        return [Cuts.of(bins, gaps) for bins, gaps in zip(self.sizes.n_bins, self.sizes.gaps, strict=True)]
+
+    @cached_property
+    def all_cuts(self) -> Cuts:
+        """All possible splits, in the engine's order."""
+        return Cuts.joined(self.cuts_by_holder, self.sizes.bins)
+
+    @cached_property
+    def owner_of_cut(self) -> Ints:
+        """The holder of each possible split."""
+        return np.repeat(np.arange(self.n_holders), [len(cuts.bin) for cuts in self.cuts_by_holder])
+
+    @cached_property
+    def first_cut(self) -> Ints:
+        """Each holder's first possible split."""
+        return np.cumsum([0, *(len(cuts.bin) for cuts in self.cuts_by_holder[:-1])])
+
+
+def agreed_sizes(me: Party, job: SharesJob, columns: OneHotColumns) -> Sizes:
+    """Everybody tells everybody."""
+    others = [party for party in job.holders if party != me.name]
+    mine = ColumnSizes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8))
+    me.send_all(others, mine)
+    limits = {"most_columns": job.most_columns, "max_bins": job.max_bins}
+    sizes = [mine if party == me.name else me.recv(party, ColumnSizes, **limits) for party in job.holders]
+    found = Sizes.of(columns.n_rows, [(each.n_bins, each.has_missing) for each in sizes])
+    found.check_room(me.name)
+    return found
+
+
+def tell_dealer(me: Party, job: SharesJob, sizes: Sizes) -> None:
+    """Those whom the dealer asks tell it; nobody else does anything."""
+    if me.name in informants(job):
+        n_columns = np.array([len(bins) for bins in sizes.n_bins], np.int32)
+        n_bins = np.array([n for bins in sizes.n_bins for n in bins], np.int32)
+        gaps = np.array([gap for each in sizes.gaps for gap in each], np.uint8)
+        me.send(job.dealer, AllColumns(sizes.n_rows, n_columns, n_bins, gaps))
+
+
+def informants(job: SharesJob) -> tuple[str, ...]:
+    """Who tells the dealer about sizes: the label holder, or everybody where noise follows from them."""
+    return job.holders if job.DEALS_NOISE else (job.label_holder,)
+
+
+def told_sizes(me: Party, job: SharesJob) -> Sizes:
+    """What the dealer is told; ProtocolError if two parties tell different things."""
+    n_holders, found = len(job.holders), []
+    limits = {"most_rows": MOST_ROWS, "n_holders": n_holders, "max_bins": job.max_bins}
+    for party in informants(job):
+        columns = me.recv(party, AllColumns, most_columns=n_holders * job.most_columns, **limits)
+        ends = np.cumsum(columns.n_columns, dtype=np.int64)
+        if ends[-1] != len(columns.n_bins):
+            raise ProtocolError(f"{party} sent bins of {len(columns.n_bins)} columns, but counts {ends[-1]}")
+        parts = zip(np.split(columns.n_bins, ends[:-1]), np.split(columns.has_missing, ends[:-1]), strict=True)
+        found.append(Sizes.of(columns.n_rows, list(parts)))
+        if found[-1] != found[0]:
+            raise ProtocolError(f"{job.label_holder} and {party} told different sizes: what is dealt would not fit")
+    found[0].check_room(me.name)
+    return found[0]
+
+
+def check_splits(job: SharesJob, sizes: Sizes) -> None:
+    """InvalidInput, naming the party, if somebody has nothing to split by."""
+    for party, bins in zip(job.holders, sizes.bins, strict=True):
+        if not bins:
+            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
+
+
+# --- masked columns --------------------------------------------------------------------------------------------------
+
+
+class Matrices(NamedTuple):
+    """The one-hot matrices of all holders, one below the other."""
+
+    bins: tuple[int, ...]  # rows of each holder's
+    n_rows: int  # of the tables: columns of the matrices
+    kind: Kind
+
+    @property
+    def n_bins(self) -> int:
+        """Of all holders."""
+        return sum(self.bins)
+
+    def of(self, place: int) -> slice:
+        """Where a holder's bins are."""
+        start = sum(self.bins[:place])
+        return slice(start, start + self.bins[place])
+
+    def blocks(self, place: int) -> list[slice]:
+        """Bins of a holder that go into one message: all rows of a few, which lie together in memory."""
+        return blocks(self.bins[place], self.n_rows * self.kind.number_bytes)
+
+    def empty(self) -> Array:
+        """Room for all of them."""
+        return np.empty((self.n_bins, self.n_rows), self.kind.dtype)
+
+
+def drawn_masks(step: DealerStep, matrices: Matrices) -> Array:
+    """A of all holders, at the dealer."""
+    masks = matrices.empty()
+    for place in range(len(matrices.bins)):
+        of_party = masks[matrices.of(place)]
+        for bins in matrices.blocks(place):
+            of_party[bins] = step.mask(of_party[bins].shape, matrices.kind, (place,))
+    return masks
+
+
+def exchanged(
+    me: Party,
+    holders: Sequence[str],
+    step: HandStep,
+    minus: Callable[[Array, slice], Array],
+    matrices: Matrices,
+    *,
+    keep_own: bool = True,
+    in_use: Sequence[Bools] | None = None,
+) -> Array:
+    """E of all holders, at each of them; without `keep_own` there is room for its own, but nothing in it.
+
+    `minus` writes some bins of its own matrix minus masks over these, as `OneHotColumns.minus`. `in_use`: of each
+    holder, which of the rows for which there are masks its matrix has; all of them by default.
+    Blocks go in turn, one to everybody and one from everybody: a party that sent all of its own first would wait for
+    others to take them, who wait as well.
+    """
+    hidden, kind = matrices.empty(), matrices.kind
+    own = list(holders).index(me.name)
+    others = [party for party in holders if party != me.name]
+    used_rows = in_use or [np.ones(n, np.bool_) for n in matrices.bins]
+    masked = matrices._replace(bins=tuple(map(len, used_rows)))
+    blocks_of = [masked.blocks(place) for place in range(len(holders))]
+    done = [0] * len(holders)
+    for turn in range(max(map(len, blocks_of))):
+        now = [place for place in range(len(holders)) if turn < len(blocks_of[place])]
+        for place in sorted(now, key=lambda place: place != own):
+            used = used_rows[place][blocks_of[place][turn]]
+            bins = slice(done[place], done[place] + int(used.sum()))
+            done[place] = bins.stop
+            here = hidden[matrices.of(place)][bins]
+            if place == own:
+                masks = step.mask((len(used), matrices.n_rows), kind, (own,)).words
+                if len(here):
+                    sent = minus(masks if used.all() else masks[used], bins)
+                    me.send_all(others, MaskedBins(as_bytes(sent)))
+                    if keep_own:
+                        here[:] = sent
+            elif len(here):
+                here[:] = received(me, holders[place], MaskedBins, kind.dtype, here.shape)
+    return hidden

@@ -20,14 +20,15 @@ by far the largest thing, is read once for each tree.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hedgerow.compiling import kernel
 from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array
-from hedgerow.protocols.shares.columns import OneHotColumns, children_of
-from hedgerow.protocols.shares.masked_columns import Matrices
+from hedgerow.protocols.shares.columns import Matrices, OneHotColumns, children_of
 from hedgerow.protocols.shares.mesh import Mesh
 
 VECTORS = 2
@@ -49,16 +50,21 @@ def _with_right(parents: Array, new: Array, level: int) -> Array:
     return children_of(parents, new) if level else new
 
 
+@dataclass
 class TreeDealing:
     """What the dealer deals for one tree after the other: B and A B of all levels, then a and a B of each."""
 
-    def __init__(self, masks: Array, matrices: Matrices, depth: int, *, n_threads: int) -> None:
-        self._masks, self._matrices, self._depth, self._n_threads = masks, matrices, depth, n_threads
-        self._new = self._b = np.empty(0, matrices.kind.dtype)
+    masks: Array
+    matrices: Matrices
+    depth: int
+    n_threads: int
+
+    def __post_init__(self) -> None:
+        self._new = self._b = np.empty(0, self.matrices.kind.dtype)
 
     def deal_tree(self, step: DealerStep) -> None:
         """For `FullTree.begin`."""
-        matrices, n_vectors = self._matrices, VECTORS * n_nodes(self._depth - 1)
+        matrices, n_vectors = self.matrices, VECTORS * n_nodes(self.depth - 1)
         kind, shape = matrices.kind, (n_vectors, matrices.n_rows)
         own = [step.mask(shape, kind, (place,)) for place in range(len(matrices.bins))]
         total = np.sum(own, axis=0, dtype=kind.dtype)
@@ -66,49 +72,42 @@ class TreeDealing:
         for place, mine in enumerate(own):
             bins = matrices.of(place)
             others = total[::VECTORS] - mine[::VECTORS]  # of gradients
-            products[:, bins] = rows_times(self._masks[bins], others, kind, n_threads=self._n_threads)
+            products[:, bins] = rows_times(self.masks[bins], others, kind, n_threads=self.n_threads)
         step.share(products, kind)
         self._new = total.reshape(-1, VECTORS, matrices.n_rows)
 
     def deal_sides(self, step: DealerStep, level: int) -> None:
         """For `FullTree.divide`, one level after the other."""
-        kind = self._matrices.kind
+        kind = self.matrices.kind
         self._b = _with_right(self._b, self._new[_new_nodes(level)], level)
-        a = step.mask(self._matrices.n_rows, kind)
+        a = step.mask(self.matrices.n_rows, kind)
         step.share(np.asarray(a * self._b), kind)
 
 
+@dataclass
 class FullTree:
     """One party's side of one tree after the other. Arrays are [nodes, 2, rows] or [nodes, bins]."""
 
-    def __init__(
-        self,
-        mesh: Mesh,
-        hidden: Array,
-        columns: OneHotColumns,
-        matrices: Matrices,
-        depth: int,
-        place: int,
-        *,
-        n_threads: int,
-    ) -> None:
-        self._mesh, self._hidden, self._columns, self._matrices = mesh, hidden, columns, matrices
-        self._depth, self._place, self._n_threads = depth, place, n_threads
-        self._kind = matrices.kind
-        self._is_first = place == 0  # it adds what is public
+    mesh: Mesh
+    hidden: Array
+    columns: OneHotColumns
+    matrices: Matrices
+    depth: int
+    place: int  # the first adds what is public
+    n_threads: int
 
     def begin(self, step: HandStep, gradients: Array) -> None:
         """All rows at the root, with these shares of gradients."""
-        matrices, n_vectors = self._matrices, VECTORS * n_nodes(self._depth - 1)
-        masks = step.mask((n_vectors, matrices.n_rows), self._kind, (self._place,)).words
-        made = step.share((n_vectors // VECTORS, matrices.n_bins), self._kind).words
-        mine, of_gradients = matrices.of(self._place), np.ascontiguousarray(masks[::VECTORS])
+        matrices, n_vectors = self.matrices, VECTORS * n_nodes(self.depth - 1)
+        masks = step.mask((n_vectors, matrices.n_rows), self.matrices.kind, (self.place,)).words
+        made = step.share((n_vectors // VECTORS, matrices.n_bins), self.matrices.kind).words
+        mine, of_gradients = matrices.of(self.place), np.ascontiguousarray(masks[::VECTORS])
         for others in (slice(0, mine.start), slice(mine.stop, matrices.n_bins)):
-            hidden = self._hidden[others]
-            made[:, others] += rows_times(hidden, of_gradients, self._kind, n_threads=self._n_threads)
+            hidden = self.hidden[others]
+            made[:, others] += rows_times(hidden, of_gradients, self.matrices.kind, n_threads=self.n_threads)
         self._masks = masks.reshape(-1, VECTORS, matrices.n_rows)
         self._made = made  # all but what the owners of columns add
-        ones = np.full_like(gradients, 1 if self._is_first else 0)
+        ones = np.full_like(gradients, int(self.place == 0))
         self.y = np.stack([gradients, ones])[None]
         self._level = 0
         self._shown = self._b = self.y[:0]  # of the newest level, once `sums` was called
@@ -124,8 +123,8 @@ class FullTree:
         level, new = self._level, _new_nodes(self._level)
         y = self.y if level == 0 else self.y[::2]
         b, made = self._masks[new], self._made[new]
-        (shown,) = self._mesh.masked_rows(self._kind, (y, b))
-        made[:, self._matrices.of(self._place)] += self._columns.histograms(shown[:, 0] + b[:, 0], self._n_threads)
+        (shown,) = self.mesh.masked_rows(self.matrices.kind, (y, b))
+        made[:, self.matrices.of(self.place)] += self.columns.histograms(shown[:, 0] + b[:, 0], self.n_threads)
         self._b = _with_right(self._b, b, level)
         self._shown = _with_right(self._shown, shown, level)
         self._histograms = _with_right(self._histograms, made, level)
@@ -133,12 +132,12 @@ class FullTree:
 
     def divide(self, step: HandStep, sides: Array) -> None:
         """Children of all nodes, from shares of which rows go left [rows]; `sums` was called before."""
-        kind, nodes = self._kind, n_nodes(self._level)
-        a = step.mask(self._matrices.n_rows, kind).words
-        dealt = step.share((nodes, VECTORS, self._matrices.n_rows), kind).words
-        (e,) = self._mesh.masked_rows(kind, (sides, a))
+        kind, nodes = self.matrices.kind, n_nodes(self._level)
+        a = step.mask(self.matrices.n_rows, kind).words
+        dealt = step.share((nodes, VECTORS, self.matrices.n_rows), kind).words
+        (e,) = self.mesh.masked_rows(kind, (sides, a))
         children = np.empty((2 * nodes, *dealt.shape[1:]), dealt.dtype)
-        _divide(dealt, e, a, self._b, self._shown, self.y, self._is_first, children)
+        _divide(dealt, e, a, self._b, self._shown, self.y, self.place == 0, children)
         self.y = children
         self._level += 1
 

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hedgerow.engine.boosting import BoostingParams
-from hedgerow.engine.losses import Loss
+from hedgerow.engine.losses import BoostingParams, Loss
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.vertical.common.job import VerticalJob, WithDealer
-from hedgerow.runtime.options import Settled, option
+from hedgerow.protocols.vertical.common.agreement import VerticalJob, WithDealer
+from hedgerow.runtime.protocol import Settled, option
 
 DEEPEST = 12
 """Levels of a tree: the dealer deals for full ones, because it does not know which nodes there are."""

@@ -14,9 +14,9 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from hedgerow.crypto.rounds import Conversation, Masked, Talk, check_masked, joined, masked, total_of
-from hedgerow.crypto.shares import Array, Kind, Share
+from hedgerow.crypto.shares import Array, Kind, Masked, Share, Talk, check_masked, joined, masked, total_of
 from hedgerow.errors import InvalidType, ProtocolError
+from hedgerow.privacy.events import Event
 from hedgerow.protocols.shares.messages import MaskedWords, Revealed
 from hedgerow.runtime.party import Party
 
@@ -46,7 +46,7 @@ class Mesh:
         return total_of(parts, [words, *self._received(MaskedWords, len(words), {})])
 
     @overload
-    def reveal(self, kind: type[Revealed], share: Share, *, event: Mapping[str, Any] | None = None) -> Array: ...
+    def reveal(self, kind: type[Revealed], share: Share, *, event: Event | None = None) -> Array: ...
 
     @overload
     def reveal(
@@ -58,7 +58,7 @@ class Mesh:
         kind: type[Revealed],
         share: Share,
         *,
-        event: Mapping[str, Any] | None = None,
+        event: Event | None = None,
         to: str | None = None,
         fields: Mapping[str, int] | None = None,
     ) -> Array | None:
@@ -90,13 +90,19 @@ class Mesh:
         return self.talks([talk])[0]
 
     def talks(self, talks: Sequence[Talk[Result]]) -> list[Result]:
-        """Hold conversations side by side, all in the same messages; what each came to."""
-        conversations = [Conversation(talk) for talk in talks]
-        while not conversations[0].is_over:
-            opened = iter(self.masked([part for each in conversations for part in each.parts]))
-            for each in conversations:
-                each.go_on([next(opened) for _ in each.parts])
-        return [each.result for each in conversations]
+        """Hold conversations of equally many rounds side by side, all in the same messages; what each came to."""
+        values: list[Any] = [None] * len(talks)
+        while True:
+            said, results = [], []
+            for talk, opened in zip(talks, values, strict=True):
+                try:
+                    said.append(talk.send(opened))
+                except StopIteration as end:
+                    results.append(end.value)
+            if results:
+                return results
+            in_order = iter(self.masked([part for parts in said for part in parts]))
+            values = [[next(in_order) for _ in parts] for parts in said]
 
     def masked_rows(self, kind: Kind, *hidden: tuple[Array, Array]) -> list[Array]:
         """Open x - a of some pairs of shares and masks [..., rows], in messages of bounded size."""

@@ -1,19 +1,61 @@
-"""What all trainings on shares do alike: how they begin and warm up, and that the dealer's role ends with nothing."""
+"""What all trainings on shares do alike: how they begin, go from stage to stage and warm up; the dealer's role."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
+from hedgerow.crypto.dealing import HandStep
 from hedgerow.engine.dtypes import Floats
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.shares.job import SharesJob
+from hedgerow.protocols.shares.mesh import Mesh
+from hedgerow.protocols.shares.messages import LevelDone
+from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, finite_labels
 from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
-from hedgerow.protocols.vertical.common.tables import begin_as_feature_holder, begin_as_label_holder, finite_labels
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import DEALER, PartyData, Rehearsal, Role
+from hedgerow.transport.frames import Message
+
+Job = TypeVar("Job", bound=SharesJob)
+
+
+class Player(Generic[Job]):
+    """A party with data: what it is dealt and what it opens with the others, stage by stage of each tree."""
+
+    DONE: ClassVar[type[Message]] = LevelDone  # what the dealer hears when a stage is over
+
+    def __init__(self, me: Party, job: Job, n_threads: int) -> None:
+        self.me, self.job, self.n_threads = me, job, n_threads
+        self.place = job.holders.index(me.name)
+        self.is_first = self.place == 0  # the label holder, who also adds what is public
+        self.supply, self.mesh = Supply(me, job.dealer, job.holders), Mesh(me, job.holders)
+
+    def trees(self, done: int = 0, n_trees: int | None = None) -> Iterator[int]:
+        """The numbers of all trees that are still to be grown, in order; the label holder reports how far it is."""
+        n_trees = self.job.boosting.n_iterations if n_trees is None else n_trees
+        for tree in range(done, n_trees + 1):
+            if self.is_first:
+                self.me.report(tree, n_trees)
+            if tree < n_trees:
+                yield tree
+
+    @contextmanager
+    def stage(self, tree: int, number: int, n_parcels: int) -> Iterator[None]:
+        """What is taken within is dealt for this stage, in this many messages; then the dealer may go on."""
+        self.supply.begin(tree, number, n_parcels)
+        yield
+        self.supply.finish()
+        if self.is_first:
+            self.me.send(self.job.dealer, self.DONE())
+
+    def steps(self, lane: str, first: int = 0) -> Callable[[int], HandStep]:
+        """The steps of a lane at this stage, by number, beginning with `first`."""
+        return lambda number: self.supply.step(lane, first + number)
 
 
 @dataclass(frozen=True)
@@ -51,6 +93,12 @@ def small(job: SharesJob, *, levels: bool = False, **options: Any) -> Rehearsal:
     return rehearsed, lambda: {
         name: made_up_rows(rehearsed, has_labels=name == names[0], levels=levels and name == names[0]) for name in names
     }
+
+
+def check_rows_kept(party: str, n_kept: int, n_rows: int) -> None:
+    """InvalidInput unless what an earlier attempt has kept is about as many rows as there are now."""
+    if n_kept != n_rows:
+        raise InvalidInput(f"{party}: an earlier attempt of this run had {n_kept:,} rows, and now there are {n_rows:,}")
 
 
 def begin(me: Party, job: SharesJob, data: PartyData) -> None:

@@ -159,12 +159,12 @@ class DealingOut:
 
 
 def deal_ahead(
-    me: Party, label_holder: str, done: type[Message], n_stages: int, deal: Callable[[int], None], ahead: int = AHEAD
+    me: Party, label_holder: str, done: type[Message], stages: range, deal: Callable[[int], None], ahead: int = AHEAD
 ) -> None:
     """Deal for one stage after the other, never far ahead of the label holder, who says when one is over."""
-    for number in range(n_stages):
-        if number >= ahead:
+    for number in stages:
+        if number >= stages.start + ahead:
             me.recv(label_holder, done)
         deal(number)
-    for _ in range(min(ahead, n_stages)):
+    for _ in stages[:ahead]:
         me.recv(label_holder, done)

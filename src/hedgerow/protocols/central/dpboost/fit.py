@@ -10,28 +10,21 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import BoostingParams, train
-from hedgerow.engine.building import FlatEdges
+from hedgerow.engine.boosting import train
 from hedgerow.engine.dtypes import Floats, Scores
 from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.growth import FlatEdges
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, Parallel
 from hedgerow.protocols.bad_rows import OnBadRows
+from hedgerow.protocols.central import bins
 from hedgerow.protocols.central.dpboost.assignment import streams, subsets
-from hedgerow.protocols.central.dpboost.bins import (
-    cell_counts,
-    counted_columns,
-    edges_from_counts,
-    public_bins,
-    with_edges,
-)
-from hedgerow.protocols.central.dpboost.candidates import GRADIENT_BITS, list_candidates
-from hedgerow.protocols.central.dpboost.growth import TreeGrower, released_tree
-from hedgerow.protocols.central.dpboost.plan import planned_event, release_counts
+from hedgerow.protocols.central.dpboost.growth import TreeGrower, list_candidates, released_tree
+from hedgerow.protocols.central.dpboost.plan import planned_event, release_counts, statement_of
 from hedgerow.protocols.central.dpboost.records import Labelled, Records, read_labelled
-from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
-from hedgerow.protocols.central.dpboost.words import statement_of
+from hedgerow.protocols.central.dpboost.settings import GRADIENT_BITS, DPBoostSettings
 from hedgerow.protocols.central.released import CentralFit
 from hedgerow.schema import Schema
 
@@ -75,7 +68,7 @@ class CentralTraining:
     def __init__(self, schema: Schema, settings: DPBoostSettings, random: RandomBytes, n_threads: int) -> None:
         self._schema, self._settings, self._random, self._n_threads = schema, settings, random, n_threads
         self._streams: list[RandomBytes] = []
-        self.bins: BinMapper = public_bins(schema, settings.max_bins)
+        self.bins: BinMapper = bins.public_bins(schema, settings.max_bins)
         self.events: list[Event] = []
 
     def read(self, X: Any, y: Any, on_bad_rows: OnBadRows = "map") -> Labelled:
@@ -98,29 +91,25 @@ class CentralTraining:
     def find_edges(self, labelled: Labelled) -> None:
         """Edges of bins from a noisy histogram, where they are not public."""
         settings, schema = self._settings, self._schema
-        counted = counted_columns(schema, settings.max_bins)
+        counted = bins.counted_columns(schema, settings.max_bins)
         if settings.binning == "private" and counted:
-            exact = cell_counts(labelled.table, schema, counted, labelled.counts)
+            exact = bins.cell_counts(labelled.table, schema, counted, labelled.counts)
             counts, event = release_counts(settings, len(counted), exact, self._random)
             self.events.append(event)
-            self.bins = with_edges(self.bins, edges_from_counts(counts, schema, counted, settings.max_bins))
+            edges = bins.edges_from_counts(counts, schema, counted, settings.max_bins)
+            self.bins = bins.with_edges(self.bins, edges)
 
     def load(self, labelled: Labelled) -> Records:
         """The rows in the form that trees are grown on."""
-        settings = self._settings
-        codes = self.bins.transform(labelled.table, self._n_threads)
-        return Records(
-            self.bins, codes, labelled.labels, settings.loss, settings.n_trees, settings.max_depth, self._n_threads,
-            labelled.counts,
-        )  # fmt: skip
+        return Records(self.bins, labelled, self._settings, self._n_threads)
 
     def boost(self, records: Records, on_tree: OnTree | None = None) -> Ensemble:
         """All ensembles, one after the other."""
-        settings, schema, bins = self._settings, self._schema, self.bins
-        candidates = list_candidates(schema, bins)
+        settings, features = self._settings, self.bins.features
+        candidates = list_candidates(self._schema, self.bins)
         grower = TreeGrower(records.rows, candidates, settings, self._random)
-        edges = FlatEdges([feature.edges for feature in bins.features])
-        is_categorical = np.array([feature.is_categorical for feature in bins.features])
+        edges = FlatEdges([feature.edges for feature in features])
+        is_categorical = np.array([feature.is_categorical for feature in features])
         bound, filtering = _gradient_limit(settings)
         model = self._empty_model()
         for n_trees, stream in zip(settings.ensembles, self._streams, strict=True):

@@ -13,15 +13,15 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import SCORE, Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores, Words
-from hedgerow.engine.layout import Layout
+from hedgerow.engine.histogram import Layout
 from hedgerow.engine.losses import Loss, Quantiser, logistic_gradients, squared_gradients
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.bad_rows import OnBadRows, fit_rows, outside_bounds
-from hedgerow.protocols.central.dpboost.candidates import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, Candidates
-from hedgerow.protocols.central.dpboost.settings import LossName
+from hedgerow.protocols.central.dpboost.growth import Asked, Candidates
+from hedgerow.protocols.central.dpboost.settings import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, DPBoostSettings, LossName
 from hedgerow.schema import Schema
 
 _BLOCK = 256
@@ -43,7 +43,7 @@ class Labelled(NamedTuple):
 def read_labelled(X: Any, y: Any, schema: Schema, loss: LossName, on_bad_rows: OnBadRows = "map") -> Labelled:
     """Read a table and its labels as the schema describes them."""
     given = fit_rows(X, y, schema, on_bad_rows=on_bad_rows)
-    if given.table.n_rows > MAX_ROWS:  # that there are no more is taken to be public (words.py)
+    if given.table.n_rows > MAX_ROWS:  # that there are no more is taken to be public (plan.py)
         raise InvalidInput(f"X: at most {MAX_ROWS:,} rows can be summed exactly, and there are more")
     if schema.label_bounds is not None:
         low, high = schema.label_bounds
@@ -57,29 +57,20 @@ def read_labelled(X: Any, y: Any, schema: Schema, loss: LossName, on_bad_rows: O
 class Records:
     """Rows that a tree can be grown on, any subset of them at a time."""
 
-    def __init__(
-        self,
-        bins: BinMapper,
-        codes: Bytes,
-        labels: Floats,
-        loss: LossName,
-        n_trees: int,
-        depth: int,
-        n_threads: int = 1,
-        counts: Bools | None = None,
-    ) -> None:
-        unused = Quantiser(1.0, 1.0)
-        engine_loss = Loss(loss, label_range=(-1.0, 1.0))
+    def __init__(self, bins: BinMapper, labelled: Labelled, settings: DPBoostSettings, n_threads: int) -> None:
+        labels, loss, depth = labelled.labels, settings.loss, settings.max_depth
+        codes, unused = bins.transform(labelled.table, n_threads), Quantiser(1.0, 1.0)
+        ranged = Loss(loss, label_range=(-1.0, 1.0))
         self.rows = Rows.from_codes(
-            bins, codes, labels, None, loss=engine_loss, base_scores=np.zeros(1), quantiser=unused, n_threads=n_threads
+            bins, codes, labels, None, loss=ranged, base_scores=np.zeros(1), quantiser=unused, n_threads=n_threads
         )
         self.n_rows = self.rows.n_rows
         self._loss = loss
-        self._counts = None if counts is None or counts.all() else counts
+        self._counts = None if labelled.counts.all() else labelled.counts
         self._labels: Scores = labels.astype(SCORE)
         self._seen = np.zeros(self.n_rows, np.int32)  # trees that are in a row's score already
         self._scores: Scores = np.zeros(self.n_rows, SCORE)
-        self._walkable = Walkable.room_for(n_trees, 2 ** (depth + 1) - 1)
+        self._walkable = Walkable.room_for(settings.n_trees, 2 ** (depth + 1) - 1)
         self._n_trees = 0
         self._depth = depth
         self._places = _byte_places(self.rows.layout)
@@ -149,14 +140,6 @@ def keep_bounded(ids: RowIds, packed: Ints, bound: int, filtering: bool, values:
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
-
-
-class Asked(NamedTuple):
-    """What the nodes of a tree ask, breadth-first."""
-
-    chosen: Ints  # number of the node's candidate; -1 for a leaf
-    missing_left: Bools  # that of the candidate, or (without noise) where most rows went if nobody was missing
-    child: Ints  # left child; -1 for a leaf
 
 
 class Walkable(NamedTuple):

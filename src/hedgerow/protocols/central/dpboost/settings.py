@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import MISSING, dataclass
+from typing import Literal
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.choices import SMALLEST_EPSILON
-from hedgerow.privacy.events import Adjacency
-from hedgerow.privacy.wording import up
+from hedgerow.privacy.events import Adjacency, up
+from hedgerow.protocols.central.released import check_settings
+from hedgerow.runtime.protocol import option
 from hedgerow.schema import Schema
 
 ProtocolName = Literal["central.dpboost", "central.sequential", "central.parallel", "central.plain"]
@@ -19,6 +19,14 @@ Assignment = Literal["independent", "paper"]
 Binning = Literal["public", "private"]
 Selection = Literal["exponential", "permute_and_flip"]
 Gain = Literal["paper", "centred"]
+
+COUNT_BITS = 24
+GRADIENT_BITS = 14
+UNIT = 2.0**-GRADIENT_BITS
+MAX_ROWS = 2**COUNT_BITS - 1
+"""A record is (q << 24) + 1, where q is its gradient in steps of 2^-14, at most 2^15 in absolute value. Sums over any
+set of at most MAX_ROWS records keep their count in the low 24 bits and their gradient, below 2^39, in the 40 above.
+The scale does not depend on the number of records, which is private: else one more could move everybody's q."""
 
 MAX_DEPTH = 10
 """A complete tree of this depth has 1024 leaves: far more than noise leaves use for."""
@@ -43,39 +51,29 @@ class DPBoostSettings:
     the baselines always have the paper's.
     """
 
-    epsilon: float
-    protocol: ProtocolName = "central.dpboost"
-    n_trees: int = 50
-    trees_per_ensemble: int = 50
-    max_depth: int = 6
-    learning_rate: float = 0.1
-    l2: float = 0.1
-    loss: LossName = "squared"
-    assignment: Assignment = "independent"
-    binning: Binning = "public"
-    binning_share: float = 0.05
-    max_bins: int = 32
-    selection: Selection = "exponential"
-    clipped_count_share: float = 0.01
-    leaf_share: float = 0.5
-    filtering: bool | None = None
-    leaf_clipping: bool = True
-    gain: Gain = "centred"
+    epsilon: float = option(MISSING, "", above=0, or_inf=True, words="a number above 0, or inf for no noise at all")
+    protocol: ProtocolName = option("central.dpboost", "this, or one of the paper's baselines")
+    n_trees: int = option(50, "of all ensembles", at_least=1)
+    trees_per_ensemble: int = option(50, "which see disjoint records", at_least=1)
+    max_depth: int = option(6, "of every tree", at_least=1, at_most=MAX_DEPTH)
+    learning_rate: float = option(0.1, "eta", above=0, below=1)
+    l2: float = option(0.1, "added to counts of records", at_least=0, words="finite and at least 0")
+    loss: LossName = option("squared", "of labels in [-1, 1], or of two classes")
+    assignment: Assignment = option("independent", "of records to trees")
+    binning: Binning = option("public", "where edges come from")
+    binning_share: float = option(0.05, "for private edges", above=0, below=1)
+    max_bins: int = option(32, "of values, per numeric column", at_least=2, at_most=MAX_VALUE_BINS)
+    selection: Selection = option("exponential", "how splits are chosen")
+    clipped_count_share: float = option(0.01, "for the number of rows that did not fit", at_least=0, below=1)
+    leaf_share: float = option(0.5, "of what a tree costs", above=0, below=1)
+    filtering: bool | None = option(None, "as above", words="True, False or None")
+    leaf_clipping: bool = option(True, "as above")
+    gain: Gain = option("centred", "as above")
 
     def __post_init__(self) -> None:
-        self._check_choices()
-        _check_number("epsilon", self.epsilon, "a number above 0, or inf for no noise at all", lambda v: v > 0)
+        check_settings(self)
         if self.protocol == "central.plain" and not math.isinf(self.epsilon):
             raise InvalidParameter(f"central.plain is not private: epsilon must be inf, got {self.epsilon!r}")
-        _check_whole("n_trees", self.n_trees, 1)
-        _check_whole("trees_per_ensemble", self.trees_per_ensemble, 1)
-        _check_whole("max_depth", self.max_depth, 1, MAX_DEPTH)
-        _check_whole("max_bins", self.max_bins, 2, MAX_VALUE_BINS)
-        _check_number("learning_rate", self.learning_rate, "above 0 and below 1", lambda v: 0 < v < 1)
-        _check_number("l2", self.l2, "finite and at least 0", lambda v: 0 <= v < math.inf)
-        _check_number("leaf_share", self.leaf_share, "above 0 and below 1", lambda v: 0 < v < 1)
-        _check_number("binning_share", self.binning_share, "above 0 and below 1", lambda v: 0 < v < 1)
-        _check_number("clipped_count_share", self.clipped_count_share, "at least 0 and below 1", lambda v: 0 <= v < 1)
         if self.leaf_clip(self.ensembles[0] - 1) < SMALLEST_CLIP:
             raise InvalidParameter(
                 f"learning_rate={self.learning_rate!r} leaves nothing for the last of {self.ensembles[0]} trees of an "
@@ -95,24 +93,6 @@ class DPBoostSettings:
                 f"epsilon={self.epsilon!r} leaves {up(self.epsilon_per_level, 2)} for a choice, too little for any; "
                 "use a larger one, or fewer trees"
             )
-
-    def _check_choices(self) -> None:
-        kinds: dict[str, Any] = {
-            "protocol": ProtocolName,
-            "loss": LossName,
-            "assignment": Assignment,
-            "binning": Binning,
-            "selection": Selection,
-            "gain": Gain,
-        }
-        for name, kind in kinds.items():
-            if getattr(self, name) not in get_args(kind):
-                known = ", ".join(repr(value) for value in get_args(kind))
-                raise InvalidParameter(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        if not isinstance(self.leaf_clipping, bool):
-            raise InvalidParameter(f"leaf_clipping must be True or False, got {self.leaf_clipping!r}")
-        if not isinstance(self.filtering, bool | None):
-            raise InvalidParameter(f"filtering must be True, False or None, got {self.filtering!r}")
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
@@ -198,16 +178,3 @@ class DPBoostSettings:
 
 _SLIGHTLY_LESS = 1.0 - 2.0**-36
 """So that a sum of many shares, each rounded, is never above the whole."""
-
-
-def _check_number(name: str, value: Any, what: str, holds: Callable[[float], bool]) -> None:
-    is_number = isinstance(value, float) or (type(value) is int and abs(value) < 2**1023)  # larger ones are no floats
-    if not is_number or not holds(value):
-        raise InvalidParameter(f"{name} must be {what}, got {value!r}")
-
-
-def _check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        span = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise InvalidParameter(f"{name} must be a whole number, {span}, got {value!r}")

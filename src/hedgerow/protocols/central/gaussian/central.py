@@ -21,17 +21,14 @@ from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.choices import exponential
 from hedgerow.privacy.discrete_gaussian import RandomBytes
-from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled, Released
+from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled, Released, chance_beyond
 from hedgerow.privacy.mechanisms import discrete_gaussian
-from hedgerow.privacy.wording import chance_beyond
 from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, OnBadRows
-from hedgerow.protocols.central.gaussian.growing import POLICIES
-from hedgerow.protocols.central.gaussian.policies import Policy
+from hedgerow.protocols.central.gaussian.policies import POLICIES, Policy
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.requests import NodeRequest, SumRequest
 from hedgerow.protocols.central.gaussian.rows import GrowingRows
-from hedgerow.protocols.central.gaussian.settings import GaussianSettings
-from hedgerow.protocols.central.gaussian.training import Training
+from hedgerow.protocols.central.gaussian.training import GaussianSettings, Training
 from hedgerow.protocols.central.released import CentralFit, audit_of, given_up
 from hedgerow.schema import Schema
 from hedgerow.statement import PrivacyStatement, Stage
@@ -44,10 +41,10 @@ OnRequest = Callable[[int, int | None], object]
 
 def planned_event(settings: GaussianSettings) -> Event:
     """An upper bound of what the training will cost, known before the rows are read."""
-    if settings.policy != "smooth_then_trees":
-        return POLICIES[settings.policy].planned_event(settings)
     if math.isinf(settings.epsilon):
         return NonPrivate("no noise was asked for")
+    if settings.policy != "smooth_then_trees":
+        return POLICIES[settings.policy].planned_event(settings)
     # mu_for keeps a billionth back; discrete noise may use it up.
     return Gaussian(mu_for(settings.epsilon, settings.delta) * (1.0 + 1e-9), 1.0)
 

@@ -53,9 +53,6 @@ SHARES = {
 }
 """Of the squared mu: histograms, sum of squares, stage 1, stage 2, stage 3."""
 
-MISFITS_SHARE = 0.002
-"""Of the squared mu, before all of these: the number of rows that did not fit the schema."""
-
 MEAN_CLIP = {"logistic": 1.0, "squared": 2.0, "softmax": math.sqrt(2.0)}
 """Length of a row's gradient in stage 3. For classes there is none longer, so nothing is clipped; a number may be two
 standard deviations of the label away."""
@@ -151,7 +148,7 @@ class Recipe(Training):
     def requests(self) -> Asking:
         """Yields requests, is sent the noisy sums, and returns the Ensemble."""
         start = yield from self.stage_0()
-        self.n_requests = self.number + PASSES * len(self.cells) + start.size.n_trees + 1
+        self.n_requests = self.number + PASSES * len(self.cells) + self.trees_asked(start.size) + 1
         tables, found = yield from self._stage_1(start)
         described = tuple(
             merged_feature(cells, bins) for cells, bins in zip(self.grid.features, start.bins, strict=True)
@@ -194,10 +191,8 @@ class Recipe(Training):
             n_rows = max(2.0 * totals[1], 1.0)
             counts, count_noise = 2.0 * parts[1], 2.0 * noise
             centre = min(max(totals[0] / n_rows, -0.5), 0.5)
-            squares = yield self.request("squares", 1, shares[1], 1)
-            variance = float(squares[0]) / UNIT / n_rows - centre**2
-            size = Size.of_task(self.loss, n_rows, 0.5, self._mu)
-            learned = Learned([], size, np.zeros(1), centre, math.sqrt(max(variance, 0.05**2)))
+            spread = yield from self.ask_spread(shares[1], n_rows, centre)
+            learned = Learned([], Size.of_task(self.loss, n_rows, 0.5, self._mu), np.zeros(1), centre, spread)
         else:
             n_rows, counts, count_noise = sum(totals), sum(parts[1:], parts[0]), math.sqrt(width) * noise
             learned = self.start_of_classes(np.array(totals) / n_rows, n_rows)
@@ -263,12 +258,10 @@ class Recipe(Training):
         """Random oblivious trees, one request each."""
         size = start.size
         depth = min(size.depth, len(tables))
-        draw = _RandomTrees(self.rng, start.bins, tables, depth)
         of_outputs = np.stack([padded([own[k] for own in tables]) for k in range(self.n_outputs)])
         update: dict[str, Any] = {"update": "tables", "update_values": self._per_output(of_outputs)}
         trees = []
-        drawn = [draw() for _ in range(size.n_trees)]
-        for features, goes_right in drawn:
+        for features, goes_right in random_trees(self.rng, start.bins, tables, depth, self.trees_asked(size)):
             sums = yield self.request(
                 "leaf_sums", 2 * self.n_outputs << depth, self.shares[3], size.n_trees, size.clips[1],
                 features=features, goes_right=goes_right, **update,
@@ -295,6 +288,10 @@ class Recipe(Training):
         )  # fmt: skip
         gradients, hessians = self.gradients(sums)
         return self.shift(start, gradients[:, 0], hessians[:, 0])
+
+    def trees_asked(self, size: Size) -> int:
+        """How many trees there are; the noise of each is that of one of `size.n_trees`."""
+        return size.n_trees
 
     def shift(self, start: Learned, gradients: Floats, hessians: Floats) -> Floats:
         """The step of stage 3, from noisy sums over all rows, per output."""
@@ -376,35 +373,34 @@ def orders_of(rng: np.random.Generator, n_columns: int) -> list[list[int]]:
     return [rng.permutation(n_columns).tolist() for _ in range(PASSES)]
 
 
-class _RandomTrees:
-    """Draws the questions of oblivious trees: columns by how much their tables vary, thresholds by `split_shares`.
+def random_trees(
+    rng: np.random.Generator, bins: list[Bins], tables: list[list[Floats]], depth: int, n_trees: int
+) -> list[tuple[Int32s, Bytes]]:
+    """Questions of oblivious trees: columns by how much their tables vary, thresholds by `split_shares`.
 
-    Of several outputs, each threshold follows the table of one that is drawn by how much its table varies.
+    Of several outputs, each threshold follows the table of one that is drawn by how much its table varies. Of each
+    tree: (columns, goes_right [levels, 256]); bins beyond those of values go the way of missing values.
     """
-
-    def __init__(self, rng: np.random.Generator, bins: list[Bins], tables: list[list[Floats]], depth: int) -> None:
-        self.rng, self._bins, self._depth = rng, bins, depth
-        pairs = list(zip(tables, bins, strict=True))
-        self._orders = [[order_of(table, own) for table in of_outputs] for of_outputs, own in pairs]
-        self._starts = [[_starts(table, own) for table in of_outputs] for of_outputs, own in pairs]
-        each = np.array([[spread(table, own) for table in of_outputs] for of_outputs, own in pairs])
-        spreads = each[:, 0] if each.shape[1] == 1 else np.sqrt((each**2).sum(axis=1))
-        # Columns that do not vary get a small chance, so that there are always `depth` to choose from.
-        spreads = spreads + 1e-6 * max(spreads.max(), 1e-12)
-        self._chances = spreads / spreads.sum()
-        self._outputs = (each + 1e-12) / (each + 1e-12).sum(axis=1, keepdims=True)
-
-    def __call__(self) -> tuple[Int32s, Bytes]:
-        """(columns, goes_right [levels, 256]): bins beyond those of values go the way of missing values."""
-        features = self.rng.choice(len(self._bins), size=self._depth, replace=False, p=self._chances)
-        goes_right = np.empty((self._depth, 256), np.uint8)
+    pairs = list(zip(tables, bins, strict=True))
+    orders = [[order_of(table, own) for table in of_outputs] for of_outputs, own in pairs]
+    starts = [[_starts(table, own) for table in of_outputs] for of_outputs, own in pairs]
+    each = np.array([[spread(table, own) for table in of_outputs] for of_outputs, own in pairs])
+    spreads = each[:, 0] if each.shape[1] == 1 else np.sqrt((each**2).sum(axis=1))
+    # Columns that do not vary get a small chance, so that there are always `depth` to choose from.
+    spreads = spreads + 1e-6 * max(spreads.max(), 1e-12)
+    outputs = (each + 1e-12) / (each + 1e-12).sum(axis=1, keepdims=True)
+    drawn = []
+    for _ in range(n_trees):
+        features = rng.choice(len(bins), size=depth, replace=False, p=spreads / spreads.sum())
+        goes_right = np.empty((depth, 256), np.uint8)
         for row, feature in zip(goes_right, features.tolist(), strict=True):
-            chances = self._outputs[feature]
-            output = int(self.rng.choice(len(chances), p=chances)) if len(chances) > 1 else 0
-            level = self.rng.uniform(0.1, 0.9)
-            row[:] = self.rng.integers(0, 2)
-            row[self._orders[feature][output]] = self._starts[feature][output] >= level
-        return features.astype(np.int32), goes_right
+            chances = outputs[feature]
+            output = int(rng.choice(len(chances), p=chances)) if len(chances) > 1 else 0
+            level = rng.uniform(0.1, 0.9)
+            row[:] = rng.integers(0, 2)
+            row[orders[feature][output]] = starts[feature][output] >= level
+        drawn.append((features.astype(np.int32), goes_right))
+    return drawn
 
 
 def _starts(table: Floats, bins: Bins) -> Floats:

@@ -48,7 +48,7 @@ from hedgerow.privacy.sensitivity import centred_gain_sensitivity
 
 Kind = Literal["misfits", "histograms", "squares", "bin_sums", "leaf_sums"]
 NodeKind = Literal["node_sums", "node_leaves", "node_gains"]
-"""Asked for by policies that grow trees level by level (growing.py); central only, no message carries them."""
+"""Asked for by policies that grow trees level by level (policies.py); central only, no message carries them."""
 SharedKind = Literal["counts", "positives", "mean"]
 """Asked for where the columns of a row are with several parties (vertical.private_histograms)."""
 AnyKind = Kind | NodeKind | SharedKind
@@ -74,6 +74,18 @@ MOST_ROWS = 2**32
 
 MAX_DEPTH = 8
 """Levels of an oblivious tree: the number of a leaf fits a byte."""
+
+
+def rounded_up(sensitivity_squared: int) -> float:
+    """The sensitivity itself, not below the true one."""
+    return math.sqrt(sensitivity_squared) * (1.0 + 2.0**-48)
+
+
+def event_of(sensitivity_squared: int, sigma: float, n_sums: int, honest: int = 1) -> Event:
+    """What sums with discrete Gaussian noise are worth, of this scale from each of `honest` owners."""
+    if sigma == 0.0:
+        return NonPrivate("no noise was asked for")
+    return DiscreteGaussian(rounded_up(sensitivity_squared), sigma, n_sums, honest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +118,7 @@ class SumRequest:
     @property
     def sensitivity(self) -> float:
         """How far one record can move the answer, rounded up."""
-        return math.sqrt(self.sensitivity_squared) * (1.0 + 2.0**-48)
+        return rounded_up(self.sensitivity_squared)
 
     def sigma_per_owner(self, honest: int = 1) -> float:
         """The noise that each owner draws when `honest` of them are trusted not to tell theirs."""
@@ -114,9 +126,7 @@ class SumRequest:
 
     def event(self, honest: int = 1) -> Event:
         """What the noisy answer is worth when every owner draws `sigma_per_owner(honest)`."""
-        if self.sigma == 0.0:
-            return NonPrivate("no noise was asked for")
-        return DiscreteGaussian(self.sensitivity, self.sigma_per_owner(honest), self.n_sums, honest)
+        return event_of(self.sensitivity_squared, self.sigma_per_owner(honest), self.n_sums, honest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

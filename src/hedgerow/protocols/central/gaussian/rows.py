@@ -6,9 +6,10 @@ checked, also against the sensitivity that they claim: a wrong one raises before
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from hedgerow.engine.losses import logistic_gradients, squared_gradients
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.bad_rows import OnBadRows, fit_rows, outside_bounds
-from hedgerow.protocols.central.gaussian.checks import bin_counts, check_node_request, check_request
-from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
+from hedgerow.protocols.central.bins import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.kernels import (
     add_class_gradients,
     add_gradients,
@@ -33,10 +33,14 @@ from hedgerow.protocols.central.gaussian.kernels import (
 from hedgerow.protocols.central.gaussian.requests import (
     COUNT_UNIT,
     LARGEST_HESSIAN,
+    MAX_DEPTH,
+    MOST_ROWS,
     UNIT,
+    Kind,
     LossName,
     NodeRequest,
     SumRequest,
+    record_sensitivity_squared,
 )
 from hedgerow.schema import Schema
 
@@ -50,6 +54,19 @@ ROWS_WORTH_A_THREAD = 1 << 15
 
 _BEYOND_CLIP = np.float32(4.0)
 """Bound on real gradients before they are rounded: above every clip, so that the clip in whole numbers decides."""
+
+_LARGEST_VALUE = 1e6
+"""Of a table or leaf: scores stay finite in float32 through all updates."""
+
+
+class Standing(NamedTuple):
+    """How rows stand after a request."""
+
+    started: SumRequest | None  # the one that has set bins
+    scores: Scores
+    leaves: Bytes
+    n_leaves: int
+    last_number: int
 
 
 class PrivateRows:
@@ -79,12 +96,14 @@ class PrivateRows:
         self.n_bins: tuple[int, ...] = ()
         self.n_leaves = 0
         self.last_number = -1
+        self._started: SumRequest | None = None
         self._codes = np.ascontiguousarray(codes, np.uint8)
         self._binned = self._codes
         self._labels = np.ascontiguousarray(labels, np.float64)
         self._check_rows()
         self._targets: Scores = self._labels.astype(np.float32)
-        self._classes: Bytes = self._labels.astype(np.uint8) if loss == "softmax" else np.empty(0, np.uint8)
+        # The numbers of classes; of two, positives come first.
+        self._classes: Bytes = (self._labels if loss == "softmax" else self._labels <= 0.5).astype(np.uint8)
         self._scores: Scores = np.zeros((self.n_outputs, self.n_rows), np.float32)
         self._packed: Ints = np.zeros(0 if loss == "softmax" else self.n_rows, np.int64)
         self._leaves: Bytes = np.zeros(self.n_rows, np.uint8)
@@ -149,27 +168,33 @@ class PrivateRows:
             return self._gradient_sums(self._binned[request.features[0]], request, chosen)
         # Copies, because arrays from a message are read-only, and kernels would be compiled anew for those.
         features, goes_right = request.features.copy(), request.goes_right.copy()
-        self._team.run(
-            lambda start, stop: find_leaves(self._binned, features, goes_right, start, stop, self._leaves), self._ranges
-        )
+        tasks = [(self._binned, features, goes_right, *limits, self._leaves) for limits in self._ranges]
+        self._team.run(find_leaves, tasks)
         self.n_leaves = 1 << len(request.features)
         return self._gradient_sums(self._leaves, request, chosen)
+
+    def standing(self) -> Standing:
+        """How the rows stand after the last request, to `go_on` from there."""
+        return Standing(self._started, self._scores, self._leaves, self.n_leaves, self.last_number)
+
+    def go_on(self, standing: Standing) -> None:
+        """Stand as after an earlier request."""
+        if standing.started is not None:
+            self._update(standing.started)
+        self._scores[:], self._leaves[:] = standing.scores, standing.leaves
+        self.n_leaves, self.last_number = standing.n_leaves, standing.last_number
 
     # --- sums --------------------------------------------------------------------------------------------------------
 
     def _histograms(self) -> Ints:
-        if self.loss == "logistic":
-            first = np.where(self._labels > 0.5, COUNT_UNIT, 0)
-            packed = _packed(first, COUNT_UNIT - first)
-        elif self.loss == "squared":
-            packed = _packed(np.rint(self._labels * UNIT).astype(np.int64), UNIT // 2)
+        halves = UNIT // 2 - (np.rint(self._labels * UNIT).astype(np.int64) << 32)  # as gradients are packed: minus z
 
         def of_column(cells: int, codes: Bytes) -> Ints:
             def add(start: int, stop: int, out: Ints) -> None:
-                if self.loss == "softmax":
-                    add_ones(codes, self._classes, self.n_classes, COUNT_UNIT, start, stop, out)
+                if self.loss == "squared":
+                    add_gradients(codes, halves, UNIT, UNIT, start, stop, out)
                 else:
-                    add_gradients(codes, packed, UNIT, UNIT, start, stop, out)
+                    add_ones(codes, self._classes, self.n_classes, COUNT_UNIT, start, stop, out)
 
             return self._summed(self.n_classes * cells, add)
 
@@ -209,6 +234,7 @@ class PrivateRows:
 
     def _update(self, request: SumRequest) -> None:
         if request.update == "start":
+            self._started = request
             # Codes without a cell cannot occur (checked when the rows were read), so their bins do not matter.
             self._binned = np.empty_like(self._codes)
             for bins, own, out in zip(request.bins, self._codes, self._binned, strict=True):
@@ -224,16 +250,12 @@ class PrivateRows:
         if request.update == "none":
             return
         values = request.update_values.astype(np.float32)
-        for scores, own in zip(self._scores, values if self.loss == "softmax" else [values], strict=True):
-            self._update_scores(request, own, scores)
-
-    def _update_scores(self, request: SumRequest, values: Scores, scores: Scores) -> None:
-        """The update of one output."""
-        if request.update == "tables":
-            self._team.run(lambda start, stop: add_tables(self._binned, values, start, stop, scores), self._ranges)
-            return
         positions = self._leaves if request.update == "leaves" else self._binned[request.update_feature]
-        self._team.run(lambda start, stop: add_scores(positions, values, start, stop, scores), self._ranges)
+        for scores, own in zip(self._scores, values if self.loss == "softmax" else [values], strict=True):
+            if request.update == "tables":
+                self._team.run(add_tables, [(self._binned, own, *limits, scores) for limits in self._ranges])
+            else:
+                self._team.run(add_scores, [(positions, own, *limits, scores) for limits in self._ranges])
 
     def _check_rows(self) -> None:
         if self.n_rows > MAX_ROWS:
@@ -302,12 +324,6 @@ def _gain(sums: Ints, l2: float) -> Floats:
     return out
 
 
-def _packed(first: Ints, second: Ints | int) -> Ints:
-    """Pairs as `add_gradients` takes them: minus the first in the high 32 bits, the second in the low ones."""
-    packed: Ints = (-first << 32) + second
-    return packed
-
-
 def loss_of(schema: Schema, *, multiclass: bool = False) -> LossName:
     """Classification where the schema lists classes, regression where it bounds the labels.
 
@@ -326,3 +342,128 @@ def loss_of(schema: Schema, *, multiclass: bool = False) -> LossName:
             f"at most {MAX_CLASSES} classes are possible, but the schema lists {len(schema.classes)}"
         )
     return "softmax"
+
+
+# --- what is made sure of before an answer: what kernels rely on, and the guarantee ----------------------------------
+
+
+def check_request(rows: PrivateRows, request: SumRequest) -> None:
+    """Raise ProtocolError unless the request can be answered, and claims no less than its true sensitivity."""
+    n_columns = len(rows.cells)
+    if request.kind not in get_args(Kind) or (request.kind == "squares" and rows.loss != "squared"):
+        raise ProtocolError(
+            f"request {request.number} is of a kind that there is not for the {rows.loss} loss: {request.kind!r}"
+        )
+    _check_order(rows, request)
+    true = record_sensitivity_squared(request.kind, rows.loss, n_columns, request.clip)
+    if request.sensitivity_squared < true:
+        raise ProtocolError(
+            f"request {request.number} claims a squared sensitivity of {request.sensitivity_squared}, "
+            f"but one record can move its answer by {true}"
+        )
+    n_bins = _check_update(rows, request)
+    per_position = 2 * rows.n_outputs
+    if request.kind == "histograms":
+        wanted = rows.n_classes * sum(rows.cells)
+    elif request.kind in ("misfits", "squares"):
+        wanted = 1
+    elif not n_bins:
+        raise ProtocolError(f"request {request.number} asks for {request.kind} before the start of training")
+    else:
+        if not 1 <= request.clip <= 2 * UNIT:
+            raise ProtocolError(f"request {request.number} has a clip of {request.clip}")
+        features = request.features
+        if features.ndim != 1 or not all(0 <= f < n_columns for f in features.tolist()):
+            raise ProtocolError(f"request {request.number} names columns that do not exist: {features.tolist()}")
+        if request.kind == "bin_sums":
+            wanted = per_position * n_bins[features[0]] if len(features) == 1 else -1
+        else:
+            wanted = per_position << len(features) if 1 <= len(features) <= MAX_DEPTH else -1
+            _check_array(request, "goes_right", np.uint8, (len(features), 256), 1)
+    if request.n_sums != wanted:
+        raise ProtocolError(f"request {request.number} ({request.kind}) asks for {request.n_sums} sums")
+
+
+def check_node_request(rows: PrivateRows, request: NodeRequest) -> None:
+    """The same for the nodes of a growing tree."""
+    if rows.loss == "softmax" or rows.n_rows > MOST_ROWS:
+        raise ProtocolError(f"request {request.number}: trees are grown for one output and at most 2^32 rows")
+    _check_order(rows, request)
+    n_bins = _check_update(rows, request)
+    n_nodes = 1 << request.depth
+    features = request.features.tolist()
+    before = 0 if request.depth == 0 else n_nodes // 2
+    right = request.split_right
+    possible = (
+        0 <= request.depth <= MAX_DEPTH
+        and (request.depth == 0 or rows.n_leaves == before)
+        and len(set(features)) == len(features)
+        and all(0 <= f < len(rows.cells) for f in [*features, *request.split_features.tolist()])
+        and request.split_features.shape == (before,)
+        and right.shape == (before, 256)
+        and right.dtype == np.uint8
+        and (right <= 1).all()
+        and 1 <= request.clip <= 2 * UNIT
+        and bool(n_bins)
+    )
+    if not possible:
+        raise ProtocolError(f"request {request.number} does not fit the tree that is growing")
+    if request.kind == "node_gains":
+        return
+    each = sum(n_bins[f] for f in features) if request.kind == "node_sums" else 1
+    true = record_sensitivity_squared(request.kind, rows.loss, len(features), request.clip)
+    if request.n_sums != 2 * n_nodes * each or request.sensitivity_squared < true:
+        raise ProtocolError(
+            f"request {request.number} asks for {request.n_sums} sums at a squared sensitivity of "
+            f"{request.sensitivity_squared}; it would be {2 * n_nodes * each} sums at {true}"
+        )
+
+
+def bin_counts(request: SumRequest, cells: tuple[int, ...]) -> tuple[int, ...]:
+    """Bins per column that a start would set."""
+    return tuple(int(bins[:n].max()) + 1 for bins, n in zip(request.bins, cells, strict=True))
+
+
+def _check_order(rows: PrivateRows, request: SumRequest) -> None:
+    if request.number <= rows.last_number:
+        raise ProtocolError(f"request {request.number} came after request {rows.last_number}")
+
+
+def _check_update(rows: PrivateRows, request: SumRequest) -> tuple[int, ...]:
+    """Raise unless the update is possible; returns the bins per column after it."""
+    n_columns = len(rows.cells)
+    each = (rows.n_outputs,) if rows.loss == "softmax" else ()
+    if request.update == "start":
+        if rows.loss == "softmax":
+            _check_array(request, "update_values", np.float64, each, _LARGEST_VALUE)
+        _check_array(request, "bins", np.uint8, (n_columns, 256), 255)
+        usable = math.isfinite(request.base_score) and math.isfinite(request.centre) and request.spread > 0.0
+        if not usable or not math.isfinite(request.spread):
+            raise ProtocolError(f"request {request.number} starts from numbers that are not finite")
+        return bin_counts(request, rows.cells)
+    if request.update != "none" and not rows.n_bins:
+        raise ProtocolError(f"request {request.number} updates scores before the start of training")
+    if request.update == "table":
+        _check_array(request, "update_values", np.float64, (*each, 256), _LARGEST_VALUE)
+        if not 0 <= request.update_feature < n_columns:
+            raise ProtocolError(f"request {request.number} updates column {request.update_feature}")
+    elif request.update == "tables":
+        _check_array(request, "update_values", np.float64, (*each, n_columns, 256), _LARGEST_VALUE)
+    elif request.update == "leaves":
+        if not rows.n_leaves:
+            raise ProtocolError(f"request {request.number} updates leaves before there was a tree")
+        _check_array(request, "update_values", np.float64, (*each, rows.n_leaves), _LARGEST_VALUE)
+    elif request.update != "none":
+        raise ProtocolError(f"request {request.number} has an unknown update, {request.update!r}")
+    return rows.n_bins
+
+
+def _check_array(request: SumRequest, name: str, dtype: Any, shape: tuple[int, ...], largest: float) -> None:
+    array = getattr(request, name)
+    if array.dtype != dtype or array.shape != shape:
+        raise ProtocolError(
+            f"request {request.number}: {name} must be {np.dtype(dtype)}{list(shape)}, "
+            f"got {array.dtype}{list(array.shape)}"
+        )
+    if array.size and not float(np.abs(array).max()) <= largest:  # NaN fails it too
+        raise ProtocolError(f"request {request.number}: {name} holds a value that is not within -+{largest:g}")

@@ -14,7 +14,7 @@ owners; then its own sums never leave it.
        coordinator -> owner   Start                edges of the bins, base score, number of rows
     5  coordinator -> owner   NextStep             splits of the last level, and which nodes to sum next
        owner -> coordinator   MaskedHistogram      gradient sums of the smaller children, all nodes of a level at once
-       (both ways             SealedSeeds, RelayedSeeds, WhoSent, Unmasking: masks of the owners' own, double.py)
+       (both ways             SealedSeeds, RelayedSeeds, WhoSent, Unmasking: masks of the owners' own, masks.py)
     6  coordinator -> owner   FinishedModel        the whole model
        coordinator -> owner   NodeStatistics       only with share_cover=True or dp
 

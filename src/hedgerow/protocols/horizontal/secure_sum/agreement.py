@@ -2,22 +2,32 @@
 
 Columns must agree in name, order and kind. Levels and classes are united, because an owner need not have met every rare
 level; but an owner that shares none of its levels with the others, or whose classes are neither among the others' nor
-include them, codes them differently, and that is an error which names it.
+include them, codes them differently, and that is an error which names it. What a peer says is checked before: a message
+that no table can have is a ProtocolError.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidInput
-from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, TableDescription
-from hedgerow.protocols.number_line import common_kind
+from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, TableDescription, refuse
+from hedgerow.protocols.number_line import KINDS, common_kind
+from hedgerow.transport.frames import Message
 
 Levels = list[Any]
+
+LEVELS = "levels"
+"""The kind of a categorical column, beside those of number lines."""
+
+MOST_LEVELS = 2**16
+"""Of one list; how many of them are supported is another question, with an error of its own."""
 
 
 def agree(
@@ -142,3 +152,63 @@ def _common_classes(descriptions: Mapping[str, TableDescription], declared: Sequ
 def _some(values: Sequence[Any]) -> str:
     shown = ", ".join(repr(value) for value in values[:5])
     return f"[{shown}{', ...' if len(values) > 5 else ''}]"
+
+
+# --- what owners and coordinator say ---------------------------------------------------------------------------------
+
+
+def read_list(sender: str, message: Message, name: str, text: str) -> list[Level]:
+    """A JSON list of different levels or classes: all texts, or all finite numbers."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or len(values) > MOST_LEVELS:
+        raise refuse(sender, message, f"with {name} that is not a list of at most {MOST_LEVELS} values")
+    texts = sum(isinstance(value, str) for value in values)
+    usable = texts == len(values) or (texts == 0 and all(map(_is_number, values)))
+    if not usable or len(set(values)) < len(values):
+        raise refuse(sender, message, f"with {name} that are not all texts or all numbers, without repetition")
+    return values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def check_description(sender: str, message: TableDescription, *, has_classes: bool) -> None:
+    """Names, kinds, levels and classes as a table can have them."""
+    if len(set(message.columns)) < len(message.columns):
+        raise refuse(sender, message, "with two columns of one name")
+    _check_columns(sender, message)
+    if bool(message.classes) != has_classes:
+        raise refuse(sender, message, "with classes where there are none, or without where there are")
+    if message.classes and not read_list(sender, message, "classes", message.classes):
+        raise refuse(sender, message, "without a single class")
+
+
+def _check_columns(sender: str, message: TableDescription | Agreement) -> None:
+    for kind, levels in zip(message.kinds, message.levels, strict=True):
+        if kind not in (*KINDS, LEVELS) or bool(levels) != (kind == LEVELS):
+            raise refuse(sender, message, f"with a column of kind {kind[:32]!r} that has levels, or none where it must")
+        if levels:
+            read_list(sender, message, "levels", levels)
+
+
+def check_agreement(sender: str, message: Agreement, mine: TableDescription) -> None:
+    """It must leave room for everything in this owner's own description."""
+    _check_columns(sender, message)
+    if bool(message.classes) != bool(mine.classes):
+        raise refuse(sender, message, "with classes where there are none, or without where there are")
+    pairs = [("classes", message.classes, mine.classes, MOST_LEVELS)] if mine.classes else []
+    for kind, own_kind, levels, own in zip(message.kinds, mine.kinds, message.levels, mine.levels, strict=True):
+        if (kind == LEVELS) != (own_kind == LEVELS):
+            raise refuse(sender, message, f"that takes a column for {kind!r}, which is {own_kind!r} here")
+        if kind == LEVELS:
+            pairs.append(("levels", levels, own, MAX_BINS - 1))
+    for name, text, own, most in pairs:
+        common = read_list(sender, message, name, text)
+        if len(common) > most or not set(json.loads(own)) <= set(common):
+            raise refuse(sender, message, f"with {name} that lack some of this owner's, or too many")
+    if message.classes and len(json.loads(message.classes)) < 2:
+        raise refuse(sender, message, "with one class only")

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores, Words
-from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.ensemble import Ensemble, TreeStack
 from hedgerow.engine.growth import LevelLost, TreeGrower
-from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.errors import InvalidParameter
+from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, BoostingParams, Loss, Quantiser
+from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import agree
-from hedgerow.protocols.horizontal.secure_sum.checks import LEVELS, check_description, check_label_range, check_totals
-from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
-from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering, SumLost
+from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS, agree, check_description
+from hedgerow.protocols.horizontal.secure_sum.gathering import CoordinatorState, Gathering, SumLost
 from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid, add_up
-from hedgerow.protocols.horizontal.secure_sum.owner import Owner, common_bins, write_start
+from hedgerow.protocols.horizontal.secure_sum.owner import Begun, Owner, common_bins, write_start
 from hedgerow.protocols.horizontal.secure_sum.quantile_search import QuantileSearch
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -34,26 +32,77 @@ NOTHING = np.empty(0, np.int64)
 def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     """The coordinator, from the owners' descriptions to the model; `data` if it is an owner itself."""
     gathering = Gathering(me, job, None if data is None else Owner(me.name, data, job))
+    n_begun, taken_up = _taken_up(gathering, job)
+    state = taken_up or _set_up(gathering, job)
+    agreement, start = state.agreement, state.start
+    params, loss = _params(job, agreement, state.label_range)
+    gathering.all_until = n_begun * loss.n_outputs
+    levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
+    mapper = common_bins(state.columns, levels, start.edges, start.ends)
+    n_rows = start.n_rows
+    quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
+    classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
+    ensemble = Ensemble(mapper, loss.name, start.base_scores, trees=state.trees.trees(), classes=classes)
+    if ensemble.trees:
+        gathering.with_own(lambda owner: owner.add_trees(ensemble))
+    _grow(gathering, ensemble, params, loss, quantiser, state)
+    ensemble = hand_out(gathering.tell, job, ensemble)
+    ensemble.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
+    if state.edges_privacy is not None:
+        ensemble.meta["edges_privacy"] = dict(state.edges_privacy)
+    if gathering.lost:
+        ensemble.meta["lost_owners"] = {name: int(tree) for name, tree in gathering.lost.items()}
+    return ensemble
+
+
+def _taken_up(gathering: Gathering, job: Job) -> tuple[int, CoordinatorState | None]:
+    """In a later attempt: iterations that may have been begun, and where all go on from; None: they begin anew."""
+    me = gathering.me
+    if me.attempt == 1:
+        return 0, None
+    last = gathering.last_kept
+    n_begun = job.boosting.n_iterations if me.checkpoints is None or last is None else 1 + me.checkpoints.trees[-1]
+    lost = {} if last is None else last.lost
+    _, state = me.go_on(CoordinatorState, job, without=lost)
+    if last is None and me.most_kept and not job.ends_with_a_loss:
+        raise InvalidInput(
+            f"{me.name}: has kept nothing of this run, which others have kept {me.most_kept} trees of; without knowing "
+            "which owners were lost, it cannot go on"
+        )
+    for owner, tree in lost.items():
+        if state is None or tree >= len(state.trees.ends):
+            raise PeerLost(
+                f"{owner} was lost in tree {tree + 1}, which not all have kept: it can be grown again neither with "
+                "its rows nor without them, so this run cannot go on"
+            )
+    gathering.go_on(state)
+    if state is not None:
+        agreement, label_range, start = state.agreement, state.label_range, state.start
+        gathering.with_own(lambda owner: owner.agree(me.name, agreement, label_range))
+        gathering.exchange_keys()
+        gathering.with_own(lambda owner: owner.start(me.name, start))
+    return n_begun, state
+
+
+def _set_up(gathering: Gathering, job: Job) -> CoordinatorState:
+    """All that comes before the first tree."""
+    me = gathering.me
     columns, agreement, label_range = _agree(gathering, job)
     gathering.exchange_keys()
-    loss, params, n_rows, base_scores, n_present = _totals(gathering, job, agreement, label_range)
+    n_rows, base_scores, n_present = _totals(gathering, job, agreement, label_range)
     edges, edges_privacy = _find_edges(gathering, job, columns, agreement, n_present)
     gathering.setup_rounds = gathering.rounds
     start = write_start(edges, base_scores, n_rows)
     gathering.tell(start, lambda owner: owner.start(me.name, start))
-    levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
-    mapper = common_bins(columns, levels, start.edges, start.ends)
-    quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
-    classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
-    ensemble = Ensemble(mapper, loss.name, base_scores, classes=classes)
-    _grow(gathering, ensemble, params, loss, quantiser)
-    ensemble = hand_out(gathering.tell, job, ensemble)
-    ensemble.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
-    if edges_privacy is not None:
-        ensemble.meta["edges_privacy"] = edges_privacy
-    if gathering.lost:
-        ensemble.meta["lost_owners"] = {name: int(tree) for name, tree in gathering.lost.items()}
-    return ensemble
+    if me.kept(0, Begun) is None:
+        me.keep(0, Begun())
+    return CoordinatorState(columns, agreement, label_range, start, edges_privacy)
+
+
+def _params(job: Job, agreement: messages.Agreement, label_range: tuple[float, float]) -> tuple[BoostingParams, Loss]:
+    """What follows from the classes, or from the range of the labels."""
+    params = job.for_labels(len(json.loads(agreement.classes)) if agreement.classes else 0, label_range)
+    return params, params.loss_for(np.array(label_range))
 
 
 def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], messages.Agreement, tuple[float, float]]:
@@ -74,7 +123,8 @@ def _exact_label_range(gathering: Gathering) -> tuple[float, float]:
     """From the smallest to the largest label of anybody."""
     ranges = gathering.each(messages.OwnLabelRange, lambda owner: messages.OwnLabelRange(*owner.label_range))
     for name, message in ranges.items():
-        check_label_range(name, message)
+        if message.low > message.high:
+            raise messages.refuse(name, message, f"with low = {message.low} above high = {message.high}")
     common = messages.CommonLabelRange(min(m.low for m in ranges.values()), max(m.high for m in ranges.values()))
     gathering.tell(common)
     return common.low, common.high
@@ -82,22 +132,30 @@ def _exact_label_range(gathering: Gathering) -> tuple[float, float]:
 
 def _totals(
     gathering: Gathering, job: Job, agreement: messages.Agreement, label_range: tuple[float, float]
-) -> tuple[Loss, BoostingParams, int, Floats, Ints]:
+) -> tuple[int, Floats, Ints]:
     """Number of rows, base score and values present per numeric column, over all owners."""
-    n_classes = len(json.loads(agreement.classes)) if agreement.classes else 0
-    params = job.for_labels(n_classes, label_range)
-    loss = params.loss_for(np.array(label_range))
+    params, loss = _params(job, agreement, label_range)
     n_label_totals = 1 + (loss.n_outputs if loss.name == "softmax" else 1)
     n_numeric = sum(kind != LEVELS for kind in agreement.kinds)
     n_values = 1 + n_label_totals + n_numeric
     sums = gathering.sum(messages.MaskedTotals, lambda owner: owner.totals(), n_values=n_values).view(np.int64)
     totals, n_present = sums[1 : 1 + n_label_totals], sums[1 + n_label_totals :].copy()
-    check_totals(loss, int(sums[0]), totals, n_present)
+    _check_totals(loss, int(sums[0]), totals, n_present)
     if params.base_score is None:
         base_scores = loss.base_scores_from(totals)
     else:
         base_scores = np.full(loss.n_outputs, float(params.base_score))
-    return loss, params, int(sums[0]), base_scores, n_present
+    return int(sums[0]), base_scores, n_present
+
+
+def _check_totals(loss: Loss, n_rows: int, label_totals: Ints, n_present: Ints) -> None:
+    """Sums over all owners that no rows can have: whoever sent wrong numbers cannot be told."""
+    rows, *parts = (int(total) for total in label_totals)
+    fits = 1 <= n_rows <= MOST_ROWS and rows == n_rows * LABEL_STEPS and all(0 <= part <= rows for part in parts)
+    if loss.name == "softmax":
+        fits = fits and sum(parts) == rows
+    if not fits or not bool(((n_present >= 0) & (n_present <= n_rows)).all()):
+        raise ProtocolError("the totals of all owners do not belong to any rows: one of them sent wrong numbers")
 
 
 def _find_edges(
@@ -135,13 +193,21 @@ def _given_edges(job: Job, numeric: Sequence[str]) -> list[Floats]:
     return [np.asarray(given[name], np.float64) for name in numeric]
 
 
-def _grow(gathering: Gathering, ensemble: Ensemble, params: BoostingParams, loss: Loss, quantiser: Quantiser) -> None:
+def _grow(
+    gathering: Gathering,
+    ensemble: Ensemble,
+    params: BoostingParams,
+    loss: Loss,
+    quantiser: Quantiser,
+    state: CoordinatorState,
+) -> None:
     """All trees. A tree whose first sum was lost begins again with the owners that are left."""
+    me = gathering.me
     rows = OwnersRows(gathering, ensemble)
     edges = [feature.edges for feature in ensemble.mapper.features]
     grower = TreeGrower(rows, params, loss, quantiser, edges, weighted=False)
     rows.with_counts = grower.with_counts
-    for iteration in range(params.n_iterations):
+    for iteration in range(ensemble.n_iterations, params.n_iterations):
         for output in range(loss.n_outputs):
             tree = None
             while tree is None:
@@ -151,7 +217,11 @@ def _grow(gathering: Gathering, ensemble: Ensemble, params: BoostingParams, loss
                 except LevelLost:
                     continue
             ensemble.append(tree, checked=True)
-        gathering.me.report(iteration + 1, params.n_iterations)
+        if me.checkpoints is not None:
+            trees, rounds, before = TreeStack.of(ensemble.trees), gathering.rounds, gathering.setup_rounds
+            after = replace(state, trees=trees, lost=gathering.lost, rounds=rounds, setup_rounds=before)
+            me.keep(iteration + 1, after)
+        me.report(iteration + 1, params.n_iterations)
     rows.finish()
 
 

@@ -10,18 +10,21 @@ it: the difference of the two would be its own part (see `engine.growth.LevelLos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from hedgerow.crypto.double_masking import SHARE_BYTES
 from hedgerow.engine.dtypes import Bytes, Ints, Scores, Words
+from hedgerow.engine.ensemble import TreeStack
 from hedgerow.errors import DeadlineExceeded, PeerLost
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.double import nth, opened, relayed_to, sealed_bytes, unmasking_bytes
 from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.keys import begin_again, pack_blobs, pass_on_keys
-from hedgerow.protocols.horizontal.secure_sum.owner import Owner
+from hedgerow.protocols.horizontal.secure_sum.masks import nth, opened, passed_on, relayed_to, sealed_bytes
+from hedgerow.protocols.horizontal.secure_sum.owner import Begun, Owner
 from hedgerow.runtime.party import Party
 from hedgerow.transport.frames import Message
 
@@ -30,6 +33,21 @@ M = TypeVar("M", bound=Message)
 
 class SumLost(Exception):
     """An owner was lost on the way to a sum; the run goes on without it, the sum does not."""
+
+
+@dataclass(frozen=True)
+class CoordinatorState:
+    """What the coordinator keeps: what all go by, the trees, and who is lost."""
+
+    columns: tuple[str, ...]
+    agreement: messages.Agreement
+    label_range: tuple[float, float]
+    start: messages.Start
+    edges_privacy: Mapping[str, float] | None
+    trees: TreeStack = field(default_factory=lambda: TreeStack.of(()))
+    lost: Mapping[str, int] = field(default_factory=dict)
+    rounds: int = 0
+    setup_rounds: int = 0
 
 
 class Gathering:
@@ -46,6 +64,25 @@ class Gathering:
         self._gave_up_seeds = False
         self._n_opened = 0  # sums with masks of the owners' own, since the last keys
         self._tree = 0
+        self.all_until = 0.0  # no owner may be missing before this tree
+
+    @property
+    def last_kept(self) -> CoordinatorState | Begun | None:
+        """The coordinator's own last state."""
+        trees = () if self.me.checkpoints is None else self.me.checkpoints.trees
+        kind: type[CoordinatorState | Begun] = CoordinatorState if max(trees, default=0) else Begun
+        return self.me.kept(None, kind)
+
+    def go_on(self, state: CoordinatorState | None) -> None:
+        """In a later attempt, trees that an earlier one may have begun are grown with the same owners.
+
+        Sums of theirs may be open already: with an owner more or less, the difference would be its own part.
+        """
+        self.all_until = math.inf  # until more is known
+        if state is not None:
+            self.owners = [owner for owner in self.owners if owner not in state.lost]
+            self.lost, self._tree = dict(state.lost), len(state.trees.ends)
+            self.rounds, self.setup_rounds = state.rounds, state.setup_rounds
 
     # --- telling and asking ------------------------------------------------------------------------------------------
 
@@ -100,8 +137,9 @@ class Gathering:
                 messages.MaskedHistogram, lambda owner: owner.take(step, plan), n_sums=n_sums, n_cells=n_cells
             )
         except SumLost:
-            if is_double:
-                self._give_up_sum()
+            if is_double and not self._gave_up_seeds:  # let nobody answer for a sum that is not complete
+                self.tell(messages.WhoSent((), tuple(self._newly_lost)))
+            self._gave_up_seeds = False
             raise
         return self._open(total) if is_double else total
 
@@ -134,23 +172,18 @@ class Gathering:
         sealed = dict(self._arriving(messages.SealedSeeds, n_peers=n_peers, n_bytes=sealed_bytes(n_peers)))
         self.rounds += 1
         if self._newly_lost:
-            self.tell(messages.RelayedSeeds((), *pack_blobs([])))
+            self.tell(relayed_to("", {}))
             self._gave_up_seeds = True
             raise SumLost
         for owner in self.owners:
             self.me.send_all([owner], relayed_to(owner, sealed), even_if_lost=True)
 
-    def _give_up_sum(self) -> None:
-        """Let nobody answer for a sum that is not complete."""
-        if not self._gave_up_seeds:
-            self.tell(messages.WhoSent((), tuple(self._newly_lost)))
-        self._gave_up_seeds = False
-
     def _open(self, total: Words) -> Words:
         """Take the owners' own masks off; those who do not answer any more are lost, but not their sums."""
         owners = frozenset(self.owners)
         self.tell(messages.WhoSent(tuple(self.owners), ()))
-        answers = dict(self._arriving(messages.Unmasking, n_owners=len(owners), n_bytes=unmasking_bytes(len(owners))))
+        n_bytes = len(owners) * (1 + SHARE_BYTES)
+        answers = dict(self._arriving(messages.Unmasking, n_owners=len(owners), n_bytes=n_bytes))
         self.rounds += 1
         self._n_opened += 1
         return opened(total, nth(self._n_opened - 1), owners, answers)
@@ -194,9 +227,9 @@ class Gathering:
                 break
             self._newly_lost = []
             self.round_id += 1
-            begin_again(self.me, self.owners, self.round_id)
+            self.tell(passed_on(self.round_id, {}))  # nobody's: make keys for this round instead
         self._n_opened = 0
-        pass_on_keys(self.me, self.owners, self.round_id, offers)
+        self.tell(passed_on(self.round_id, offers))
 
     def _lose(self, owner: str, problem: Exception) -> None:
         """Go on without an owner, if the job allows it."""
@@ -204,6 +237,10 @@ class Gathering:
         self.me.drop(owner)
         self.lost[owner] = self._tree
         self._newly_lost.append(owner)
+        if self._tree < self.all_until:
+            raise PeerLost(
+                f"{owner} was lost while a tree was grown that an earlier attempt may have begun with it"
+            ) from problem
         n_left = len(self.owners) + (self._own is not None)
         if not self.setup_rounds:
             raise PeerLost(f"{owner} was lost before training began: {problem}") from problem
@@ -212,4 +249,7 @@ class Gathering:
                 f"{owner} was lost in tree {self._tree + 1} and only {n_left} of {len(self._job.owners)} owners are "
                 f"left; the job asks for at least {self._job.fewest_owners} (min_owners)"
             ) from problem
+        if self.me.checkpoints is not None and (last := self.last_kept) is not None:
+            # Before anything is asked without it: this tree can be grown again neither with this owner nor without.
+            self.me.keep(self.me.checkpoints.trees[-1], replace(last, lost=self.lost))
         self.me.log.warning("%s was lost; going on with %d owners", owner, n_left)

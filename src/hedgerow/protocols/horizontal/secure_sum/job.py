@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
-from hedgerow.engine.boosting import BoostingParams
 from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
-from hedgerow.runtime.options import Job as AnyJob
-from hedgerow.runtime.options import Settled, option
-from hedgerow.runtime.protocol import COORDINATOR, OWNER
+from hedgerow.runtime.protocol import COORDINATOR, OWNER, Settled, option
+from hedgerow.runtime.protocol import Job as AnyJob
 from hedgerow.schema import Schema
 
 NAME = "horizontal.secure_sum"
@@ -40,8 +40,9 @@ NOT_WITH_DP = {
     "missing_unseen": "missing_unseen",
 }
 """Parameters of trees that the private recipe does not ask for -> their names outside."""
+GIVEN_EDGES = ": quantiles='given' and edges={column: [...]} go together"
 NO_BAD_ROWS = (
-    f"{NAME}: on_bad_rows is for dp=(epsilon, delta), where a schema says what fits; without dp what cannot be trained "
+    ": on_bad_rows is for dp=(epsilon, delta), where a schema says what fits; without dp what cannot be trained "
     "on is an error; leave on_bad_rows out"
 )
 
@@ -59,7 +60,7 @@ def _parse_list(name: str) -> Callable[[str, Any], Any]:
 
 def _parse_edges(protocol: str, given: Any) -> dict[str, tuple[float, ...]]:
     if not isinstance(given, Mapping):
-        raise InvalidParameter(f"{protocol}: quantiles='given' and edges={{column: [...]}} go together")
+        raise InvalidParameter(f"{protocol}{GIVEN_EDGES}")
     return {name: tuple(map(float, edges)) for name, edges in given.items()}
 
 
@@ -99,11 +100,10 @@ class Job(AnyJob):
     on_bad_rows: OnBadRows = on_bad_rows()
 
     def check(self) -> None:
-        """Owners, choices, noise and labels."""
-        self._check_owners()
-        self._check_choices()
-        self._check_noise()
-        self._check_labels()
+        """Owners, choices, noise and labels; the first rule that is broken is the error."""
+        rules = (self._about_owners, self._about_choices, self._about_noise, self._about_labels)
+        for problem in itertools.chain.from_iterable(rule() for rule in rules):
+            raise InvalidParameter(f"{NAME}{problem}")
 
     @classmethod
     def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
@@ -111,7 +111,7 @@ class Job(AnyJob):
         parties = settled.parties
         own = dict(options)
         if "on_bad_rows" in own and own.get("dp") is None:
-            raise InvalidParameter(NO_BAD_ROWS)
+            raise InvalidParameter(f"{NAME}{NO_BAD_ROWS}")
         wanted = own.pop("coordinator", None)
         if wanted is not None and wanted not in parties:
             raise InvalidParameter(
@@ -130,103 +130,93 @@ class Job(AnyJob):
         owners = (name for name in self.owners if name != self.coordinator)
         return {self.coordinator: COORDINATOR, **dict.fromkeys(owners, OWNER)}
 
-    def _check_owners(self) -> None:
+    def _about_owners(self) -> Iterator[str]:
         n_owners = len(self.owners)
         if n_owners < 2:
-            raise InvalidParameter(f"{NAME} needs at least 2 owners, got {n_owners}; one owner alone trains locally")
+            yield f" needs at least 2 owners, got {n_owners}; one owner alone trains locally"
         if len(set(self.owners)) < n_owners or not all(isinstance(name, str) and name for name in self.owners):
-            raise InvalidParameter(f"{NAME}: owners must have different names, got {list(self.owners)}")
+            yield f": owners must have different names, got {list(self.owners)}"
         if n_owners < FEWEST_MASKED_OWNERS and self.dp is None and not self.accept_no_masking:
-            raise InvalidParameter(
-                f"{NAME} with {n_owners} owners protects nothing: whoever knows the sum and one owner's part knows the "
+            yield (
+                f" with {n_owners} owners protects nothing: whoever knows the sum and one owner's part knows the "
                 "other's. Take 3 or more owners, or dp=(epsilon, delta), or write accept_no_masking=True, which is "
                 "stamped on the model"
             )
         if self.min_owners is not None and not 2 <= self.min_owners <= n_owners:
-            raise InvalidParameter(f"{NAME}: min_owners must be between 2 and {n_owners}, got {self.min_owners}")
+            yield f": min_owners must be between 2 and {n_owners}, got {self.min_owners}"
         if self.double_masking and len(self.masked_owners) < FEWEST_MASKED_OWNERS:
-            raise InvalidParameter(
-                f"{NAME}: double_masking needs at least 3 owners beside the coordinator, got {len(self.masked_owners)}"
-            )
+            yield f": double_masking needs at least 3 owners beside the coordinator, got {len(self.masked_owners)}"
 
-    def _check_choices(self) -> None:
+    def _about_choices(self) -> Iterator[str]:
         if (self.quantiles == "given") != (self.edges is not None):
-            raise InvalidParameter(f"{NAME}: quantiles='given' and edges={{column: [...]}} go together")
+            yield GIVEN_EDGES
         if self.boosting.subsample < 1:
-            raise InvalidParameter(
-                f"{NAME} does not draw rows, got subsample={self.boosting.subsample}; use colsample_bytree"
-            )
+            yield f" does not draw rows, got subsample={self.boosting.subsample}; use colsample_bytree"
         if self.quantiles == "private" and self.schema is None:
-            raise InvalidParameter(
-                f"{NAME}: quantiles='private' needs the columns' public bounds: "
+            yield (
+                ": quantiles='private' needs the columns' public bounds: "
                 "schema=Schema.from_public(bounds={column: (low, high)})"
             )
 
-    def _check_labels(self) -> None:
+    def _about_labels(self) -> Iterator[str]:
         if self.exact_label_range and (self.task != "regression" or self.label_range is not None):
-            raise InvalidParameter(
-                f"{NAME}: exact_label_range is for regressions without a declared range of labels; leave it out"
-            )
+            yield ": exact_label_range is for regressions without a declared range of labels; leave it out"
         if self.label_range is None and not self.exact_label_range:
-            raise InvalidParameter(
-                f"{NAME}: a regression needs the range of its labels, and it must be public: label_range=(low, high), "
+            yield (
+                ": a regression needs the range of its labels, and it must be public: label_range=(low, high), "
                 "or a schema with label_bounds. exact_label_range=True tells the coordinator each owner's smallest and "
                 "largest label instead, and all owners those of everybody together"
             )
 
-    def _check_noise(self) -> None:
+    def _about_noise(self) -> Iterator[str]:
         if self.dp is not None:
-            if len(self.dp) != 2:
-                raise InvalidParameter(f"{NAME}: dp must be (epsilon, delta), got {self.dp!r}")
-            _check_budget("dp", *self.dp)
-            self._check_recipe_decides()
+            if len(list(self.dp)) != 2:  # whatever its type says: a user wrote it
+                yield f": dp must be (epsilon, delta), got {self.dp!r}"
+            yield from _about_budget("dp", *self.dp)
+            yield from self._about_what_the_recipe_decides()
             if self.schema is None:
-                raise InvalidParameter(
-                    f"{NAME}: dp needs the public bounds and levels of the columns: schema=Schema.from_public(...); "
+                yield (
+                    ": dp needs the public bounds and levels of the columns: schema=Schema.from_public(...); "
                     "bounds taken from the data would not be private"
                 )
             if self.share_cover:
-                raise InvalidParameter(
-                    f"{NAME}: with dp the covers of all nodes come from noisy sums and are in every model; leave out "
+                yield (
+                    ": with dp the covers of all nodes come from noisy sums and are in every model; leave out "
                     "share_cover"
                 )
-        if self.dp is None and self.on_bad_rows != "map":
-            raise InvalidParameter(NO_BAD_ROWS)
+        elif self.on_bad_rows != "map":
+            yield NO_BAD_ROWS
         for name in ("quantile_epsilon", "quantile_delta"):
             if self.quantiles != "private" and getattr(self, name) is not None:
-                raise InvalidParameter(f"{NAME}: {name} goes with quantiles='private' only, got {getattr(self, name)}")
+                yield f": {name} goes with quantiles='private' only, got {getattr(self, name)}"
         if self.honest_owners is not None and self.dp is None and self.quantiles != "private":
-            raise InvalidParameter(
-                f"{NAME}: honest_owners says whose noise is counted on, but no noise was asked for, got "
-                f"{self.honest_owners}"
-            )
+            given = self.honest_owners
+            yield f": honest_owners says whose noise is counted on, but no noise was asked for, got {given}"
         if self.quantiles == "private":
-            _check_budget("quantile_epsilon and quantile_delta", self.quantile_epsilon, self.quantile_delta)
+            yield from _about_budget("quantile_epsilon and quantile_delta", self.quantile_epsilon, self.quantile_delta)
         most = len(self.owners) - 1
         if self.honest_owners is not None and not 1 <= self.honest_owners <= most:
-            raise InvalidParameter(
-                f"{NAME}: honest_owners must be between 1 and {most}, got {self.honest_owners}; whoever looks at the "
+            yield (
+                f": honest_owners must be between 1 and {most}, got {self.honest_owners}; whoever looks at the "
                 "model may be an owner itself, and knows its own noise"
             )
 
-    def _check_recipe_decides(self) -> None:
+    def _about_what_the_recipe_decides(self) -> Iterator[str]:
         """With dp the number of trees and all else follows from the budget: a wish that would be ignored is refused."""
         default = BoostingParams()
         for name, outside in NOT_WITH_DP.items():
             value = getattr(self.boosting, name)
             if value != getattr(default, name):
-                raise InvalidParameter(
-                    f"{NAME}: with dp the recipe decides on trees and rates by the budget; leave out {outside}, which "
+                yield (
+                    f": with dp the recipe decides on trees and rates by the budget; leave out {outside}, which "
                     f"was given as {value}"
                 )
         if self.boosting.loss == "poisson":
-            raise InvalidParameter(f"{NAME}: dp is for two classes or the squared loss, got loss='poisson'")
+            yield ": dp is for two classes or the squared loss, got loss='poisson'"
         if self.boosting.label_range is not None or self.classes is not None:
-            raise InvalidParameter(
-                f"{NAME}: with dp classes and label bounds come from the schema; leave them out here"
-            )
+            yield ": with dp classes and label bounds come from the schema; leave them out here"
         if self.quantiles != "search" or self.max_bins != MAX_BINS:
-            raise InvalidParameter(f"{NAME}: with dp the recipe decides on the bins; leave out quantiles and max_bins")
+            yield ": with dp the recipe decides on the bins; leave out quantiles and max_bins"
 
     @property
     def fewest_owners(self) -> int:
@@ -280,10 +270,8 @@ class Job(AnyJob):
         return replace(self.boosting, loss="logistic" if n_classes == 2 else "softmax", n_classes=n_classes)
 
 
-def _check_budget(name: str, epsilon: Any, delta: Any) -> None:
+def _about_budget(name: str, epsilon: Any, delta: Any) -> Iterator[str]:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (epsilon, delta))
     if not numbers or not epsilon > 0 or not 0 < delta < 1:
-        raise InvalidParameter(
-            f"{NAME}: {name} must be an epsilon above 0 and a delta between 0 and 1, got {epsilon!r} and {delta!r}"
-        )
+        yield f": {name} must be an epsilon above 0 and a delta between 0 and 1, got {epsilon!r} and {delta!r}"
     mu_for(epsilon, delta)  # refuses what cannot be proved

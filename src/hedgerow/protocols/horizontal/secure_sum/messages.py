@@ -1,6 +1,6 @@
 """The messages of horizontal.secure_sum, in the order in which they are first sent.
 
-What ranges cannot say (texts from a list, JSON in texts, numbers that must fit together) is in `checks.py`.
+What ranges cannot say (texts from a list, JSON in texts, numbers that must fit together) is checked by who receives it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
+from hedgerow.errors import ProtocolError
 from hedgerow.ledger import Exact, Public, Result, Sealed, SecureSum
 from hedgerow.transport.frames import Float32s, Float64s, Int32s, Int64s, Message, UInt8s, UInt64s
 from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape, Within
@@ -33,6 +34,11 @@ _CLASSES = Shape(Free("n_class_bytes", at_most=MOST_CLASS_BYTES))
 _PROOF = Free("n_proof_bytes", 1, 2**14)
 _SCORES = Within(-LARGEST_SCORE, LARGEST_SCORE)
 _LABELS = Within(-LARGEST_LABEL, LARGEST_LABEL)
+
+
+def refuse(sender: str, message: Message, what: str) -> ProtocolError:
+    """The error to raise about a message that says what cannot be."""
+    return ProtocolError(f"{sender} sent {message.NAME} {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +189,7 @@ class NextStep(Message, name="horizontal.next_step", version=1):
     """Coordinator to owners. In this order: new keys, descend, close the tree, begin one, sum some nodes."""
 
     discloses = Result("the splits and leaf values of the growing model")
-    # What is left open here, sizes and numbers, follows from the steps before: `checks.Nodes.follow`.
+    # What is left open here, sizes and numbers, follows from the steps before: `levels.Nodes.follow`.
     plan: Annotated[Int64s, Shape(6), Anything()]  # the numbers of a `Plan`
     feature: Annotated[Int64s, Shape(Free("n_nodes")), Anything()]  # of each active node, -1 for a leaf; empty: stay
     goes_left: Annotated[UInt8s, Shape("n_nodes", 32), Anything()]  # one bit per code

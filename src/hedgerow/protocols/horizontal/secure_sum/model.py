@@ -14,8 +14,8 @@ from dataclasses import fields
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, bin_counts
-from hedgerow.engine.building import FlatEdges
 from hedgerow.engine.ensemble import Ensemble, Tree
+from hedgerow.engine.growth import FlatEdges
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.central.dpboost.growth import spread_evenly
 from hedgerow.protocols.horizontal.secure_sum.job import Job
@@ -26,31 +26,26 @@ from hedgerow.transport.frames import Message
 
 def write_model(trees: Sequence[Tree]) -> FinishedModel:
     """All trees, their nodes one after the other."""
-    feature, value = (np.concatenate([getattr(tree, name) for tree in trees]) for name in ("feature", "value"))
+    feature = _joined(trees, "feature")
     return FinishedModel(
         feature=feature,
-        bin=np.concatenate([tree.bin for tree in trees]),
-        missing_left=np.concatenate([tree.missing_left for tree in trees]).view(np.uint8),
-        value=np.where(feature < 0, value, np.float32(0)),
+        bin=_joined(trees, "bin"),
+        missing_left=_joined(trees, "missing_left").view(np.uint8),
+        value=np.where(feature < 0, _joined(trees, "value"), np.float32(0)),
         tree_ends=np.cumsum([tree.n_nodes for tree in trees]).astype(np.int64),
-        left_levels=np.packbits(np.concatenate([tree.left_levels for tree in trees]), axis=1),
+        left_levels=np.packbits(_joined(trees, "left_levels"), axis=1),
     )
 
 
-def write_statistics(trees: Sequence[Tree]) -> NodeStatistics:
-    """What else there is to say about their nodes."""
-    return NodeStatistics(
-        value=np.concatenate([tree.value for tree in trees]),
-        gain=np.concatenate([tree.gain for tree in trees]),
-        cover=np.concatenate([tree.cover for tree in trees]),
-    )
+def _joined(trees: Sequence[Tree], name: str) -> np.ndarray:
+    return np.concatenate([getattr(tree, name) for tree in trees])
 
 
 def hand_out(tell: Callable[[Message], None], job: Job, model: Ensemble) -> Ensemble:
     """Coordinator's side: `tell` all owners the model; returns the one that all parties have in the end."""
     tell(write_model(model.trees))
     if job.shares_cover:
-        tell(write_statistics(model.trees))
+        tell(NodeStatistics(*(_joined(model.trees, name) for name in ("value", "gain", "cover"))))
     return as_handed_out(job, model)
 
 

@@ -15,7 +15,7 @@ from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for, share_of_sigma, sigma_for_mu
 from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate, Released
 from hedgerow.privacy.mechanisms import discrete_gaussian
-from hedgerow.protocols.central.gaussian.grid import grid_of
+from hedgerow.protocols.central.bins import grid_of
 from hedgerow.protocols.central.gaussian.tables import merged
 from hedgerow.protocols.central.gaussian.trees import merged_feature
 from hedgerow.protocols.horizontal.secure_sum.job import Job

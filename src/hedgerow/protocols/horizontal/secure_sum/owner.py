@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from hedgerow.crypto.masking import Position
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.dtypes import Floats, Ints, Words
+from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import DEEPEST, split_rules
 from hedgerow.engine.losses import MOST_ROWS, Loss, Quantiser
 from hedgerow.engine.rows import Rows
-from hedgerow.engine.table import Column, Level, Table, read_table
+from hedgerow.engine.table import Column, Level, read_table
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.checks import (
-    LEVELS,
-    Nodes,
-    check_agreement,
-    check_increasing,
-    possible_base_scores,
-    probe_ranges,
-    start_ranges,
-)
-from hedgerow.protocols.horizontal.secure_sum.double import OwnMasks
-from hedgerow.protocols.horizontal.secure_sum.exchange import ExchangedCells
+from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS, check_agreement
 from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.keys import COUNTS, TOTALS, TREES, Masks, agree_on_secrets, make_masks
+from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells, Nodes
+from hedgerow.protocols.horizontal.secure_sum.masks import COUNTS, TOTALS, TREES, Masks
 from hedgerow.protocols.horizontal.secure_sum.model import receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
-from hedgerow.protocols.horizontal.secure_sum.quantile_search import MAX_ROUNDS, PROBES_PER_COLUMN
-from hedgerow.protocols.horizontal.secure_sum.sorted_columns import SortedColumns
+from hedgerow.protocols.horizontal.secure_sum.quantile_search import (
+    MAX_ROUNDS,
+    PROBES_PER_COLUMN,
+    counts_below,
+    sorted_values,
+)
 from hedgerow.protocols.number_line import kind_of
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory
+from hedgerow.transport.frames import Message
+
+LARGEST_LOG = 800.0
+"""Base scores of losses with a logarithm as their link: log-odds of what rows fit into memory are far below."""
 
 PATIENCE = 2.5
 """How much longer than the coordinator owners wait: it may first have to wait for another owner, and then make keys."""
@@ -48,22 +48,38 @@ PATIENCE = 2.5
 def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     """One owner, from its table to the model that all owners get."""
     owner = Owner(me.name, data, job)
-    to = job.coordinator
+    masks = Masks(me, job)
     me.wait_longer(PATIENCE)
-    me.send(to, owner.description())
-    owner.agree(to, me.recv(to, messages.Agreement, n_columns=owner.n_columns), agree_on_label_range(me, owner, job))
-    round_id, secrets = agree_on_secrets(me, job, round_id=1)
-    masks = make_masks(me, secrets)
+    _, state = me.go_on(OwnerState, job)
+    if state is None:
+        state = _set_up(me, owner, masks, job)
+    else:
+        owner.agree(job.coordinator, state.agreement, state.label_range)
+        masks.agree(round_id=1)
+        owner.start(job.coordinator, state.start, state.scores)
+    _train(me, owner, masks, state)
+    return receive_model(me, job, owner.without_trees(), owner.n_trees, most_nodes=owner.most_nodes)
+
+
+def _set_up(me: Party, owner: Owner, masks: Masks, job: Job) -> OwnerState:
+    """All that comes before the first tree."""
+    to = job.coordinator
+    description = owner.description()
+    me.send(to, description)
+    agreement = me.recv(to, messages.Agreement, n_columns=len(description.columns))
+    label_range = agree_on_label_range(me, owner, job)
+    owner.agree(to, agreement, label_range)
+    masks.agree(round_id=1)
     me.send(to, messages.MaskedTotals(masks.hide(owner.totals(), Position(TOTALS))))
     if job.quantiles == "private":
         cells, event = owner.noisy_cells(me)
         hidden = masks.hide(cells.values, Position(COUNTS))
-        me.send(to, messages.NoisyCells(hidden, cells.sensitivity, cells.sigma), event=event.to_dict())
+        me.send(to, messages.NoisyCells(hidden, cells.sensitivity, cells.sigma), event=event)
     elif job.quantiles == "search":
         _count_at_probes(me, owner, masks, to)
-    owner.start(to, me.recv(to, messages.Start, **owner.start_ranges))
-    _train(me, owner, job, round_id, secrets, masks)
-    return receive_model(me, job, owner.without_trees(), owner.n_trees, most_nodes=owner.most_nodes)
+    start = me.recv(to, messages.Start, **owner.start_ranges)
+    owner.start(to, start)
+    return OwnerState(agreement, label_range, start)
 
 
 def agree_on_label_range(me: Party, owner: Owner, job: Job) -> tuple[float, float]:
@@ -76,10 +92,9 @@ def agree_on_label_range(me: Party, owner: Owner, job: Job) -> tuple[float, floa
     return common.low, common.high
 
 
-def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, bytes], masks: Masks) -> None:
+def _train(me: Party, owner: Owner, masks: Masks, state: OwnerState) -> None:
     """Step by step until the coordinator has no more wishes."""
-    to, last = job.coordinator, Position(TOTALS)
-    own_masks = OwnMasks.for_round(me, job, secrets)
+    to, last = owner.coordinator, Position(TOTALS)
     while True:
         step = me.recv(to, messages.NextStep)
         plan = messages.Plan(*step.plan.tolist())
@@ -91,29 +106,45 @@ def _train(me: Party, owner: Owner, job: Job, round_id: int, secrets: dict[str, 
         last = position
         owner.nodes.follow(to, step)
         if plan.new_round:
-            if plan.new_round <= round_id:
-                raise ProtocolError(f"{me.name} was asked to go back from key round {round_id} to {plan.new_round}")
-            round_id, secrets = agree_on_secrets(me, job, plan.new_round)
-            masks = make_masks(me, secrets)
-            own_masks = OwnMasks.for_round(me, job, secrets)
+            masks.agree(plan.new_round)
         sums = owner.take(step, plan)
+        if me.checkpoints is not None and len(step.leaf_values) and plan.start <= 0:  # an iteration is complete
+            me.keep((plan.tree + (sums is None)) // owner.loss.n_outputs, replace(state, scores=owner.scores))
         if sums is None:
             return
-        if own_masks is None or not job.has_own_masks(is_first=plan.start >= 0):
-            me.send(to, messages.MaskedHistogram(masks.hide(sums, position, out=sums)))
-        elif own_masks.share_seeds():
-            me.send(to, messages.MaskedHistogram(own_masks.hide(sums)))
-            own_masks.help_to_open()
+        hidden = masks.hide_sum(sums, position, is_first=plan.start >= 0)
+        if hidden is not None:
+            me.send(to, messages.MaskedHistogram(hidden))
+            masks.help_to_open()
 
 
 def _count_at_probes(me: Party, owner: Owner, masks: Masks, to: str) -> None:
-    ranges = probe_ranges(len(owner.numeric_columns))
+    n_numeric = len(owner.numeric_columns)
+    ranges = {"n_numeric": n_numeric, "most_points": n_numeric * PROBES_PER_COLUMN}
     round_number = 0
     while len((probes := me.recv(to, messages.Probes, **ranges)).points):
         if round_number == MAX_ROUNDS:
             raise ProtocolError(f"{me.name} was asked to count at probes more than {MAX_ROUNDS} times")
         me.send(to, messages.MaskedCounts(masks.hide(owner.counts(to, probes), Position(COUNTS, round_number))))
         round_number += 1
+
+
+@dataclass(frozen=True)
+class OwnerState:
+    """What an owner keeps: what all go by, and its scores."""
+
+    agreement: messages.Agreement
+    label_range: tuple[float, float]
+    start: messages.Start
+    scores: Scores | None = None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What is kept before the first tree: cells with this owner's noise in them; at the coordinator, who is lost."""
+
+    drawn: Words | None = None
+    lost: Mapping[str, int] = field(default_factory=dict)
 
 
 class Owner:
@@ -123,6 +154,7 @@ class Owner:
         if data.labels is None:
             raise InvalidInput(f"{name}: an owner needs labels")
         self._name, self._data, self._job, self._labels = name, data, job, data.labels
+        self.coordinator = job.coordinator
         params = job.boosting
         check_memory(
             name, data.table.n_rows, len(data.table.columns), job.max_bins, params.max_depth, params.max_leaves
@@ -133,15 +165,10 @@ class Owner:
         columns, classes = self._data.table.columns, self._data.classes
         return messages.TableDescription(
             columns=tuple(column.name for column in columns),
-            kinds=tuple(_kind(column) for column in columns),
+            kinds=tuple(kind_of(column.values) if column.levels is None else LEVELS for column in columns),
             levels=tuple("" if column.levels is None else json.dumps(list(column.levels)) for column in columns),
             classes="" if classes is None else json.dumps(list(classes)),
         )
-
-    @property
-    def n_columns(self) -> int:
-        """Of the table."""
-        return len(self._data.table.columns)
 
     @property
     def label_range(self) -> tuple[float, float]:
@@ -172,9 +199,9 @@ class Owner:
 
     def totals(self) -> Words:
         """Number of rows, label totals, values present in each numeric column."""
-        table, numeric = self._data.table, self.numeric_columns
-        self._sorted = SortedColumns(Table(numeric, table.n_rows, tuple(c.name for c in numeric), has_names=True))
-        totals = [table.n_rows, *self.loss.label_totals(self._labels).tolist(), *self._sorted.n_present.tolist()]
+        self._sorted = [sorted_values(column) for column in self.numeric_columns]
+        n_rows, n_present = self._data.table.n_rows, map(len, self._sorted)
+        totals = [n_rows, *self.loss.label_totals(self._labels).tolist(), *n_present]
         return np.array(totals, np.int64).view(np.uint64)
 
     @property
@@ -184,27 +211,37 @@ class Owner:
         return tuple(column for column, kind in columns if kind != LEVELS)
 
     def noisy_cells(self, me: Party) -> tuple[messages.NoisyCells, Event]:
-        """Rows per cell of the public grid with this owner's noise, and the event of that noise."""
-        numeric = self.numeric_columns
-        return NoisyGrid(self._job, [column.name for column in numeric]).cells(me, numeric)
+        """Rows per cell of the public grid with this owner's noise, and the event of that noise.
+
+        It is drawn once in a run: kept before it is sent, and sent as it was in a later attempt.
+        """
+        numeric, before = self.numeric_columns, me.kept(0, Begun)
+        cells, event = NoisyGrid(self._job, [column.name for column in numeric]).cells(me, numeric)
+        if before is not None and before.drawn is not None:
+            return replace(cells, values=before.drawn), event
+        me.keep(0, Begun(cells.values))
+        return cells, event
 
     def counts(self, sender: str, probes: messages.Probes) -> Words:
         """Rows below each probe."""
         check_increasing(sender, probes, probes.points, probes.ends, PROBES_PER_COLUMN)
         offsets = np.concatenate([[0], probes.ends]).astype(np.int64)
-        return self._sorted.counts_below(probes.points, offsets).view(np.uint64)
+        return counts_below(self._sorted, probes.points, offsets).view(np.uint64)
 
     @property
     def start_ranges(self) -> dict[str, Any]:
         """What `Start` may say."""
-        scores = possible_base_scores(self.loss, self.params.base_score)
+        base_score, loss = self.params.base_score, self.loss
+        low, high = loss.label_range if loss.name == "squared" else (-LARGEST_LOG, LARGEST_LOG)
+        rounding = 1e-9 * max(abs(low), abs(high))
+        scores = (low - rounding, high + rounding) if base_score is None else (float(base_score), float(base_score))
         rows = (max(self._data.table.n_rows, 1), MOST_ROWS)
         return start_ranges(len(self.numeric_columns), scores, self.loss.n_outputs, rows)
 
-    def start(self, sender: str, start: messages.Start) -> None:
-        """Bin the rows with the common edges."""
+    def start(self, sender: str, start: messages.Start, scores: Scores | None = None) -> None:
+        """Bin the rows with the common edges; `scores` if there are trees already."""
         check_increasing(sender, start, start.edges, start.ends, self._job.max_bins - 2)
-        del self._sorted
+        self._sorted = []
         table, job = self._data.table, self._job
         self.mapper = common_bins([c.name for c in table.columns], self._levels, start.edges, start.ends)
         quantiser = Quantiser.for_job(
@@ -220,6 +257,7 @@ class Owner:
             base_scores=self._base_scores,
             quantiser=quantiser,
             n_threads=self._data.n_threads,
+            scores=scores,
         )
         self._exchanged = ExchangedCells(self.mapper)
         rules = split_rules(job.boosting, self.loss, quantiser, weighted=False)
@@ -259,6 +297,18 @@ class Owner:
             self._exchanged.gather(self._cells, n_nodes, self._rows.layout, sums[counts * n_nodes :])
         return sums
 
+    @property
+    def scores(self) -> Scores:
+        """What all trees add to its rows, by output."""
+        return self._rows.scores
+
+    def add_trees(self, ensemble: Ensemble) -> None:
+        """Add trees to the scores that were not grown here."""
+        table = read_table(self._data.table, like=self.mapper.features, where=self._name)
+        codes = self.mapper.transform(table, self._data.n_threads)
+        for number, tree in enumerate(ensemble.trees):
+            ensemble.add_binned(codes, tree, self.scores[number % ensemble.n_outputs], n_threads=self._data.n_threads)
+
     def without_trees(self) -> Ensemble:
         """What the owner knows of the model before it gets the trees."""
         return Ensemble(self.mapper, self.loss.name, self._base_scores, classes=self.classes)
@@ -282,5 +332,24 @@ def write_start(edges: Sequence[Floats], base_scores: Floats, n_rows: int) -> me
     return messages.Start(np.concatenate([*edges, np.empty(0)]), ends, base_scores, n_rows)
 
 
-def _kind(column: Column) -> str:
-    return LEVELS if column.levels is not None else kind_of(column.values)
+# --- what ranges of single fields cannot say --------------------------------------------------------------------------
+
+
+def check_increasing(sender: str, message: Message, points: Floats, ends: Ints, most: int) -> None:
+    """The numbers of each column, `most` at most, in strictly increasing order."""
+    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    if bool((ends - starts > most).any()):
+        raise messages.refuse(sender, message, f"with more than {most} numbers for a column")
+    rising = points[1:] > points[:-1]
+    first = starts[(starts > 0) & (starts < len(points))]
+    rising[first - 1] = True  # from one column to the next they may fall
+    if not bool(rising.all()):
+        raise messages.refuse(sender, message, "with numbers of a column that do not increase")
+
+
+def start_ranges(n_numeric: int, scores: tuple[float, float], n_outputs: int, rows: tuple[int, int]) -> dict[str, Any]:
+    """Symbols of `Start`: base scores and the number of rows may be anything between two limits."""
+    return {
+        "n_numeric": n_numeric, "most_edges": n_numeric * (MAX_BINS - 2), "n_outputs": n_outputs,
+        "lowest_score": scores[0], "highest_score": scores[1], "fewest_rows": rows[0], "most_rows": rows[1],
+    }  # fmt: skip

@@ -14,39 +14,42 @@ An owner that is lost ends the run: its noise is missing from the sum, and askin
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
 
 from hedgerow.crypto.masking import Position
-from hedgerow.engine.dtypes import MAX_BINS, Ints
+from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
 from hedgerow.privacy.calibrate import Budget
-from hedgerow.privacy.events import Event, Released
+from hedgerow.privacy.events import Event, Gaussian, Released
 from hedgerow.privacy.mechanisms import discrete_gaussian
-from hedgerow.protocols.central.gaussian.grid import cells_of, grid_of
-from hedgerow.protocols.central.gaussian.recipe import MISFITS_SHARE, Recipe
-from hedgerow.protocols.central.gaussian.requests import SumRequest
-from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
-from hedgerow.protocols.horizontal.secure_sum.checks import (
-    check_increasing,
-    read_request,
-    request_ranges,
-    start_ranges,
-    write_request,
-)
-from hedgerow.protocols.horizontal.secure_sum.double import OwnMasks
+from hedgerow.protocols.central.bins import cells_of, grid_of
+from hedgerow.protocols.central.gaussian.recipe import Recipe
+from hedgerow.protocols.central.gaussian.requests import Kind, SumRequest, Update
+from hedgerow.protocols.central.gaussian.rows import PrivateRows, Standing, loss_of
+from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering
 from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.keys import NOISY, agree_on_secrets, make_masks
-from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, NoisySum, Start, SumWanted
+from hedgerow.protocols.horizontal.secure_sum.masks import NOISY, Masks
+from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, NoisySum, Start, SumWanted, refuse
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
-from hedgerow.protocols.horizontal.secure_sum.owner import PATIENCE, common_bins, write_start
+from hedgerow.protocols.horizontal.secure_sum.owner import (
+    PATIENCE,
+    check_increasing,
+    common_bins,
+    start_ranges,
+    write_start,
+)
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.schema import Schema
+from hedgerow.transport.frames import encode
 
 DONE = -1
 MOST_TREES = 2**16
@@ -59,35 +62,50 @@ def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     owner = PrivateOwner(me, data, job)
     to = job.coordinator
     me.wait_longer(PATIENCE)
-    _, secrets = agree_on_secrets(me, job, round_id=1)
-    masks, own_masks = make_masks(me, secrets), OwnMasks.for_round(me, job, secrets)
+    owner.go_on(*me.go_on(PrivateState, job))
+    masks = Masks(me, job)
+    masks.agree(round_id=1)
     ranges = owner.request_ranges
     while (wanted := me.recv(to, SumWanted, **ranges)).number != DONE:
         answer, event = owner.answer(to, wanted)
-        if own_masks is None:
-            hidden = masks.hide(answer.values, Position(NOISY, wanted.number))
-        elif own_masks.share_seeds():
-            hidden = own_masks.hide(answer.values)
-        else:
+        if me.checkpoints is not None:  # before it is sent, and under masks that are of this attempt
+            me.keep(wanted.number + 1, owner.state(wanted=digest_of(wanted), drawn=answer.values))
+        hidden = masks.hide_sum(answer.values, Position(NOISY, wanted.number), is_first=True)
+        if hidden is None:
             raise PeerLost(f"{to} has lost another owner, which ends a private training")
-        me.send(to, NoisySum(hidden, answer.sensitivity, answer.sigma), event=event.to_dict())
-        if own_masks is not None:
-            own_masks.help_to_open()
+        me.send(to, NoisySum(hidden, answer.sensitivity, answer.sigma), event=event)
+        masks.help_to_open()
     schema = _schema(job)
-    start = me.recv(to, Start, **_start_ranges(schema))
-    check_increasing(to, start, start.edges, start.ends, MAX_BINS - 2)
     columns = grid_of(schema).features
+    n_numeric = sum(column.edges is not None for column in columns)
+    low, high = schema.label_bounds or (-LARGEST_SCORE, LARGEST_SCORE)
+    reach = LARGEST_SCORE * (high - low)  # base scores move by what was learned, which noise may push out of bounds
+    scores = (low - reach, high + reach)
+    # Nothing is said of the number of rows here.
+    start = me.recv(to, Start, **start_ranges(n_numeric, scores, n_outputs=1, rows=(0, 0)))
+    check_increasing(to, start, start.edges, start.ends, MAX_BINS - 2)
     mapper = common_bins([c.name for c in columns], [c.levels for c in columns], start.edges, start.ends)
     model = Ensemble(mapper, loss_of(schema), start.base_scores.copy(), classes=schema.classes)
     return receive_model(me, job, model, MOST_TREES, most_nodes=MOST_NODES)
 
 
-def _start_ranges(schema: Schema) -> dict[str, Any]:
-    """Symbols of `Start`, which says nothing of the number of rows here."""
-    n_numeric = sum(feature.edges is not None for feature in grid_of(schema).features)
-    low, high = schema.label_bounds or (-LARGEST_SCORE, LARGEST_SCORE)
-    reach = LARGEST_SCORE * (high - low)  # base scores move by what was learned, which noise may push out of bounds
-    return start_ranges(n_numeric, (low - reach, high + reach), n_outputs=1, rows=(0, 0))
+@dataclass(frozen=True, kw_only=True)
+class PrivateState:
+    """What is kept under a number of requests: by owners how their rows stand, and their answer to the last one.
+
+    By the coordinator all noisy sums, one after the other, and how its own rows stand if it has any.
+    """
+
+    wanted: str = ""
+    drawn: Words | None = None
+    sums: Ints | None = None
+    ends: Ints | None = None
+    rounds: int = 0
+    spent: float = 0.0
+    started: SumRequest | None = None
+    scores: Scores | None = None
+    leaves: Bytes | None = None
+    n_leaves: int = 0
 
 
 class PrivateOwner:
@@ -111,24 +129,47 @@ class PrivateOwner:
         # The owner keeps its own account: what the coordinator asks for beyond the job's budget is not answered.
         self._budget = Budget(*budget_of(job))
 
+    def go_on(self, n_requests: int, state: PrivateState | None) -> None:
+        """In a later attempt: stand as after so many requests. What was spent on more than these stays spent."""
+        last, kept = self._me.kept(None, PrivateState), self._me.checkpoints
+        if last is not None and kept is not None and kept.trees[-1] <= n_requests + 1:
+            last = state  # the answer to the next request is there already, and is sent as it was
+        if last is not None and 0.0 < last.spent < math.inf:
+            self._budget.spend(Gaussian(math.sqrt(last.spent), 1.0))
+        if state is not None and state.scores is not None and state.leaves is not None:
+            self._rows.go_on(Standing(state.started, state.scores, state.leaves, state.n_leaves, n_requests - 1))
+
+    def state(self, **more: Any) -> PrivateState:
+        """What is kept of it."""
+        rows, spent = self._rows.standing()._asdict(), self._budget.accountant.total
+        del rows["last_number"]
+        return PrivateState(spent=spent, **rows, **more)
+
     @property
-    def request_ranges(self) -> dict[str, Any]:
+    def request_ranges(self) -> dict[str, int]:
         """Symbols of `SumWanted`."""
-        return request_ranges(len(self._cells), sum(self._cells))
+        n_columns, n_cells = len(self._cells), sum(self._cells)
+        return {
+            "n_columns": n_columns,
+            "most_sums": 2 * max(n_cells, MAX_BINS),
+            "most_update_values": n_columns * MAX_BINS,
+        }
 
     def answer(self, sender: str, wanted: SumWanted) -> tuple[NoisySum, Event]:
         """The sums that are asked for, with this owner's noise, and the event of that noise."""
         request = read_request(sender, wanted, len(self._cells))
         honest = self._job.assumed_honest
         self._budget.spend(request.event(honest))
+        exact, sigma = self._rows.answer(request), request.sigma_per_owner(honest)
+        before = self._me.kept(wanted.number + 1, PrivateState)
+        if before is not None and before.drawn is not None:  # an earlier attempt may have sent it
+            if before.wanted != digest_of(wanted):
+                raise refuse(sender, wanted, f"with number {wanted.number}, under which an earlier attempt asked else")
+            return NoisySum(before.drawn, request.sensitivity, sigma), request.event(honest)
         values, event = discrete_gaussian(
-            self._rows.answer(request),
-            sensitivity=request.sensitivity,
-            sigma=request.sigma_per_owner(honest),
-            random=self._me.rng,
-            parties=honest,
+            exact, sensitivity=request.sensitivity, sigma=sigma, random=self._me.rng, parties=honest
         )
-        return NoisySum(values.view(np.uint64), request.sensitivity, request.sigma_per_owner(honest)), event
+        return NoisySum(values.view(np.uint64), request.sensitivity, sigma), event
 
 
 def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble:
@@ -136,8 +177,15 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     schema, (epsilon, delta) = _schema(job), budget_of(job)
     own = None if data is None else PrivateOwner(me, data, job)
     gathering = Gathering(me, job, None)
+    n_requests, state = me.go_on(PrivateState, job)
+    if own is not None:
+        own.go_on(n_requests, state)
     gathering.exchange_keys()
     gathering.setup_rounds = gathering.rounds
+    sums: list[Ints] = []
+    if state is not None and state.sums is not None and state.ends is not None:
+        gathering.rounds += state.rounds
+        sums = np.split(state.sums, state.ends[:-1])
     honest = job.assumed_honest
     recipe = Recipe(
         schema, epsilon=epsilon, delta=delta, seed=job.boosting.seed, owners=len(job.owners), honest=honest,
@@ -145,6 +193,8 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     )  # fmt: skip
 
     def release(request: SumRequest) -> Released[Ints]:
+        if request.number < n_requests:
+            return Released(sums[request.number], request.event(honest))
         wanted = write_request(request)
         gathering.tell(wanted)
         expected = {"sensitivity": request.sensitivity, "sigma": request.sigma_per_owner(honest)}
@@ -153,7 +203,13 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
             parts[me.name], _ = own.answer(me.name, wanted)
         if recipe.n_requests is not None:
             me.report(request.number + 1, recipe.n_requests)
-        return add_up(parts, honest, readable)
+        released = add_up(parts, honest, readable)
+        if me.checkpoints is not None:
+            sums.append(released.values)
+            rounds, ends = gathering.rounds - gathering.setup_rounds, np.cumsum([len(each) for each in sums])
+            known: dict[str, Any] = {"sums": np.concatenate(sums), "ends": ends, "rounds": rounds}
+            me.keep(request.number + 1, PrivateState(**known) if own is None else own.state(**known))
+        return released
 
     model = recipe.run(release)
     model.meta["privacy"] = {
@@ -168,14 +224,33 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     }
     model.meta["n_misfits_estimate"] = recipe.n_misfits
     model.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
-    gathering.tell(_no_more())
+    gathering.tell(write_request(SumRequest(number=DONE, kind="squares", n_sums=0, sensitivity_squared=1, sigma=0.0)))
     edges = [feature.edges for feature in model.mapper.features if feature.edges is not None]
     gathering.tell(write_start(edges, model.base_scores, n_rows=0))
     return hand_out(gathering.tell, job, model)
 
 
-def _no_more() -> SumWanted:
-    return write_request(SumRequest(number=DONE, kind="squares", n_sums=0, sensitivity_squared=1, sigma=0.0))
+def read_request(sender: str, wanted: SumWanted, n_columns: int) -> SumRequest:
+    """The request in a message; whether it fits the rows is for `PrivateRows` to say."""
+    if wanted.kind not in get_args(Kind) or wanted.update not in get_args(Update):
+        raise refuse(sender, wanted, f"with kind {wanted.kind!r} and update {wanted.update!r}")
+    values: dict[str, Any] = {name: getattr(wanted, name) for name in SumRequest.__dataclass_fields__}
+    if wanted.update == "tables":
+        if wanted.update_values.size != n_columns * MAX_BINS:
+            raise refuse(sender, wanted, f"with {wanted.update_values.size} values of tables")
+        values["update_values"] = wanted.update_values.reshape(n_columns, MAX_BINS)
+    return SumRequest(**values)
+
+
+def write_request(request: SumRequest) -> SumWanted:
+    """The message of a request."""
+    values: dict[str, Any] = {name: getattr(request, name) for name in SumRequest.__dataclass_fields__}
+    return SumWanted(**{**values, "update_values": request.update_values.ravel()})
+
+
+def digest_of(wanted: SumWanted) -> str:
+    """Of all that a request says."""
+    return hashlib.sha256(encode(wanted)).hexdigest()
 
 
 def budget_of(job: Job) -> tuple[float, float]:

@@ -1,10 +1,10 @@
 """Edges of numeric columns whose rows lie with several owners, found by asking only "how many rows are below?".
 
-    owners:       answer, for a list of probes, the number of their rows with value < probe (`sorted_columns.py`)
+    owners:       answer, for a list of probes, the number of their rows with value < probe (`counts_below`)
     coordinator:  sees the sums of these answers over all owners; from them it chooses the next probes, and in the end
-                  the edges that `cuts.py` would choose on the pooled rows, up to a tolerance
+                  the edges that `binning.py` would choose on the pooled rows, up to a tolerance
 
-What is known of a column at any time are boundaries, "so many rows lie below here", and intervals between them:
+What is known of a column at any time are boundaries, "this many rows lie below here", and intervals between them:
 
     rows below    0          310   355               700            1000
                   |-----------|-----|-----------------|---------------|
@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
-from hedgerow.engine.binning import rounded_up
-from hedgerow.engine.cuts import edges_between
+from hedgerow.engine.binning import edges_between, rounded_up
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.protocols.number_line import NumberLine, checked_kind
+from hedgerow.engine.table import Column
+from hedgerow.errors import InvalidInput
+from hedgerow.protocols.number_line import NumberLine, first_look
 
 TOLERANCE = 1 / 8
 MAX_ROUNDS = 12
@@ -46,6 +46,56 @@ _CUT_WEIGHT, _MOST_PROBES = 4, 64
 
 _GUESSES = 5
 """Guesses at a tied value per interval, see `divide_intervals`."""
+
+
+# --- an owner's side -------------------------------------------------------------------------------------------------
+
+
+def sorted_values(column: Column) -> np.ndarray:
+    """A numeric column's values in order and in their own type, without the missing ones."""
+    ordered = np.sort(column.values)
+    nan = ordered.dtype.type(np.nan)  # of the column's own type, else searchsorted would convert it
+    return ordered[: np.searchsorted(ordered, nan)]
+
+
+def counts_below(columns: Sequence[np.ndarray], probes: Floats, offsets: Ints) -> Ints:
+    """For each probe the number of rows with value < probe; column j's are `probes[offsets[j]:offsets[j + 1]]`.
+
+    `columns` are sorted, and the probes of each increase.
+    """
+    counts = np.empty(len(probes), np.int64)
+    for ordered, start, stop in zip(columns, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        if start < stop:
+            count_below(ordered, probes[start:stop], counts[start:stop])
+    return counts
+
+
+@kernel
+def count_below(ordered: Any, probes: Any, counts: Any) -> None:
+    """How many of the `ordered` values are below each of the increasing `probes`. Out: `counts`.
+
+    From one answer to the next by doubled steps, then by halving: quick for many probes on few values and for few on
+    many.
+    """
+    n = len(ordered)
+    low = 0
+    for p in range(len(probes)):
+        probe = probes[p]
+        step = 1
+        while low + step <= n and ordered[low + step - 1] < probe:
+            low += step
+            step *= 2
+        high = min(low + step - 1, n)
+        while low < high:
+            middle = (low + high) // 2
+            if ordered[middle] < probe:
+                low = middle + 1
+            else:
+                high = middle
+        counts[p] = low
+
+
+# --- the coordinator's -----------------------------------------------------------------------------------------------
 
 
 class QuantileSearch:
@@ -67,21 +117,8 @@ class QuantileSearch:
         max_rounds: int = MAX_ROUNDS,
         probes_per_column: int = PROBES_PER_COLUMN,
     ) -> None:
-        if n_bins < 1:
-            raise InvalidParameter(f"n_bins must be at least 1, got {n_bins}")
-        if not 0 < tolerance <= 0.5:
-            raise InvalidParameter(f"tolerance must be above 0 and at most 0.5 of a bin, got {tolerance}")
-        if max_rounds < 1:
-            raise InvalidParameter(f"max_rounds must be at least 1, got {max_rounds}")
-        if probes_per_column < max(64, 12 * n_bins):
-            raise InvalidParameter(
-                f"probes_per_column must be at least 64 and 12 for each of the {n_bins} bins, got {probes_per_column}"
-            )
-        usable = (np.asarray(n_present) >= 0) & (np.asarray(n_present) < 2**52)  # so that no product overflows
-        if len(kinds) != len(n_present) or not usable.all():
-            raise InvalidInput(f"n_present must have a count of rows for each of the {len(kinds)} numeric columns")
         self._columns = [
-            _Column(j, NumberLine(checked_kind(kind, j)), int(n), n_bins - 1, tolerance)
+            _Column(j, NumberLine(kind), int(n), n_bins - 1, tolerance)
             for j, (kind, n) in enumerate(zip(kinds, n_present, strict=True))
         ]
         self._budget = min(probes_per_column, max(_FEWEST_PROBES, _PROBES_PER_BIN * n_bins))
@@ -108,14 +145,8 @@ class QuantileSearch:
 
     def update(self, counts: Ints) -> None:
         """Take the counts of rows below each of the last probes, summed over all owners."""
-        if self._asked is None:
-            raise InvalidInput("there are no probes to take counts for; call next_probes first")
-        expected = sum(len(places) for places in self._asked)
-        if counts.shape != (expected,) or counts.dtype.kind not in "iu":
-            raise InvalidInput(f"expected a whole-numbered count for each of the {expected} probes")
-        counts = counts.astype(np.int64)
         start = 0
-        for column, places in zip(self._columns, self._asked, strict=True):
+        for column, places in zip(self._columns, self._asked or (), strict=True):
             column.learn(places, counts[start : start + len(places)])
             start += len(places)
         self._asked = None
@@ -151,7 +182,7 @@ class _Column:
         if self.done:
             return np.empty(0, np.int64)
         if round_number == 0:
-            return self.line.first_look(budget)
+            return first_look(self.line.kind, budget)
         weights = np.maximum(_CUT_WEIGHT * self._cuts_in, self._worth_a_look(round_number, budget))
         wanted = np.flatnonzero(weights)
         weights = weights[wanted]
@@ -281,7 +312,7 @@ def lay_cuts(below: Any, possible: Any, n_cuts: int, tolerance: float, cuts_in: 
 
     A cut is settled if its nearest boundary is within the tolerance, or if its interval cannot be divided. Where this
     leaves it more than half a share from where it is due, the rows from there on are shared out anew, as in
-    `cuts.spread_cuts`: what a heavy value took beyond its share is missing from the others' alike. All other cuts stay
+    `spread_cuts`: what a heavy value took beyond its share is missing from the others' alike. All other cuts stay
     due where they are from round to round, so that what was learned about them remains of use.
 
     In: `below`, rows below each boundary, the ends of the line included; `possible`, per interval the boundaries that

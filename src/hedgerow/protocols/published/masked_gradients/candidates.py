@@ -23,13 +23,14 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins, bin_counts
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Ints
-from hedgerow.engine.splitting import (
-    LEVEL_SMOOTHING,
-    LevelSplits,
-    SplitRules,
-    gain_of_cut,
-    sort_levels,
-    write_goes_left,
+from hedgerow.engine.growth import LevelSplits
+from hedgerow.engine.splitting import SplitRules
+from hedgerow.protocols.vertical.noised_gradients.noise_aware import (
+    add_up_cuts,
+    clear_split,
+    make_cuts,
+    rank_present_levels,
+    take_best_cut,
 )
 
 
@@ -76,81 +77,6 @@ class Candidates(NamedTuple):
 
 
 @kernel
-def rank_present_levels(gradients: Floats, hessians: Floats, counts: Ints, rules: SplitRules, order: Ints) -> int:
-    """Levels that occur in the node, by smoothed gradient over hessian; returns how many there are."""
-    n_present = 0
-    keys = np.empty(counts.shape[0], np.float64)
-    for level in range(counts.shape[0]):
-        if counts[level] > 0:
-            g = gradients[level] * rules.gradient_unit
-            h = hessians[level] * rules.hessian_unit
-            weight = h + LEVEL_SMOOTHING
-            keys[n_present] = g / weight if weight > 0.0 else 0.0  # a noisy hessian may be far below 0
-            order[n_present] = level
-            n_present += 1
-    sort_levels(keys, n_present, order)
-    return n_present
-
-
-class Lefts(NamedTuple):
-    """What goes left at each cut of one column in one node, missing values apart."""
-
-    gradients: Floats  # [256] in units
-    hessians: Floats
-    counts: Ints
-    order: Ints  # levels in the order in which they are cut
-
-
-@kernel
-def add_up_lefts(
-    column: int,
-    node: int,
-    gradients: Floats,
-    hessians: Floats,
-    by_code: Ints,
-    values: tuple[float, float, int],  # sums and rows of all values that are there
-    candidates: Candidates,
-    rules: SplitRules,
-    lefts: Lefts,  # out
-) -> int:
-    """The sums of every cut, and how many prefixes there are; the last one holds all values that are there."""
-    begin: int = candidates.first[column]
-    n_bins: int = candidates.n_value_bins[column]
-    if candidates.is_categorical[column]:
-        stop = begin + n_bins
-        level_g, level_h = gradients[begin:stop, node], hessians[begin:stop, node]
-        n_prefix = rank_present_levels(level_g, level_h, by_code[:n_bins], rules, lefts.order)
-        g, h, n = 0.0, 0.0, 0
-        for position in range(n_prefix):
-            level = lefts.order[position]
-            g += level_g[level]
-            h += level_h[level]
-            n += by_code[level]
-            lefts.gradients[position], lefts.hessians[position], lefts.counts[position] = g, h, n
-        return n_prefix
-    n = 0
-    for cut in range(n_bins - 1):
-        n += by_code[cut]
-        lefts.gradients[cut], lefts.hessians[cut] = gradients[begin + cut, node], hessians[begin + cut, node]
-        lefts.counts[cut] = n
-    lefts.gradients[n_bins - 1], lefts.hessians[n_bins - 1], lefts.counts[n_bins - 1] = values
-    return n_bins
-
-
-@kernel
-def write_split(
-    node: int, column: int, cut: int, missing_left: bool, levels: Ints, candidates: Candidates, splits: LevelSplits
-) -> None:
-    """One decision per code of the column; levels: those that go left or right, in the order in which they are cut."""
-    splits.feature[node] = column
-    splits.bin[node] = cut
-    splits.missing_left[node] = missing_left
-    splits.left_sum[node] = 0
-    if column >= 0:
-        write_goes_left(node, candidates.n_value_bins[column], candidates.is_categorical[column], levels, splits)
-
-
-@kernel
 def best_of_level(
     gradients: Floats,  # in  [candidates, nodes] sums over active sets, in units
     hessians: Floats,
@@ -163,41 +89,30 @@ def best_of_level(
     splits: LevelSplits,  # out
 ) -> None:
     """The best admissible split of every node."""
-    left_g, left_h = np.zeros(MAX_BINS, np.float64), np.zeros(MAX_BINS, np.float64)
-    left_n, order = np.zeros(MAX_BINS, np.int64), np.zeros(MAX_BINS, np.int64)
-    lefts = Lefts(left_g, left_h, left_n, order)
-    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, _ = rules
+    cuts = make_cuts()
     for node in range(total_counts.shape[0]):
         total_g, total_h, total_n = total_gradients[node], total_hessians[node], total_counts[node]
-        gradient, hessian = total_g * gradient_unit, total_h * hessian_unit
-        parent = gradient * gradient / (hessian + l2)
-        best_gain, best_column, best_cut, best_missing_left = 0.0, -1, -1, False
-        best_levels = order[:0].copy()
+        clear_split(node, splits)
         for column in range(candidates.n_value_bins.shape[0]):
-            by_code = counts[column, node]
-            n_missing = by_code[candidates.n_value_bins[column]]
-            has_missing = n_missing > 0
-            of_missing = candidates.missing[column]
-            missing_g = gradients[of_missing, node] if has_missing else 0.0
-            missing_h = hessians[of_missing, node] if has_missing else 0.0
-            values = (total_g - missing_g, total_h - missing_h, total_n - n_missing)
-            n_prefix = add_up_lefts(column, node, gradients, hessians, by_code, values, candidates, rules, lefts)
-            for missing_left in range(2 if has_missing else 1):
-                n_cuts = n_prefix if has_missing and missing_left == 0 else n_prefix - 1
-                if missing_left == 1:
-                    left_g += missing_g
-                    left_h += missing_h
-                    left_n += n_missing
-                for cut in range(n_cuts):
-                    if min(left_n[cut], total_n - left_n[cut]) < min_samples_leaf:
-                        continue
-                    gl, hl = left_g[cut] * gradient_unit, left_h[cut] * hessian_unit
-                    gain = gain_of_cut(gl, hl, gradient, hessian, parent, l2, min_child_weight)
-                    if gain > best_gain:
-                        best_gain, best_column, best_cut = gain, column, cut
-                        # Where nobody is missing, later missing values go where most of the weight went, or right.
-                        unseen_left = not rules.unseen_right and 2.0 * left_h[cut] >= total_h
-                        best_missing_left = missing_left == 1 if has_missing else unseen_left
-                        best_levels = order[:n_prefix].copy()
-        splits.gain[node] = best_gain
-        write_split(node, best_column, best_cut, best_missing_left, best_levels, candidates, splits)
+            begin, n_bins = candidates.first[column], candidates.n_value_bins[column]
+            by_code, of_missing = counts[column, node], candidates.missing[column]
+            missing_g, missing_h, n_missing = 0.0, 0.0, by_code[n_bins]
+            if n_missing > 0:
+                missing_g, missing_h = gradients[of_missing, node], hessians[of_missing, node]
+            by_levels = candidates.is_categorical[column]
+            n_prefix = n_bins
+            if by_levels:
+                level_g, level_h = gradients[begin : begin + n_bins, node], hessians[begin : begin + n_bins, node]
+                n_prefix = rank_present_levels(level_g, level_h, by_code[:n_bins], rules, 0.0, cuts.order)
+                add_up_cuts(level_g, level_h, by_code, n_prefix, cuts)
+            else:
+                n_left = 0
+                for cut in range(n_bins - 1):
+                    n_left += by_code[cut]
+                    cuts.gradients[cut], cuts.hessians[cut] = gradients[begin + cut, node], hessians[begin + cut, node]
+                    cuts.counts[cut] = n_left
+                last = n_bins - 1  # all values that are there
+                cuts.gradients[last], cuts.hessians[last] = total_g - missing_g, total_h - missing_h
+                cuts.counts[last] = total_n - n_missing
+            total, missing = (total_g, total_h, total_n), (missing_g, missing_h, n_missing)
+            take_best_cut(node, column, cuts, n_prefix, missing, total, rules, 0.0, n_bins, by_levels, splits)

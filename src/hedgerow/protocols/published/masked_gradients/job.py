@@ -15,7 +15,7 @@ from hedgerow.protocols.published.masked_gradients.theorems import (
     calibrate_masked,
 )
 from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, XGBOOST, GradientsJob
-from hedgerow.runtime.options import option
+from hedgerow.runtime.protocol import option
 
 STAMP = "accepted known leaks: every feature holder can compute every label (vertical.masked_gradients)"
 GIVEN = ("sigma1", "sigma2", "C")
@@ -112,14 +112,7 @@ class MaskedGradientsJob(GradientsJob):
 
     def _calibrated(self, delta_pp: float, n_rows: int, mu: float) -> MaskedNoise:
         eps_ap, delta_ap, eps_pp = (float(getattr(self, each)) for each in BUDGETS)
+        least_snr = 0.0 if self.accept_low_snr else LEAST_SNR
         return calibrate_masked(
-            eps_ap,
-            delta_ap,
-            eps_pp,
-            delta_pp,
-            n_rows,
-            self.n_vectors,
-            mu=mu,
-            reading=self.reading,
-            least_snr=0.0 if self.accept_low_snr else LEAST_SNR,
+            eps_ap, delta_ap, eps_pp, delta_pp, n_rows, self.n_vectors, mu=mu, reading=self.reading, least_snr=least_snr
         )

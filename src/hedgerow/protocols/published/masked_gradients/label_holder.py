@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from hedgerow.codec import to_json
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints
-from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.splitting import LevelSplits
+from hedgerow.engine.growth import LevelSplits
+from hedgerow.engine.losses import Quantiser
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.published.masked_gradients import messages
+from hedgerow.protocols.published.masked_gradients import messages, vectors
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
-from hedgerow.protocols.published.masked_gradients.recovery import label_recovery
 from hedgerow.protocols.published.masked_gradients.theorems import MaskedNoise, added_up
-from hedgerow.protocols.published.masked_gradients.vectors import (
-    MOST_NORMAL,
-    Float32s,
-    LevelRows,
-    add_noise,
-    on_spheres,
-    side_by_side,
-)
-from hedgerow.protocols.vertical.common.joint_forest import JointForest
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, packed_columns
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart
-from hedgerow.protocols.vertical.common.tables import (
+from hedgerow.protocols.published.masked_gradients.vectors import Float32s, LevelRows
+from hedgerow.protocols.vertical.common.agreement import (
     OwnColumns,
     begin_as_label_holder,
     check_table,
     labels_and_loss,
 )
-from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER
-from hedgerow.protocols.vertical.noised_gradients.noise import exact_start, first_order_loss, plain_quantiser
+from hedgerow.protocols.vertical.common.joint_forest import ForestState, JointForest
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart
+from hedgerow.protocols.vertical.noised_gradients.noise import exact_start, plain_quantiser
+from hedgerow.protocols.vertical.noised_gradients.training import Trainer
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+
+ATTACK = "least squares of one message on [1, B]"
+
+AnyFloats = npt.NDArray[np.floating[Any]]
 
 
 def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> LabelHolderPart:
@@ -47,119 +45,88 @@ def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> 
     columns = OwnColumns(me.name, job, data)
     noise = job.noise_for(columns.n_rows, loss)
     n_columns = begin_as_label_holder(me, job, data)
-    forest = _Forest(me, job, columns, loss, labels, noise, n_columns)
+    base_score, quantiser = exact_start(job, loss, labels), plain_quantiser(job, loss, columns.n_rows)
+    nothing = np.zeros(1, np.int64)
+    _, state = me.go_on(ForestState, job)
+    trainer = Trainer(job, columns, loss, labels, base_score, quantiser, lambda _from_scores: nothing, standing=state)
+    # A generator for each feature holder: what one gets must not depend on how another's candidates are grouped.
+    guests = [
+        _Guest(me, job, party, noise, quantiser, n_columns[party] * MAX_BINS, columns.n_threads)
+        for party in job.feature_holders
+    ]
+    me.send_all(job.feature_holders, messages.Scales(quantiser.gradient_scale, quantiser.hessian_scale))
+    forest = _Forest(me, job, trainer, guests, labels)
+    if state is not None:
+        forest.go_on(state)
     forest.grow()
-    return forest.part(job, data, columns.features, loss, forest.base_score, forest.meta())
+    n_masked = {guest.party: guest.n_masked for guest in guests}
+    most, per_candidate = max(n_masked.values()), 2 if job.sends_hessians else 1
+    added = None if job.is_given else added_up(noise, messages_ap=per_candidate * most, messages_pp=most)
+    meta = {
+        "privacy": None,
+        "stamp": STAMP,
+        "noise": noise.to_dict(),
+        "candidates_masked": n_masked,
+        "theorems_would_add_up_to": to_json(added),
+        "label_recovery": forest.recovery,
+        "rounds": {"setup": 1, "training": forest.rounds},
+    }
+    return forest.foreign.part(job, columns.features, forest.trees, loss, base_score, data.classes, meta)
 
 
 class _Forest(JointForest):
     """Trees by gradients that feature holders get behind noise of their own."""
 
-    WINNERS, WHICH_WAY, PARTITION = messages.Winners, messages.WhichWay, messages.Partition
+    WORDS = messages
 
     def __init__(
-        self,
-        me: Party,
-        job: MaskedGradientsJob,
-        columns: OwnColumns,
-        loss: Loss,
-        labels: Floats,
-        noise: MaskedNoise,
-        n_columns: Mapping[str, int],
+        self, me: Party, job: MaskedGradientsJob, trainer: Trainer, guests: list[_Guest], labels: Floats
     ) -> None:
-        self._job, self._noise, self._labels = job, noise, labels
+        super().__init__(me, job, trainer.rows, trainer.grower, trainer.begin_tree, tells_leaves=False)
+        self._guests, self._labels = guests, labels
         self._two_classes = job.task == "classification"
-        counted_as = first_order_loss(loss) if job.score == FIRST_ORDER else loss
-        self._quantiser = plain_quantiser(job, loss, columns.n_rows)
-        self._one = round(self._quantiser.hessian_scale) if job.score == FIRST_ORDER else None
-        self.base_score = exact_start(job, loss, labels)
-        packed = packed_columns(columns.codes, columns.features, columns.n_threads)
-        base = np.array([self.base_score])
-        rows = JointRows(packed, labels, None, loss, base, self._quantiser, n_threads=columns.n_threads)
-        rules = job.boosting
-        grower = JointGrower(rows, rules, counted_as, self._quantiser, columns.features)
-        super().__init__(me, job, rows, grower, tells_leaves=False)
-        self._level = LevelRows(columns.n_rows)
-        # A generator for each feature holder: what one gets must not depend on how another's candidates are grouped.
-        self._guests = {
-            party: _Guest(me, job, party, noise, self._quantiser, columns.n_threads, n_columns[party] * MAX_BINS)
-            for party in job.feature_holders
-        }
-        me.send_all(job.feature_holders, messages.Scales(self._quantiser.gradient_scale, self._quantiser.hessian_scale))
-        self._recovery: dict[str, Any] | None = None
+        self.recovery: Mapping[str, Any] | None = None
+        self._trainer = trainer
+        if (last := me.kept(None, ForestState)) is not None:
+            self.recovery = last.recovery
+            for guest in guests:
+                guest.n_masked = last.released.get(guest.party, 0)
 
-    def begin_tree(self) -> None:
-        rows = self.rows
-        rows.gradients()
-        packed = rows.gradients_packed[0]
-        if self._one is not None:
-            packed[:] = ((packed >> 32) << 32) + self._one
-        rows.start_tree()
-        self.grower.begin()
-        self._level.restart()
+    def state(self) -> ForestState:
+        """How the rows stand too, and what was masked so far."""
+        masked = {guest.party: guest.n_masked for guest in self._guests}
+        return replace(super().state(), released=masked, recovery=self.recovery, **self._trainer.standing)
 
     def own_best(self) -> LevelSplits:
+        # How many candidates will come is not known yet: if the tree is broken off, the most that can come count.
+        self.keep_released({guest.party: guest.n_masked + guest.most_candidates for guest in self._guests})
         splits = self.grower.best()  # while the feature holders make their noise
-        self._mask_for_all()
-        return splits
-
-    def gains_of(self, party: str, n_nodes: int) -> Floats:
-        return self.me.recv(party, messages.BestScores, n_nodes=n_nodes).scores
-
-    def tell_sides(self, winner: Ints) -> None:
-        super().tell_sides(winner)
-        self._level.descend(winner >= 0, self.rows.sides)
-
-    def _mask_for_all(self) -> None:
-        """Every feature holder's candidates, a message of each in turn."""
-        packed, level = self.rows.gradients_packed[0], self._level
-        sums = level.sums(packed)
-        ordered = packed[level.order]
+        packed, level = self.rows.gradients_packed[0], LevelRows.of(self.rows)
+        sums, ordered = level.sums(packed), packed[level.order]
         exact = _Exact(
             (ordered >> 32).astype(np.float32),
             (ordered & 0xFFFFFFFF).astype(np.float32),
             sums >> 32,
             sums & 0xFFFFFFFF,
         )
-        waiting = [self._guests[party] for party in self._job.feature_holders]
-        for guest in waiting:
-            guest.begin_level(level)
-        rounds = 0
-        while waiting:
-            waiting = [guest for guest in waiting if guest.serve(exact)]
-            rounds += 1
-            if self._recovery is None:
+        waiting = [guest.serve(level, exact) for guest in self._guests]
+        while waiting:  # every feature holder's candidates, a message of each in turn
+            waiting = [serving for serving in waiting if next(serving, False)]
+            self.rounds += 1
+            if self.recovery is None:
                 self._try_recovery()
-        self.rounds += rounds
+        return splits
+
+    def gains_of(self, party: str, n_nodes: int) -> Floats:
+        return self.me.recv(party, messages.BestScores, n_nodes=n_nodes).scores
 
     def _try_recovery(self) -> None:
         """What the receiver of the run's first message can do with it, measured on the labels. It holds no label."""
-        for guest in self._guests.values():
-            if guest.first_message is not None and guest.n_masked:
-                masked, noise = guest.first_message
-                found = label_recovery(masked, noise, self._labels, two_classes=self._two_classes)
-                self._recovery = {**found, "by": guest.party, "tree": 1}
-                guest.first_message = None
-                return
-
-    def meta(self) -> dict[str, Any]:
-        """What the model says about its training."""
-        per_candidate = 2 if self._job.sends_hessians else 1
-        n_masked = {guest.party: guest.n_masked for guest in self._guests.values()}
-        theorems = None
-        if not self._job.is_given:
-            most = max(n_masked.values())
-            added = added_up(self._noise, messages_ap=per_candidate * most, messages_pp=most)
-            theorems = {side: total.to_dict() for side, total in added.items()}
-        return {
-            "privacy": None,
-            "stamp": STAMP,
-            "noise": self._noise.to_dict(),
-            "candidates_masked": n_masked,
-            "theorems_would_add_up_to": theorems,
-            "label_recovery": self._recovery,
-            "rounds": {"setup": 1, "training": self.rounds},
-        }
+        guest = next((guest for guest in self._guests if guest.first_message is not None), None)
+        if guest is not None and guest.first_message is not None:
+            found = label_recovery(*guest.first_message, self._labels, two_classes=self._two_classes)
+            self.recovery = {**found, "by": guest.party, "tree": 1}
+            guest.first_message = None
 
 
 class _Exact(NamedTuple):
@@ -181,84 +148,71 @@ class _Guest:
         party: str,
         noise: MaskedNoise,
         quantiser: Quantiser,
-        n_threads: int,
         most_candidates: int,
+        n_threads: int,
     ) -> None:
         """`most_candidates` of a level: no party has more with its number of columns."""
-        self._me, self._noise, self._quantiser, self._n_threads = me, noise, quantiser, n_threads
-        self.party, self._job = party, job
-        self._most_candidates = most_candidates
-        self._most_noise = MOST_NORMAL * math.sqrt(4.0 * noise.sigma1**2 + noise.sigma2**2)
+        self._me, self._job, self.party, self._noise, self._quantiser = me, job, party, noise, quantiser
+        self.most_candidates, self._n_threads = most_candidates, n_threads
+        self._most_noise = vectors.MOST_NORMAL * math.sqrt(4.0 * noise.sigma1**2 + noise.sigma2**2)
         self._random = SecureRandom.from_seed(me.rng.bytes(KEY_BYTES))
-        self._sends_hessians = job.sends_hessians
-        self.n_masked = 0  # candidates, over all levels and trees
-        self._n_seen = 0
-        self.first_message: tuple[Float32s, Float32s] | None = None
-        self._is_first = True
+        self.n_masked, self._has_served = 0, False  # candidates, over all levels and trees; whether there was one here
+        self.first_message: tuple[Float32s, Float32s] | None = None  # masked, and the noise behind it
 
-    def begin_level(self, level: LevelRows) -> None:
-        """New nodes."""
-        self._level = level
-        self._radius = np.sqrt(np.array([self._noise.C_for(count) for count in level.counts.tolist()]))
-        self._n_seen = 0
-        self._n_before = 0  # candidates of this level that are done
-
-    def serve(self, exact: _Exact) -> bool:
-        """Answer one message; whether another one will come at this level."""
-        message = self._receive()
-        vectors = message.vectors
-        n_candidates, n_vectors = vectors.shape[:2]
-        if self._n_seen == 0:
-            self._begin_block(n_candidates)
-        part = slice(self._n_seen, self._n_seen + n_vectors)
-        for exact_values, factors, out in (
-            (exact.gradients, self._for_gradients, self._gradients),
-            (exact.hessians, self._for_hessians, self._hessians),
-        ):
-            if len(out):
-                chosen = np.ascontiguousarray(factors[:, :, part])
-                fresh = self._n_seen == 0
-                common = (exact_values, vectors, chosen, self._level.starts, fresh, out)
-                side_by_side(self._n_threads, add_noise, n_candidates, vectors.size, *common)
-        self._n_seen += n_vectors
-        if self._is_first and n_candidates:
-            self._remember(vectors)
-        if self._n_seen < self._noise.n_vectors:
-            self._me.send(self.party, messages.NextVectors())
-            return True
-        sums = (exact.gradient_sums, exact.hessian_sums)
-        self._me.send(self.party, messages.MaskedGradients(self._gradients, self._hessians, *sums))
-        self.n_masked += n_candidates
-        self._n_before += n_candidates
-        self._n_seen = 0
-        self._is_first = False
-        return not message.last
-
-    def _begin_block(self, n_candidates: int) -> None:
-        n_rows, n_nodes, n_vectors = self._level.n_rows, self._level.n_nodes, self._noise.n_vectors
+    def serve(self, level: LevelRows, exact: _Exact) -> Iterator[bool]:
+        """Answer the messages of a level; after each of them, whether another one will come."""
+        n_nodes, n_rows, n_vectors = level.n_nodes, level.n_rows, self._noise.n_vectors
+        radius = np.sqrt(np.array([self._noise.C_for(count) for count in level.counts.tolist()]))
         # For each candidate first c, then d, so that the grouping of candidates changes nothing.
-        radius = np.concatenate([self._radius * self._quantiser.gradient_scale] * 2)
-        radius[n_nodes:] = self._radius * self._quantiser.hessian_scale
-        factors = on_spheres(self._random, n_candidates, radius, n_vectors).astype(np.float32)
-        self._for_gradients, self._for_hessians = factors[:, :n_nodes], factors[:, n_nodes:]
-        self._gradients = np.empty((n_candidates, n_rows), np.float32)
-        self._hessians = np.empty((n_candidates, n_rows) if self._sends_hessians else (0, 0), np.float32)
+        radii = np.concatenate([radius * self._quantiser.gradient_scale, radius * self._quantiser.hessian_scale])
+        at_once = max(self._job.candidates_at_once(n_rows), 1)
+        n_done, last = 0, False
+        while not last:
+            most = min(at_once, self.most_candidates - n_done)
+            message = self._receive(n_rows, 0, least=min(n_done, 1), most=most)
+            n_candidates = len(message.vectors)
+            factors = vectors.on_spheres(self._random, n_candidates, radii, n_vectors).astype(np.float32)
+            gradients = np.empty((n_candidates, n_rows), np.float32)
+            hessians = np.empty(gradients.shape if self._job.sends_hessians else (0, 0), np.float32)
+            seen: list[Float32s] = []  # of the first candidate
+            n_seen = 0
+            while True:
+                part = slice(n_seen, n_seen + message.vectors.shape[1])
+                for values, chosen, out in (
+                    (exact.gradients, factors[:, :n_nodes, part], gradients),
+                    (exact.hessians, factors[:, n_nodes:, part], hessians),
+                ):
+                    if len(out):
+                        noise, fresh = message.vectors, n_seen == 0
+                        common = (values, noise, np.ascontiguousarray(chosen), level.starts, fresh, out)
+                        vectors.side_by_side(self._n_threads, vectors.add_noise, n_candidates, noise.size, *common)
+                seen += [] if self._has_served or not n_candidates else [message.vectors[0]]
+                n_seen = part.stop
+                if n_seen == n_vectors:
+                    break
+                self._me.send(self.party, messages.NextVectors())
+                yield True
+                message = self._receive(n_rows, n_seen, least=n_candidates, most=n_candidates)
+            sums = (exact.gradient_sums, exact.hessian_sums)
+            self._me.send(self.party, messages.MaskedGradients(gradients, hessians, *sums))
+            if seen:
+                self.first_message = (gradients[0], np.concatenate(seen))
+            self.n_masked += n_candidates
+            self._has_served |= n_candidates > 0
+            n_done += n_candidates
+            last = message.last
+            yield not last
 
-    def _receive(self) -> messages.NoiseVectors:
+    def _receive(self, n_rows: int, n_seen: int, *, least: int, most: int) -> messages.NoiseVectors:
         """The next noise: of new candidates, or further vectors of the same ones."""
-        if self._n_seen:
-            least = most = len(self._gradients)
-        else:
-            at_once = max(self._job.candidates_at_once(self._level.n_rows), 1)
-            least, most = min(self._n_before, 1), min(at_once, self._most_candidates - self._n_before)
         message = self._me.recv(
             self.party,
             messages.NoiseVectors,
-            n_seen=self._n_seen,
-            n_left=self._noise.n_vectors - self._n_seen,
+            n_seen=n_seen,
+            n_left=self._noise.n_vectors - n_seen,
             least_candidates=least,
             most_candidates=most,
-            n_rows=self._level.n_rows,
+            n_rows=n_rows,
             least_noise=-self._most_noise,
             most_noise=self._most_noise,
         )
@@ -266,7 +220,42 @@ class _Guest:
             raise ProtocolError(f"{self.party} sent noise of no candidate, and says that more comes")
         return message
 
-    def _remember(self, vectors: Float32s) -> None:
-        """The first candidate's message and noise, for measuring what they give away."""
-        before = np.empty((0, vectors.shape[2]), np.float32) if self.first_message is None else self.first_message[1]
-        self.first_message = (self._gradients[0], np.concatenate([before, vectors[0]]))
+
+# --- taking the mask off ---------------------------------------------------------------------------------------------
+
+
+def unmask(masked: AnyFloats, noise: AnyFloats) -> Floats:
+    """Gradients from one masked vector [rows] and the noise vectors [vectors, rows] behind it; same units.
+
+    What a feature holder computes from one message, without knowing any label. It has drawn B itself, so of masked =
+    g + B c only W numbers are unknown to it. Regressing the message on [1, B] finds them: g is independent of B, so
+    what least squares makes of it is of the order of sqrt(W / n). What is left, with the intercept, is g. Its sign is
+    the label, since g = p - y and 0 < p < 1, whatever the score is.
+    """
+    noise = np.asarray(noise, np.float64).reshape(-1, len(masked))
+    strength = np.sqrt((noise**2).mean(axis=1, keepdims=True))
+    basis = np.column_stack([np.ones(len(masked)), (noise / np.where(strength > 0.0, strength, 1.0)).T])
+    target = np.asarray(masked, np.float64)
+    # Normal equations: the columns of the basis are nearly orthogonal and of length sqrt(n).
+    coefficients = np.linalg.lstsq(basis.T @ basis, basis.T @ target, rcond=None)[0]
+    found: Floats = target - basis[:, 1:] @ coefficients[1:]
+    return found
+
+
+def label_recovery(masked: AnyFloats, noise: AnyFloats, labels: Floats, *, two_classes: bool) -> dict[str, Any]:
+    """How much of the labels one message gives away, measured against the labels; beside chance.
+
+    Two classes: the share of labels found. Else the share of the labels' variance that is explained, r2, for labels up
+    to a constant: the first tree's gradients are the base score less the label.
+    """
+    found = unmask(masked, noise)
+    facts = {"attack": ATTACK, "rows": len(labels)}
+    if two_classes:
+        share = float(np.mean(labels))
+        accuracy = float(np.mean((found < 0.0) == labels))  # the gradient p - y of a label 1 is below 0
+        return {**facts, "measure": "accuracy", "value": accuracy, "chance": max(share, 1.0 - share)}
+    spread = float(np.std(found)) * float(np.std(labels))
+    if spread == 0.0:
+        return {**facts, "measure": "r2", "value": 0.0, "chance": 0.0}
+    moments = (found - found.mean()) * (labels - labels.mean())
+    return {**facts, "measure": "r2", "value": float((moments.mean() / spread) ** 2), "chance": 0.0}

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.privacy import wording
+from hedgerow.privacy.events import up
+from hedgerow.protocols.published.masked_gradients import messages
 from hedgerow.protocols.published.masked_gradients.feature_holder import feature_holder
 from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradientsJob
 from hedgerow.protocols.published.masked_gradients.label_holder import label_holder
-from hedgerow.protocols.published.masked_gradients.messages import (
-    BestScores,
-    MaskedGradients,
-    NextVectors,
-    NoiseVectors,
-    Partition,
-    Scales,
-    WhichWay,
-    Winners,
-)
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.joint_forest import warmup
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
@@ -35,7 +26,7 @@ NOT_PRIVATE = (
 
 def statement(job: MaskedGradientsJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
-    holder, others = job.label_holder, stating.together(job.feature_holders)
+    holder, others = job.label_holder, job.others
     vectors = f"{job.n_vectors} noise vector{'s' if job.n_vectors > 1 else ''} per candidate"
     guarantee = (
         f"{holder} has the labels. It trained with {others}; splits by {stating.scores_of(job.score)}, with {vectors}.",
@@ -47,7 +38,7 @@ def statement(job: MaskedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         NOT_PRIVATE,
     )
     facts = {
-        **stating.cast(job),
+        **job.facts,
         "adversary": "none: an honest but curious feature holder computes every label",
         "model_is_private": False,
         "privacy": None,
@@ -80,8 +71,8 @@ def _about_theorems(job: MaskedGradientsJob, added: Mapping[str, Any] | None) ->
             f"The strength of the noise was given (sigma1 = {job.sigma1:g}, sigma2 = {job.sigma2:g}, C = {job.C:g}), "
             "without any claim."
         )
-    labels_say = f"({wording.up(job.eps_ap or 0.0)}, {wording.up(job.delta_ap or 0.0)})"
-    columns_say = f"({wording.up(job.eps_pp or 0.0)}, {job.delta_pp or '1/rows'})"
+    labels_say = f"({up(job.eps_ap or 0.0)}, {up(job.delta_ap or 0.0)})"
+    columns_say = f"({up(job.eps_pp or 0.0)}, {job.delta_pp or '1/rows'})"
     claimed = (
         f"The paper's theorems would call each message {labels_say}-private for labels and each candidate's noise "
         f"{columns_say}-private for one bit"
@@ -91,8 +82,8 @@ def _about_theorems(job: MaskedGradientsJob, added: Mapping[str, Any] | None) ->
     labels, columns = added["ap"], added["pp"]
     return (
         f"{claimed}. The first is false. Were they true, {labels['messages']:,} masked vectors would add up to epsilon "
-        f"= {wording.up(labels['basic'][0])} by sums and {wording.up(labels['gaussian'])} by Gaussian DP, and the "
-        f"noise of {columns['messages']:,} candidates to epsilon = {wording.up(columns['basic'][0])}."
+        f"= {up(labels['basic'][0])} by sums and {up(labels['gaussian'])} by Gaussian DP, and the "
+        f"noise of {columns['messages']:,} candidates to epsilon = {up(columns['basic'][0])}."
     )
 
 
@@ -100,10 +91,12 @@ SPEC = Protocol(
     MaskedGradientsJob,
     roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder},
     messages=(
-        *(ReadyToTrain, GoAhead, Scales, NoiseVectors, NextVectors, MaskedGradients),
-        *(BestScores, Winners, WhichWay, Partition),
+        *(ReadyToTrain, GoAhead, messages.Scales),
+        *(messages.NoiseVectors, messages.NextVectors, messages.MaskedGradients),
+        *(messages.BestScores, messages.Winners, messages.WhichWay, messages.Partition),
     ),
     statement=statement,
     warmup=warmup,
     result=part_from_dict,
+    stamp=lambda _job: STAMP,
 )

@@ -36,7 +36,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hedgerow.codec import to_json
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.curves import smallest
 
@@ -82,26 +81,14 @@ class MaskedNoise:
         total = 2.0 * self.sigma1**2 + self.sigma2**2
         return 2.0 * self.sigma1**2 / total if total else 0.0
 
-    def kappa(self, n_active: int, n_rows: int) -> float:
-        """Standard deviation of the noise of a sum over n_active of the n_rows rows of a node."""
-        return math.sqrt(n_active * self.C_for(n_rows)) * self.sigma2
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        facts = {"sigma1": self.sigma1, "sigma2": self.sigma2, "C": self.C, "n": self.n, "n_vectors": self.n_vectors}
+        names = ["sigma1", "sigma2", "C", "n", "n_vectors", "reading"]
         if self.budgets is None:
-            return {**facts, "reading": None}
-        names = ("eps_ap", "delta_ap", "eps_pp", "delta_pp")
-        return {
-            **facts,
-            "reading": self.reading,
-            "mu": self.mu,
-            "R": self.R,
-            "snr_bound": self.snr_bound,
-            "ratio": self.ratio,
-            "harmless_share": self.harmless_share,
-            **dict(zip(names, self.budgets, strict=True)),
-        }
+            return {name: getattr(self, name) for name in names}
+        names += ["mu", "R", "snr_bound", "ratio", "harmless_share"]
+        budgets = zip(("eps_ap", "delta_ap", "eps_pp", "delta_pp"), self.budgets, strict=True)
+        return {**{name: getattr(self, name) for name in names}, **dict(budgets)}
 
 
 def calibrate_masked(
@@ -259,11 +246,6 @@ class AddedUp:
     messages: int
     basic: tuple[float, float]  # sums of epsilons and deltas
     gaussian: float | None = None  # epsilon at the delta of one message, by Gaussian DP; None: not Gaussian
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        document: dict[str, Any] = to_json(self)
-        return document
 
 
 def added_up(noise: MaskedNoise, *, messages_ap: int, messages_pp: int) -> dict[str, AddedUp]:

@@ -28,16 +28,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hedgerow.compiling import kernel
 from hedgerow.crypto.csprng import CHUNK_BYTES, SecureRandom
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints, RowIds, Scores
 from hedgerow.engine.threads import Team
-from hedgerow.protocols.vertical.common.joint_growth import count_sides
+from hedgerow.protocols.vertical.common.joint_forest import JointRows
 
 _CHUNK = 1024
 _ENTRIES_WORTH_A_THREAD = 60_000
@@ -68,17 +68,17 @@ def on_spheres(random: SecureRandom, n: int, radius: Floats, n_vectors: int) -> 
     return directions
 
 
-class LevelRows:
+class LevelRows(NamedTuple):
     """The rows of the nodes of a level, node by node, within each by number."""
 
-    def __init__(self, n_rows: int) -> None:
-        self._all = np.arange(n_rows, dtype=np.uint32)
-        self.restart()
+    order: RowIds
+    starts: Ints
 
-    def restart(self) -> None:
-        """A new tree: all rows are in its root."""
-        self.order: RowIds = self._all
-        self.starts: Ints = np.array([0, len(self._all)], np.int64)
+    @classmethod
+    def of(cls, rows: JointRows) -> LevelRows:
+        """Those of the active nodes."""
+        nodes = [np.sort(rows.of_node(node)) for node in range(len(rows.node_counts))]
+        return cls(np.concatenate(nodes), np.cumsum([0, *map(len, nodes)]))
 
     @property
     def n_nodes(self) -> int:
@@ -95,17 +95,6 @@ class LevelRows:
         """Rows of each node."""
         return np.diff(self.starts)
 
-    def count_sides(self, sides: Bytes, nodes: Bools) -> int:
-        """How many rows of these nodes go right by `sides`, which has 1 for right, by row of the table."""
-        return count_sides(sides, self.order, self.starts[:-1], self.starts[1:], nodes)
-
-    def descend(self, splitting: Bools, sides: Bytes) -> None:
-        """To the next level: children of the splitting nodes, left then right; `sides` has 1 for right, by row."""
-        order = np.empty(int(self.counts[splitting].sum()), np.uint32)
-        starts = np.zeros(2 * int(splitting.sum()) + 1, np.int64)
-        divide_rows(self.order, self.starts, splitting, sides, order, starts)
-        self.order, self.starts = order, starts
-
     def sums(self, values: Ints) -> Ints:
         """Sums of whole numbers, one for each row of the table, over the rows of each node."""
         running = np.concatenate([[0], np.cumsum(values[self.order])])
@@ -118,31 +107,6 @@ def side_by_side(n_threads: int, work: Callable[..., None], n: int, entries: int
     n_tasks = min(n_threads, n) if entries >= _ENTRIES_WORTH_A_THREAD else 1
     cuts = [n * part // max(n_tasks, 1) for part in range(n_tasks + 1)]
     Team(n_threads).run(work, [(a, b, *arrays) for a, b in itertools.pairwise(cuts)])
-
-
-@kernel
-def divide_rows(
-    order: RowIds,  # in  rows of the level
-    starts: Ints,  # in  [nodes + 1]
-    splitting: Bools,  # in  [nodes]
-    sides: Bytes,  # in  [rows of the table]
-    next_order: RowIds,  # out
-    next_starts: Ints,  # out [children + 1]
-) -> None:
-    """Rows of splitting nodes go left or right, and keep their order."""
-    place = 0
-    child = 0
-    for node in range(splitting.shape[0]):
-        if not splitting[node]:
-            continue
-        for side in range(2):
-            for k in range(starts[node], starts[node + 1]):
-                row = np.uint64(order[k])
-                if sides[row] == side:
-                    next_order[place] = order[k]
-                    place += 1
-            child += 1
-            next_starts[child] = place
 
 
 @kernel
@@ -292,41 +256,3 @@ def sum_active(
             if here.shape[0] > 2 * half:
                 first_half += in_set[np.uint64(codes_here[2 * half])] * np.float64(here[2 * half])
             sums[candidate, node] = first_half + second_half
-
-
-@kernel
-def count_codes(codes: Bytes, starts: Ints, counts: Ints) -> None:
-    """counts[column, node, code] = rows of the node with this code."""
-    for column in range(codes.shape[0]):
-        values = codes[column]
-        for node in range(starts.shape[0] - 1):
-            found = counts[column, node]
-            for k in range(starts[node], starts[node + 1]):
-                found[np.uint64(values[k])] += 1
-
-
-@kernel
-def take_codes(codes: Bytes, order: RowIds, out: Bytes) -> None:
-    """out[column, k] = codes[column, order[k]]."""
-    for column in range(codes.shape[0]):
-        source, target = codes[column], out[column]
-        for k in range(order.shape[0]):
-            target[k] = source[np.uint64(order[k])]
-
-
-@kernel
-def write_sides(
-    order: RowIds,  # in  rows of the level
-    starts: Ints,  # in  [nodes + 1]
-    codes: Bytes,  # in  [columns, rows] of the level
-    feature: Ints,  # in  [nodes] -1: not won here
-    goes_left: Bytes,  # in  [nodes, 256]
-    sides: Bytes,  # out [rows of the table]
-) -> None:
-    """sides[row] = 1 for the rows that go right, in nodes that were won here."""
-    for node in range(feature.shape[0]):
-        if feature[node] < 0:
-            continue
-        values = codes[feature[node]]
-        for k in range(starts[node], starts[node + 1]):
-            sides[np.uint64(order[k])] = 1 - goes_left[node, np.uint64(values[k])]

@@ -29,8 +29,7 @@ import numpy as np
 
 from hedgerow.crypto.beaver import cross_products, deal_cross_products, take_cross_products
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Talk, masked
-from hedgerow.crypto.shares import Array, Kind, Share
+from hedgerow.crypto.shares import Array, Kind, Share, Talk, masked
 from hedgerow.engine.dtypes import Bools, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
@@ -113,14 +112,14 @@ class Verdicts:
     def told(
         self, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
     ) -> Bools:
-        """P2 judges numerators and tells P1; P1, whose denominators are all positive, tells everybody."""
+        """P2 judges numerators and tells P1; P1, whose denominators, if any, are all positive, tells everybody."""
         p1, p2, n_bytes = self._job.label_holder, self._job.numerators_to, -(-n // 8)
         self.rounds += 3  # both openings are one round
         if numerators is not None:
             self._me.send(p1, NumeratorSigns(np.packbits(judge(numerators).reshape(-1))))
-        if denominators is not None:
-            if not is_positive(denominators).all():
-                raise ProtocolError("a denominator is not positive: some party sent words that are no shares of it")
+        if self._me.name == p1:
+            if denominators is not None and not is_positive(denominators).all():
+                raise ProtocolError("a denominator is not positive: some party sent words that are not shares of it")
             bits = self._me.recv(p2, NumeratorSigns, n_bytes=n_bytes).bits
             self._me.send_all(self._job.feature_holders, Better(bits))
         else:

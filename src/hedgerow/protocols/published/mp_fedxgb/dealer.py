@@ -9,27 +9,27 @@ import numpy as np
 from hedgerow.crypto.beaver import deal_product, rows_times
 from hedgerow.crypto.choosing import deal_choosing
 from hedgerow.crypto.dealing import DealerStep, Label
-from hedgerow.crypto.descent import deal_descent_start, deal_descent_turn
-from hedgerow.crypto.division import deal_quotients
+from hedgerow.crypto.division import deal_descent_start, deal_descent_turn, deal_quotients
 from hedgerow.crypto.lifting import deal_gains, deal_lift
 from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Lane, Plan
-from hedgerow.protocols.shares.masked_columns import drawn_masks
+from hedgerow.protocols.shares.columns import drawn_masks, told_sizes
 from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.sizes import told_sizes
+from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.tables import PATIENCE
+from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.runtime.party import Party
 
 
 def dealer(me: Party, job: MpFedXgbJob) -> None:
     """The dealer, from seeds to the last predictions."""
     me.wait_longer(PATIENCE)
+    done, _ = me.go_on(NothingToKeep, job)
     plan = Plan.of(job, told_sizes(me, job))
     dealing = _Dealing(DealingOut(me, job.holders), plan, n_threads=job.boosting.n_threads)
-    n_stages = job.boosting.n_iterations * plan.n_stages
-    deal_ahead(me, job.label_holder, LevelDone, n_stages, lambda number: dealing.deal(*divmod(number, plan.n_stages)))
+    stages = range(done * plan.n_stages, job.boosting.n_iterations * plan.n_stages)
+    deal_ahead(me, job.label_holder, LevelDone, stages, lambda number: dealing.deal(*divmod(number, plan.n_stages)))
 
 
 class _Dealing:

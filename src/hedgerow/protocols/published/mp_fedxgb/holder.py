@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from hedgerow.crypto import limbs
 from hedgerow.crypto.beaver import multiplied, rows_times
 from hedgerow.crypto.choosing import chosen
-from hedgerow.crypto.dealing import HandStep, Label
-from hedgerow.crypto.descent import descended, iterations_needed
-from hedgerow.crypto.division import quotients
+from hedgerow.crypto.dealing import Label
+from hedgerow.crypto.division import descended, iterations_needed, quotients
 from hedgerow.crypto.lifting import gains, lift
 from hedgerow.crypto.shares import SUM64, Array, Share
 from hedgerow.engine.dtypes import SCORE, Bools, Ints
@@ -29,19 +29,31 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
     TestNumeratorShare,
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import MU, Lane, Plan
-from hedgerow.protocols.shares.columns import OneHotColumns, filled
-from hedgerow.protocols.shares.masked_columns import exchanged
-from hedgerow.protocols.shares.mesh import Mesh, as_bytes, as_words
-from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.playing import begin, checked_labels
-from hedgerow.protocols.shares.sizes import agreed_sizes, tell_dealer
-from hedgerow.protocols.shares.supply import Sharing, Supply
-from hedgerow.protocols.vertical.common.joint_growth import packed_columns
-from hedgerow.protocols.vertical.common.part_files import Target
+from hedgerow.protocols.shares.columns import OneHotColumns, agreed_sizes, exchanged, filled, tell_dealer
+from hedgerow.protocols.shares.mesh import as_bytes, as_words
+from hedgerow.protocols.shares.playing import Player, begin, check_rows_kept, checked_labels
+from hedgerow.protocols.shares.supply import Sharing
+from hedgerow.protocols.vertical.common.agreement import check_table
+from hedgerow.protocols.vertical.common.joint_forest import packed_columns
+from hedgerow.protocols.vertical.common.parts import Target
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
-from hedgerow.protocols.vertical.common.tables import check_table
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A party's state after a tree: what it knows of trees, its shares of their leaves, and P1's scores.
+
+    Perturbations of the next tree's leaves are kept before they are sent. A tree that breaks is grown again from the
+    same scores, so what is opened with them is the same number: with new ones P1 could take the mean of several.
+    """
+
+    trees: tuple[PartialTree, ...]
+    weights: tuple[Array, ...]
+    scores: Array  # [1, rows] at the label holder
+    perturbations: Array  # of the next tree; none if they are still to be drawn
+    rounds: int
 
 
 def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesPart:
@@ -49,20 +61,20 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
     data = check_table(me.name, data)
     labels = Labels(me.name, job, data) if me.name == job.label_holder else None
     columns = OneHotColumns.by_quantiles(me.name, job, data)
+    done, kept = me.go_on(Kept, job)
     begin(me, job, data)
     sizes = agreed_sizes(me, job, columns)
     plan = Plan.of(job, sizes)
     tell_dealer(me, job, sizes)
-    growing = _Growing(me, job, plan, columns, n_threads=data.n_threads)
+    growing = _Growing(me, job, data.n_threads, plan, columns)
     if labels is not None:
         labels.begin(plan, columns)
-    trees = job.boosting.n_iterations
-    for tree in range(trees):
-        if labels is not None:
-            me.report(tree, trees)
+    if me.attempt > 1:
+        growing.take_up(kept or me.kept(0, Kept), labels)
+        growing.keep(labels)  # in place of later trees, whose shares others may not have
+    for tree in growing.trees(done):
         growing.grow(tree, labels)
-    if labels is not None:
-        me.report(trees, trees)
+        growing.keep(labels)
     return growing.part(labels)
 
 
@@ -84,6 +96,16 @@ class Labels:
         self._scales, self._unit = plan.scales, 2.0**-plan.descent.fraction_bits
         self.target = Target(loss.name, (base,), params.learning_rate, self._classes)
 
+    @property
+    def scores(self) -> Array:
+        """Of all rows: [1, rows]."""
+        return self._rows.scores
+
+    def take_up(self, party: str, scores: Array) -> None:
+        """Go on from the scores of an earlier attempt."""
+        check_rows_kept(party, scores.shape[1], self._rows.n_rows)
+        self._rows.scores[:] = scores
+
     def gradients(self) -> Array:
         """Gradients and hessians of all rows as words: [2, rows]."""
         self._rows.gradients()
@@ -94,77 +116,83 @@ class Labels:
         self._rows.scores[0] += (values.view(np.int64) * (self._unit * self.target.learning_rate)).astype(SCORE)
 
 
-class _Growing:
+class _Growing(Player[MpFedXgbJob]):
     """Grows trees on shares. Arrays of rows are [2 x nodes, rows]: gradients and hessians of each node in turn."""
 
-    def __init__(self, me: Party, job: MpFedXgbJob, plan: Plan, columns: OneHotColumns, *, n_threads: int) -> None:
-        self._me, self._job, self._plan, self._columns, self._n_threads = me, job, plan, columns, n_threads
-        self._place = job.holders.index(me.name)
-        self._is_first = self._place == 0
-        self._supply = Supply(me, job.dealer, job.holders)
+    def __init__(self, me: Party, job: MpFedXgbJob, n_threads: int, plan: Plan, columns: OneHotColumns) -> None:
+        super().__init__(me, job, n_threads)
+        self._plan, self._columns = plan, columns
         self._sharing = Sharing(me, job.holders)
-        self._mesh, self._verdicts = Mesh(me, job.holders), Verdicts(me, job)
-        step = self._supply.without_parcel(Lane.COLUMNS)
-        self._hidden = exchanged(me, job.holders, step, columns, plan.matrices)
+        self._verdicts = Verdicts(me, job)
+        self._hidden = exchanged(
+            me, job.holders, self.supply.without_parcel(Lane.COLUMNS), columns.minus, plan.matrices
+        )
         self._trees: list[PartialTree] = []
         self._weights: list[Array] = []
+        self._perturbations: Array = np.empty(0, np.uint64)
+        self._rounds = 0  # of all trees
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    def keep(self, labels: Labels | None) -> None:
+        """What is needed to go on after the trees whose leaves have weights."""
+        n_trees, scores = len(self._weights), np.empty((1, 0)) if labels is None else labels.scores
+        trees, weights = tuple(self._trees[:n_trees]), tuple(self._weights)
+        self.me.keep(n_trees, Kept(trees, weights, scores, self._perturbations, self._rounds))
+
+    def take_up(self, kept: Kept | None, labels: Labels | None) -> None:
+        """Go on from what an earlier attempt has kept."""
+        if kept is not None:
+            self._trees, self._weights, self._perturbations = list(kept.trees), list(kept.weights), kept.perturbations
+            self._verdicts.rounds = self._rounds = kept.rounds
+            if labels is not None:
+                labels.take_up(self.me.name, kept.scores)
 
     # --- trees -------------------------------------------------------------------------------------------------------
 
     def grow(self, tree: int, labels: Labels | None) -> None:
         """One tree."""
+        plan = self._plan
         y = self._shared_gradients(tree, labels)
         levels: list[Ints] = []
         leaves: list[Array] = []
-        for level in range(self._plan.depth):
-            self._begin(tree, level)
-            if len(y):
-                cut, y_next = self._grow_level(tree, level, y)
-                levels.append(cut)
-                leaves.append(_totals(y).reshape(-1, 2)[cut < 0])
-                y = y_next
-            self._end()
+        for level in range(plan.depth):
+            with self.stage(tree, level, plan.n_parcels(level)):
+                if len(y):
+                    cut, y_next = self._grow_level(tree, level, y)
+                    levels.append(cut)
+                    leaves.append(_totals(y).reshape(-1, 2)[cut < 0])
+                    y = y_next
         leaves.append(_totals(y).reshape(-1, 2))
         self._trees.append(self._partial(levels))
-        self._begin(tree, self._plan.depth)
-        weights = self._leaf_weights(tree, np.concatenate(leaves))
-        self._weights.append(weights)
-        self._end()
-        self._begin(tree, self._plan.depth + 1)
-        values = self._predict(tree, weights)
-        self._end()
+        with self.stage(tree, plan.depth, plan.n_parcels(plan.depth)):
+            weights = self._leaf_weights(tree, np.concatenate(leaves), labels)
+        with self.stage(tree, plan.depth + 1, plan.n_parcels(plan.depth + 1)):
+            values = self._predict(tree, weights)
         if labels is not None and values is not None:
             labels.add(values)
-
-    def _begin(self, tree: int, stage: int) -> None:
-        self._supply.begin(tree, stage, self._plan.n_parcels(stage))
-
-    def _end(self) -> None:
-        self._supply.finish()
-        if self._is_first:
-            self._me.send(self._job.dealer, LevelDone())
-
-    def _steps(self, lane: str, first: int) -> Callable[[int], HandStep]:
-        return lambda number: self._supply.step(lane, first + number)
+        self._weights.append(weights)
+        self._perturbations = self._perturbations[:0]
+        self._rounds = self.mesh.rounds + self._verdicts.rounds
 
     def _shared_gradients(self, tree: int, labels: Labels | None) -> Array:
         """SHR: gradients and hessians of all rows, at the root."""
         sums, label = self._plan.scales.sums, Label(tree=tree)
         if labels is not None:
             return self._sharing.share(labels.gradients(), sums, label).words
-        return self._sharing.take(self._job.label_holder, (2, self._plan.n_rows), sums, label).words
+        return self._sharing.take(self.job.label_holder, (2, self._plan.n_rows), sums, label).words
 
     def _grow_level(self, tree: int, level: int, y: Array) -> tuple[Ints, Array]:
         """What each node is split by, and shares of the children's gradients and hessians."""
         plan, sums = self._plan, self._plan.scales.sums
-        step = self._supply.step(Lane.HISTOGRAMS)
+        step = self.supply.step(Lane.HISTOGRAMS)
         n_vectors = 2 * plan.n_nodes(level)
         b = step.mask((n_vectors, plan.n_rows), sums).words[: len(y)]
         dealt = step.share((n_vectors, plan.matrices.n_bins), sums).words[: len(y)]
-        (shown,) = self._mesh.masked_rows(sums, (y, b))
-        histograms = rows_times(self._hidden, b, sums, n_threads=self._n_threads)
+        (shown,) = self.mesh.masked_rows(sums, (y, b))
+        histograms = rows_times(self._hidden, b, sums, n_threads=self.n_threads)
         histograms += dealt
-        histograms[:, plan.matrices.of(self._place)] += self._columns.histograms(shown, self._n_threads)
+        histograms[:, plan.matrices.of(self.place)] += self._columns.histograms(shown, self.n_threads)
         n_nodes = len(y) // 2
         argmax = self._by_division if plan.argmax == DIVISION else self._by_fractions
         cut = argmax(tree, level, self._sums(level, histograms, _totals(y)), _totals(y).reshape(n_nodes, 2))
@@ -183,18 +211,18 @@ class _Growing:
 
     def _by_fractions(self, tree: int, level: int, sums: tuple[Array, ...], totals: Array) -> Ints:
         """The possible split that won each node, or -1, by numerators that P2 sees and denominators that P1 sees."""
-        plan, scales, first = self._plan, self._plan.scales, self._is_first
+        plan, scales, first = self._plan, self._plan.scales, self.is_first
         n_nodes, n_full = len(totals), plan.n_nodes(level)
-        steps = self._steps(Lane.ARGMAX, 0)
+        steps = self.steps(Lane.ARGMAX)
         four = [Share(filled(words, n_full), scales.sums) for words in sums]
-        P, Q = self._mesh.talk(
+        P, Q = self.mesh.talk(
             gains(steps(0), (four[0], four[1], four[2], four[3]), scales.lambda_int, plan.wide, is_first=first)
         )
 
         def compare(number: int, played: Round, entered: list[Share]) -> list[Share]:
             pairs = np.stack([played.first, played.first + 1], axis=-1)
-            talk = fractions(steps(number + 1), *(_pairs(each, pairs) for each in entered), is_first=first)
-            return [share.reshape(n_full, played.n_pairs)[:n_nodes] for share in self._mesh.talk(talk)]
+            talk = fractions(steps(number + 1), *(each[:, pairs].reshape(-1, 2) for each in entered), is_first=first)
+            return [share.reshape(n_full, played.n_pairs)[:n_nodes] for share in self.mesh.talk(talk)]
 
         left, (P, Q) = self._knocked_out(tree, level, n_nodes, [P, Q], compare)
         gained = self._gains_anything(tree, level, P, Q, totals, len(plan.rounds(level)) + 1)
@@ -216,38 +244,37 @@ class _Growing:
         left = np.tile(np.arange(plan.n_candidates(level)), (n_full, 1))
         for number, played in enumerate(plan.rounds(level)):
             where = {"tree": tree, "level": level, "round": number}
-            is_better = self._signs(where, *compare(number, played, entered))
+            is_better = self._which_is_better(where, *compare(number, played, entered))
             places = played.winners(filled(is_better.reshape(n_nodes, played.n_pairs), n_full))
             left = np.take_along_axis(left, places, axis=1)
             entered = [Share(np.take_along_axis(x.words, places[..., None], axis=1), x.kind) for x in entered]
         return left[:n_nodes, 0], [x[:, 0] for x in entered]
 
-    def _signs(self, where: dict[str, int], numerators: Share, denominators: Share | None = None) -> Bools:
+    def _which_is_better(self, where: dict[str, int], numerators: Share, denominators: Share | None = None) -> Bools:
         """Whether the second of each pair is better."""
-        job, n = self._job, int(np.prod(numerators.shape))
-        above = self._mesh.reveal(NumeratorShare, numerators, to=job.numerators_to, fields=where)
-        below = self._ones(n)
+        above = self.mesh.reveal(NumeratorShare, numerators, to=self.job.numerators_to, fields=where)
+        below = None
         if denominators is not None:
-            below = self._mesh.reveal(DenominatorShare, denominators, to=job.label_holder, fields=where)
-        return self._verdicts.told(above, below, n, is_negative)
+            below = self.mesh.reveal(DenominatorShare, denominators, to=self.job.label_holder, fields=where)
+        return self._verdicts.told(above, below, int(np.prod(numerators.shape)), is_negative)
 
     def _gains_anything(self, tree: int, level: int, P: Share, Q: Share, totals: Array, number: int) -> Bools:
         """Whether P / Q - G^2 / (H + lambda) is above the threshold, by P (H + lambda) - (G^2 + t (H + lambda)) Q."""
-        scales, first, job = self._plan.scales, self._is_first, self._job
-        steps, wide = self._steps(Lane.ARGMAX, number), self._plan.wide
+        scales, first, job = self._plan.scales, self.is_first, self.job
+        steps, wide = self.steps(Lane.ARGMAX, number), self._plan.wide
         node = Share(filled(totals, len(P.words)).T.copy(), scales.sums)
-        lifted = self._mesh.talk(lift(steps(0), node, wide, is_first=first))
+        lifted = self.mesh.talk(lift(steps(0), node, wide, is_first=first))
         gradient = lifted[0]
         hessian = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
         left = Share(np.stack([gradient.words, hessian.words, hessian.words]), wide)
         right = Share(np.stack([gradient.words, P.words, Q.words]), wide)
-        products = self._mesh.talk(multiplied(steps(1), left, right, is_first=first))
+        products = self.mesh.talk(multiplied(steps(1), left, right, is_first=first))
         squared, above, below = products[0], products[1], products[2]
         stopped = squared + hessian.times(wide.constant(round(scales.threshold)))
-        times = self._mesh.talk(multiplied(steps(2), stopped.reshape(1, -1), Q.reshape(1, -1), is_first=first))
+        times = self.mesh.talk(multiplied(steps(2), stopped.reshape(1, -1), Q.reshape(1, -1), is_first=first))
         n, where = len(totals), {"tree": tree, "level": level}
-        numerators = self._mesh.reveal(TestNumeratorShare, (above - times[0])[:n], to=job.numerators_to, fields=where)
-        denominators = self._mesh.reveal(TestDenominatorShare, below[:n], to=job.label_holder, fields=where)
+        numerators = self.mesh.reveal(TestNumeratorShare, (above - times[0])[:n], to=job.numerators_to, fields=where)
+        denominators = self.mesh.reveal(TestDenominatorShare, below[:n], to=job.label_holder, fields=where)
         return self._verdicts.told(numerators, denominators, n, is_positive)
 
     def _by_division(self, tree: int, level: int, sums: tuple[Array, ...], totals: Array) -> Ints:
@@ -255,16 +282,16 @@ class _Growing:
 
         A quotient is rounded up or down by chance, so of possible splits that gain the same any may win.
         """
-        plan, scales, first = self._plan, self._plan.scales, self._is_first
-        steps, division = self._steps(Lane.ARGMAX, 0), plan.division(level)
+        plan, scales, first = self._plan, self._plan.scales, self.is_first
+        steps, division = self.steps(Lane.ARGMAX), plan.division(level)
         n_nodes, n_full, wide = len(totals), plan.n_nodes(level), division.kind
         gl, hl, gr, hr = (filled(words, n_full) for words in sums)
         node = filled(totals, n_full)
         both = np.stack([np.concatenate([gl, gr, node[:, :1]], axis=1), np.concatenate([hl, hr, node[:, 1:]], axis=1)])
-        lifted = self._mesh.talk(lift(steps(0), Share(both.reshape(2, -1), scales.sums), wide, is_first=first))
-        squared = self._mesh.talk(multiplied(steps(1), lifted[0], lifted[0], is_first=first))
+        lifted = self.mesh.talk(lift(steps(0), Share(both.reshape(2, -1), scales.sums), wide, is_first=first))
+        squared = self.mesh.talk(multiplied(steps(1), lifted[0], lifted[0], is_first=first))
         hessians = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
-        parts = self._mesh.talk(quotients(self._steps(Lane.ARGMAX, 2), squared, hessians, division, is_first=first))
+        parts = self.mesh.talk(quotients(self.steps(Lane.ARGMAX, 2), squared, hessians, division, is_first=first))
         n = plan.n_candidates(level)
         parts = parts.reshape(n_full, 2 * n + 1)
         gained = parts[:, :n] + parts[:, n : 2 * n]
@@ -276,31 +303,27 @@ class _Growing:
         enough = wide.constant(-round(scales.threshold * 2**division.fraction_bits))
         last = (best - parts[:, 2 * n]).plus(enough, is_first=first)[:n_nodes]
         where = {"tree": tree, "level": level}
-        above = self._mesh.reveal(TestNumeratorShare, last, to=self._job.numerators_to, fields=where)
-        wins = self._verdicts.told(above, self._ones(n_nodes), n_nodes, is_positive)
+        above = self.mesh.reveal(TestNumeratorShare, last, to=self.job.numerators_to, fields=where)
+        wins = self._verdicts.told(above, None, n_nodes, is_positive)
         return np.where(wins, left, -1)
-
-    def _ones(self, n: int) -> Array | None:
-        """Denominators of what is no fraction, at P1."""
-        return np.ones((n, 1), np.uint32) if self._is_first else None
 
     # --- rows of children --------------------------------------------------------------------------------------------
 
     def _divided(self, tree: int, level: int, cut: Ints, y: Array, b: Array, shown: Array) -> Array:
         """[t y] of each node that splits, and [y] - [t y]; t is 1 for rows that go left, and known to the owner."""
         plan, sums = self._plan, self._plan.scales.sums
-        step = self._supply.step(Lane.SPLITS)
+        step = self.supply.step(Lane.SPLITS)
         n_full, nodes = plan.n_nodes(level), np.flatnonzero(cut >= 0)
         a = step.mask((n_full, plan.n_rows), sums).words[nodes]
         ab = step.share((2 * n_full, plan.n_rows), sums).words.reshape(n_full, 2, -1)[nodes]
         if not len(nodes):
             return y[:0]
         sides = self._shared_sides(tree, level, cut[nodes])
-        (e,) = self._mesh.masked_rows(sums, (sides, a))
+        (e,) = self.mesh.masked_rows(sums, (sides, a))
         e = e[:, None]
         F, B = shown.reshape(-1, 2, plan.n_rows)[nodes], b.reshape(-1, 2, plan.n_rows)[nodes]
         left = ab + e * B + F * a[:, None]
-        if self._is_first:
+        if self.is_first:
             left += e * F
         children = np.empty((len(nodes), 2, 2, plan.n_rows), sums.dtype)
         children[:, 0] = left
@@ -312,11 +335,11 @@ class _Growing:
         plan, sums = self._plan, self._plan.scales.sums
         owners, label = plan.owner_of_cut[cuts], Label(tree=tree, level=level, step=1)
         sides = np.empty((len(cuts), plan.n_rows), sums.dtype)
-        for place, party in enumerate(self._job.holders):
+        for place, party in enumerate(self.job.holders):
             mine = owners == place
             if not mine.any():
                 continue
-            if place == self._place:
+            if place == self.place:
                 own = [self._columns.goes_left(cut) for cut in (cuts[mine] - plan.first_cut[place]).tolist()]
                 left = np.unpackbits(np.stack(own), axis=1, count=plan.n_rows).astype(sums.dtype)
                 sides[mine] = self._sharing.share(left, sums, label).words
@@ -326,33 +349,36 @@ class _Growing:
 
     # --- SecureLeafWeight --------------------------------------------------------------------------------------------
 
-    def _leaf_weights(self, tree: int, totals: Array) -> Array:
+    def _leaf_weights(self, tree: int, totals: Array, labels: Labels | None) -> Array:
         """Shares modulo 2**64 of all weights, from shares of G and H [leaves, 2]."""
-        plan, scales, first = self._plan, self._plan.scales, self._is_first
+        plan, scales, first = self._plan, self._plan.scales, self.is_first
         n, wide = len(totals), plan.descent.kind
         sums = Share(filled(totals, plan.n_leaves).T.copy(), scales.sums)
-        lifted = self._mesh.talk(lift(self._supply.step(Lane.LEAVES), sums, wide, is_first=first))
+        lifted = self.mesh.talk(lift(self.supply.step(Lane.LEAVES), sums, wide, is_first=first))
         b = lifted[0]
         a = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
-        steps = self._opened_steps(tree, a)
+        steps = self._opened_steps(tree, a, labels)
         turns = iterations_needed(steps[:n], MU * scales.lambda_int, plan.ratio, mu=MU)
-        weights = self._mesh.talk(
-            descended(self._steps(Lane.LEAVES, 1), a, b, steps, turns, plan.descent, is_first=first)
+        weights = self.mesh.talk(
+            descended(self.steps(Lane.LEAVES, 1), a, b, steps, turns, plan.descent, is_first=first)
         )
         return np.ascontiguousarray(weights.words[:n, :2]).view(np.uint64)[:, 0]
 
-    def _opened_steps(self, tree: int, a: Share) -> list[int]:
+    def _opened_steps(self, tree: int, a: Share, labels: Labels | None) -> list[int]:
         """a + sigma of all leaves; each party adds a perturbation of its own."""
-        plan, job, wide = self._plan, self._job, a.kind
+        plan, job, wide = self._plan, self.job, a.kind
         most = MU * plan.scales.lambda_int // plan.n_holders
-        sigma = limbs.from_words(self._me.rng.below(most + 1, plan.n_leaves), wide.limbs)
+        if not len(self._perturbations):
+            self._perturbations = self.me.rng.below(most + 1, plan.n_leaves)
+            self.keep(labels)
+        sigma = limbs.from_words(self._perturbations, wide.limbs)
         perturbed = Share(wide.add(a.words, sigma), wide)
-        shown = self._mesh.reveal(StepShare, perturbed, to=job.label_holder, fields={"tree": tree})
+        shown = self.mesh.reveal(StepShare, perturbed, to=job.label_holder, fields={"tree": tree})
         self._verdicts.rounds += 2
         if shown is not None:
-            self._me.send_all(job.feature_holders, Steps(tree, as_bytes(shown)))
+            self.me.send_all(job.feature_holders, Steps(tree, as_bytes(shown)))
         else:
-            sent = self._me.recv(job.label_holder, Steps, n_bytes=perturbed.words.nbytes)
+            sent = self.me.recv(job.label_holder, Steps, n_bytes=perturbed.words.nbytes)
             if sent.tree != tree:
                 raise ProtocolError(f"{job.label_holder} sent the steps of tree {sent.tree}, not of {tree}")
             shown = as_words(job.label_holder, sent.words, wide.dtype, perturbed.words.shape)
@@ -372,8 +398,8 @@ class _Growing:
         plan = self._plan
         n_last = 2 * int(np.count_nonzero(levels[-1] >= 0))
         cut = np.concatenate([*levels, np.full(n_last, -1)])
-        is_mine = (cut >= 0) & (plan.owner_of_cut[cut] == self._place)
-        return self._columns.known_of(np.where(is_mine, cut - plan.first_cut[self._place], -1), cut < 0)
+        is_mine = (cut >= 0) & (plan.owner_of_cut[cut] == self.place)
+        return self._columns.known_of(np.where(is_mine, cut - plan.first_cut[self.place], -1), cut < 0)
 
     def _predict(self, tree: int, weights: Array) -> Array | None:
         """The tree's value for every row, with `fraction_bits` bits after the point, at the label holder."""
@@ -385,11 +411,9 @@ class _Growing:
         for number, rows in enumerate(plan.row_blocks()):
             bits = np.zeros((rows.stop - rows.start, plan.n_leaves), np.uint8)
             bits[:, : len(weights)] = self._trees[-1].indicators(columns.codes[:, rows], missing_codes)
-            talk = chosen(
-                self._supply.step(Lane.PREDICTIONS, number), bits, leaves, plan.choosing(rows), me=self._place
-            )
-            found = self._mesh.reveal(
-                PredictionShare, self._mesh.talk(talk), to=self._job.label_holder, fields={"tree": tree}
+            talk = chosen(self.supply.step(Lane.PREDICTIONS, number), bits, leaves, plan.choosing(rows), me=self.place)
+            found = self.mesh.reveal(
+                PredictionShare, self.mesh.talk(talk), to=self.job.label_holder, fields={"tree": tree}
             )
             self._verdicts.rounds += 1
             if found is not None:
@@ -400,23 +424,23 @@ class _Growing:
         signed = values.view(np.int64)
         if int(signed.min()) < -largest or int(signed.max()) > largest:
             raise ProtocolError(
-                "a tree's value for a row is beyond that of any leaf: some party sent words that are no shares of it"
+                "a tree's value for a row is beyond that of any leaf: some party sent words that are not shares of it"
             )
         return values
 
     def part(self, labels: Labels | None) -> SharedLeavesPart:
         """Its part of the model."""
-        job, plan = self._job, self._plan
+        job, plan = self.job, self._plan
         meta = {
             "privacy": None,
             "stamp": STAMP,
             "argmax": job.argmax,
             "first_layer_mask": job.first_layer_mask,
             "gradient_bits": plan.scales.gradient_bits,
-            "rounds": {"setup": 3, "training": self._mesh.rounds + self._verdicts.rounds},
+            "rounds": {"setup": 3, "training": self._rounds},
         }
         return SharedLeavesPart(
-            self._me.name,
+            self.me.name,
             job.label_holder,
             job.holders,
             job.NAME,
@@ -433,8 +457,3 @@ class _Growing:
 def _totals(y: Array) -> Array:
     """Sums over all rows, in the ring: [vectors]."""
     return np.asarray(y.sum(axis=1, dtype=y.dtype))
-
-
-def _pairs(share: Share, pairs: Ints) -> Share:
-    """[nodes x pairs, 2] from [nodes, splits]."""
-    return share[:, pairs].reshape(-1, 2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.shares.job import SharesJob
-from hedgerow.runtime.options import option
+from hedgerow.runtime.protocol import option
 
 FRACTIONS, DIVISION = "fractions", "division"
 STAMP = "accepted known leaks: comparisons opened sums of labels and columns (vertical.mp_fedxgb)"

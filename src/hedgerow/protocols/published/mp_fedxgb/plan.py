@@ -9,19 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from hedgerow.crypto.choosing import DEALT_BYTES, Choosing
-from hedgerow.crypto.descent import Descent, worst_iterations
-from hedgerow.crypto.division import PAPER_ITERATIONS, Division
+from hedgerow.crypto.division import PAPER_ITERATIONS, Descent, Division, worst_iterations
 from hedgerow.crypto.limbs import LIMB_BITS, MAX_LIMBS
 from hedgerow.crypto.shares import Kind, limbs_kind
-from hedgerow.crypto.widths import largest_denominator
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
 from hedgerow.protocols.published.mp_fedxgb.argmax import Round, rounds
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
-from hedgerow.protocols.shares.columns import Cuts
-from hedgerow.protocols.shares.masked_columns import Matrices
+from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes, check_splits
 from hedgerow.protocols.shares.mesh import blocks
-from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.shares.sizes import OfAllColumns, Sizes, check_splits
+from hedgerow.protocols.shares.scales import Scales, largest_denominator
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 MU = 2

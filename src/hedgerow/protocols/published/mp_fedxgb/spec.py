@@ -19,7 +19,7 @@ from hedgerow.statement import Statement
 
 def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
-    holder, second, others = job.label_holder, job.numerators_to, stating.together(job.feature_holders)
+    holder, second, others = job.label_holder, job.numerators_to, job.others
     guarantee = [
         f"{holder} has the labels. It trained with {others}, on shares dealt by {job.dealer}.",
         stating.KNOWN_LEAKS,
@@ -38,7 +38,7 @@ def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
     if job.first_layer_mask:
         guarantee.append(f"Roots of trees are split on columns of {holder} only, which removes none of the above.")
     facts = {
-        **stating.cast(job),
+        **job.facts,
         "dealer": job.dealer,
         "argmax": job.argmax,
         "first_layer_mask": job.first_layer_mask,

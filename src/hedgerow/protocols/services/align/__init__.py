@@ -5,14 +5,14 @@ a ring, in the order of their names; each talks to its two neighbours and to the
 
     1  party -> comparer       IdsDescription   by which rule ids are written, and how many there are
        comparer -> party       IdsAgreed        how many ids everybody has: all rules are the same
-    2  party -> next party     BlindedIds       own ids as points under the own secret key, in random order
-       party -> next party     BlindedIds       M - 2 times: what came, multiplied with the own key and shuffled
+    2  party -> next party     BlindedIds       its own ids as points under its own secret key, in random order
+       party -> next party     BlindedIds       M - 2 times: what came, multiplied by its own key and shuffled
        party -> next party     AtWork           in place of a block, where a set has ended and a larger one has not
     3  last party -> comparer  FullyBlinded     a set that has been everywhere: now equal ids are equal points
        comparer -> party       BlocksRead       once for each block of the largest set that it is sent
     4  comparer -> party       Verdict          how many ids all have, or that they are too few to go on
        comparer -> last party  CommonPlaces     where in that set the common ids stand
-       party -> party before   CommonPlaces     M - 1 times, with the own shuffle undone, until the owner has its rows
+       party -> party before   CommonPlaces     M - 1 times, with its own shuffle undone, until the owner has its rows
 
 All sets travel at the same time, in blocks. A party multiplies the next block of its own ids, passes it on, takes the
 next block of the party before, and so on; a set is passed on when all of it has come, since the first part of a set,

@@ -94,3 +94,6 @@ class CommonPlaces(Message, name="vertical.common_places", version=1):
     discloses = Result("which points of the set are common to all parties, in the common order")
     owner: Owner
     places: Annotated[Int64s, Shape("n_places"), Index("n_ids")]
+
+
+ALL = (IdsDescription, IdsAgreed, BlindedIds, AtWork, FullyBlinded, BlocksRead, Verdict, CommonPlaces)

@@ -1,4 +1,4 @@
-"""One party's side of the conversation, and in addition the comparer's.
+"""vertical.aligning: its job, ids as one array, and one party's side of the conversation, with the comparer's.
 
     phase      0            1            ...   M - 2          sends to the next party, block by block:
     sends      own set      anna's       ...   ...            the set that came in the phase before
@@ -6,31 +6,34 @@
 
 Every phase has as many turns as the largest set has blocks. In each turn a party sends one message and takes one: a
 block, which it multiplies at once, or `AtWork` where a smaller set has ended. Nobody gets ahead of the party before by
-more than a turn, and so a message is due after a few blocks' work, however many ids were announced (`_Patience`).
+more than a turn, and so a message is due after a few blocks' work, however many ids were announced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from hedgerow.crypto.identifiers import PreparedIds, Rows, prepare_ids
-from hedgerow.crypto.psi import POINT_BYTES, BlindingKey, Departure, Points, Stay, common_places
-from hedgerow.errors import InvalidInput, ProtocolError
-from hedgerow.protocols.services.align.job import AlignedRows, AligningJob, unpacked
-from hedgerow.protocols.services.align.messages import (
-    AtWork,
-    BlindedIds,
-    BlocksRead,
-    CommonPlaces,
-    FullyBlinded,
-    IdsAgreed,
-    IdsDescription,
-    Verdict,
-)
+from hedgerow.codec import AsJson
+from hedgerow.crypto.identifiers import Duplicates, IdRule, PreparedIds, Rows, prepare_ids
+from hedgerow.crypto.psi import BLOCK, POINT_BYTES, BlindingKey, Departure, Points, Stay, common_places, way_round
+from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.protocols.services.align import messages
+from hedgerow.protocols.vertical.common.agreement import check_parties
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.protocol import Job, PartyData, Settled, option
+
+NAME = "vertical.aligning"
+PARTY = "party"
+SMALLEST_BLOCK = 256
+"""How long a block of few ids takes would show something about them (`hedgerow.crypto.psi`, constant time)."""
+LARGEST_BLOCK = 1 << 20
+MOST_IDS = 100_000_000
 
 POINTS_PER_SECOND = 2_000
 """What a slow machine multiplies, with one thread."""
@@ -44,23 +47,134 @@ PLACES = 1 << 20
 """Places in a message: 8 MB."""
 
 
+def _number(default: int, least: int, most: int, meaning: str) -> Any:
+    return option(default, meaning, words=f"a whole number from {least} to {most}", at_least=least, at_most=most)
+
+
+def _parse_rule(protocol: str, given: Any) -> dict[str, Any]:
+    if isinstance(given, IdRule):
+        return given.to_dict()
+    if not isinstance(given, Mapping):
+        raise InvalidParameter(f"{protocol}: rule must be an id rule as a dict, got {type(given).__name__}")
+    return IdRule.from_dict(given).to_dict()
+
+
+@dataclass(frozen=True)
+class AligningJob(Job):
+    """What to compare, and how. Nothing in it is secret."""
+
+    NAME = NAME
+
+    parties: tuple[str, ...]
+    run_id: str  # part of every digest, so that those of two runs differ
+    comparer: str = option("", "the party that compares; the first, unless another one is named")
+    rule: Mapping[str, Any] | None = option(None, "how ids are written before they are compared", parse=_parse_rule)
+    duplicates: Duplicates = option("refuse", "an id that stands in two rows", words="'refuse' or 'first'")
+    minimum: int = _number(2, 1, 2**62, "common ids that there must be before anybody learns any of them")
+    column: str = option("id", "what errors call the column of ids")
+    block: int = _number(BLOCK, SMALLEST_BLOCK, LARGEST_BLOCK, "points in a message")
+    most_ids: int = _number(
+        MOST_IDS, 1, 2**31 - 1, "that any party may bring: what a peer may make the others wait and store for"
+    )
+
+    def check(self) -> None:
+        """Who compares, and by which rule."""
+        check_parties(NAME, self.parties)
+        if not self.comparer:
+            object.__setattr__(self, "comparer", self.parties[0])
+        if self.comparer not in self.parties:
+            raise InvalidParameter(f"{NAME}: comparer must be one of {list(self.parties)}, got {self.comparer!r}")
+        if self.rule is None:
+            object.__setattr__(self, "rule", IdRule().to_dict())
+
+    @classmethod
+    def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
+        """A job of these options, of which None stands for the default."""
+        given = {name: value for name, value in options.items() if value is not None}
+        return cls(parties=settled.parties, run_id=settled.run_id, **given)
+
+    @property
+    def id_rule(self) -> IdRule:
+        """The rule as an object."""
+        return IdRule.from_dict(self.rule or {})
+
+    def others_than(self, party: str) -> tuple[str, ...]:
+        """All parties but one."""
+        return tuple(name for name in self.parties if name != party)
+
+    def way(self, owner: str) -> tuple[str, ...]:
+        """The parties in the order in which a set visits them."""
+        return way_round(self.parties, owner)
+
+    def n_blocks(self, n_ids: int) -> int:
+        """Messages that a set of this many points takes."""
+        return -(-n_ids // self.block)
+
+    @property
+    def cast(self) -> Mapping[str, str]:
+        """The comparer, who listens, then the others."""
+        return dict.fromkeys((self.comparer, *self.others_than(self.comparer)), PARTY)
+
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """Everybody with the comparer, and round the ring; each pair once."""
+        links = list(super().links)
+        known = {frozenset(pair) for pair in links}
+        ring = self.way(self.comparer)
+        for pair in zip(ring, (*ring[1:], ring[0]), strict=True):
+            if frozenset(pair) not in known:
+                known.add(frozenset(pair))
+                links.append(pair)
+        return tuple(links)
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedRows(AsJson):
+    """One party's result. The k-th entry of `rows` is the same record at every party."""
+
+    party: str
+    rows: Rows  # positions in the party's own table
+    n_ids: Mapping[str, int]  # different ids, of every party
+    n_common: int
+
+    def __repr__(self) -> str:
+        return f"AlignedRows({self.party!r}, {self.n_common} common ids of {self.n_ids})"
+
+
+# --- ids as one array ------------------------------------------------------------------------------------------------
+
+
+_BYTE = np.dtype("V1")  # bytes that are no numbers, so that small whole numbers as ids are not taken for them
+
+
+def packed(ids: Sequence[str | int | bool | None]) -> npt.NDArray[np.void]:
+    """Ids as the bytes of a JSON list. An array of numpy's own texts would be as wide as the longest everywhere."""
+    return np.frombuffer(json.dumps(ids).encode(), _BYTE)
+
+
+def unpacked(ids: npt.NDArray[np.generic]) -> Iterable[Any]:
+    """The ids of an array: those that were packed, or those of any other array as they are."""
+    return list(json.loads(ids.tobytes())) if ids.dtype == _BYTE else ids
+
+
+# --- the role --------------------------------------------------------------------------------------------------------
+
+
 def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
     """A party's role, from its ids to its rows."""
-    ring = job.way(me.name)
     own = Departure(_prepare(me.name, job, data), me.rng)  # the digests are let go of when the last one is blinded
-    n_ids = _agree(me, job, own.n)
-    patience = _Patience(me, job, n_ids)
-    stays = _Tour(me, job, n_ids, patience, n_threads=1 if data is None else data.n_threads).round_the_ring(own)
+    aligning = _Aligning(me, job, _agree(me, job, own.n))
+    stays = aligning.round_the_ring(own, n_threads=1 if data is None else data.n_threads)
 
     # The set that ended its way here is that of the next party.
     last = stays[-1]
     found: dict[str, Rows] = {}
     if me.name == job.comparer:
-        found = _compare(me, job, n_ids, last, patience)
-        n_common = _announce(me, job, found)
+        found = aligning.compare(last)
+        n_common = aligning.announce(len(found[me.name]))
     else:
-        _hand_over(me, job, n_ids, last, patience)
-        n_common = _hear(me, job, min(n_ids.values()), patience)
+        aligning.hand_over(last)
+        n_common = aligning.hear()
 
     rows = np.empty(n_common, np.int64)
     for start in range(0, n_common, PLACES):
@@ -68,46 +182,12 @@ def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
         for owner, places in found.items():
             end = job.way(owner)[-1]
             if end != me.name:
-                me.send(end, CommonPlaces(owner, places[start:stop]))
+                me.send(end, messages.CommonPlaces(owner, places[start:stop]))
         mine = found[last.owner][start:stop] if found else None
-        rows[start:stop] = _way_back(me, job, ring, stays, own, mine, stop - start, patience.for_places())
+        rows[start:stop] = aligning.way_back(stays, own, mine, stop - start)
     if len(np.unique(rows)) < n_common:
         raise ProtocolError(f"{me.name} was told some of its rows twice")
-    return AlignedRows(me.name, rows, n_ids, n_common)
-
-
-class _Patience:
-    """How long to wait for each message: the job's deadline, and what a slow machine needs for the work before it.
-
-    That work is two blocks of each party, or what is done with points that have been round the ring, where everybody
-    multiplied them. So an announced number of ids alone makes nobody wait. Who only says to be at work on such a number
-    gains the time to shuffle it once: 100 seconds for `most_ids` as it is unless told otherwise.
-    """
-
-    def __init__(self, me: Party, job: AligningJob, n_ids: Mapping[str, int]) -> None:
-        self._me = me
-        self._n_parties, self._n_points = len(n_ids), sum(n_ids.values())
-        self._turn = 2 * self._n_parties * job.block / POINTS_PER_SECOND
-        self._shuffle = max(n_ids.values()) / MOVED_PER_SECOND
-
-    def for_turn(self, *, after_shuffle: bool) -> float:
-        """For the next block: everybody may have to multiply two before it, or to shuffle a set."""
-        return self._deadline() + self._turn + (self._shuffle if after_shuffle else 0.0)
-
-    def for_comparer(self) -> float:
-        """For the comparer to read a block of every set, which it may have to wait for itself."""
-        return 2.0 * self.for_turn(after_shuffle=True)
-
-    def for_verdict(self) -> float:
-        """For the comparer to compare all points."""
-        return self._deadline() + self._n_points / SORTED_PER_SECOND
-
-    def for_places(self) -> float:
-        """For the next part of the places, which all parties translate."""
-        return self._deadline() + self._n_parties * PLACES / SORTED_PER_SECOND
-
-    def _deadline(self) -> float:
-        return self._me.common_deadline()()
+    return AlignedRows(me.name, rows, aligning.n_ids, n_common)
 
 
 # --- 1: do the ids fit together? -------------------------------------------------------------------------------------
@@ -137,11 +217,12 @@ def _prepare(name: str, job: AligningJob, data: PartyData | None) -> PreparedIds
 def _agree(me: Party, job: AligningJob, n_ids: int) -> dict[str, int]:
     """Everybody's number of ids, once it is clear that all write them in the same way."""
     fingerprint = job.id_rule.fingerprint
+    described = messages.IdsDescription(fingerprint, n_ids)
     if me.name != job.comparer:
-        me.send(job.comparer, IdsDescription(fingerprint, n_ids))
+        me.send(job.comparer, described)
         # The comparer may first have to wait for another party.
-        patience = 2.5 * me.common_deadline()()
-        agreed = me.recv(job.comparer, IdsAgreed, timeout=patience, n_parties=len(job.parties), most_ids=job.most_ids)
+        sizes = {"n_parties": len(job.parties), "most_ids": job.most_ids}
+        agreed = me.recv(job.comparer, messages.IdsAgreed, timeout=2.5 * me.common_deadline()(), **sizes)
         told = dict(zip(agreed.parties, agreed.n_ids.tolist(), strict=True))
         if set(told) != set(job.parties) or told[me.name] != n_ids:
             raise ProtocolError(f"{me.name} was told numbers of ids that are not those of this job's parties")
@@ -149,69 +230,88 @@ def _agree(me: Party, job: AligningJob, n_ids: int) -> dict[str, int]:
     counts = {}
     left = me.common_deadline()
     for name in job.parties:
-        described = IdsDescription(fingerprint, n_ids)
+        said = described
         if name != me.name:
-            described = me.recv(name, IdsDescription, timeout=left(), most_ids=job.most_ids)
-        if described.rule != fingerprint:
+            said = me.recv(name, messages.IdsDescription, timeout=left(), most_ids=job.most_ids)
+        if said.rule != fingerprint:
             raise InvalidInput(
-                f"{name}: writes ids by another rule than {me.name} (fingerprints {described.rule!r} and "
+                f"{name}: writes ids by another rule than {me.name} (fingerprints {said.rule!r} and "
                 f"{fingerprint!r}); give all parties the same id rule"
             )
-        counts[name] = described.n_ids
-    agreed = IdsAgreed(tuple(counts), np.array(list(counts.values()), np.int64))
-    me.send_all([name for name in job.parties if name != me.name], agreed)
+        counts[name] = said.n_ids
+    me.send_all(job.others_than(me.name), messages.IdsAgreed(tuple(counts), np.array(list(counts.values()), np.int64)))
     return counts
 
 
-# --- 2: round the ring -----------------------------------------------------------------------------------------------
+class _Aligning:
+    """One party's side from then on, and how long it waits for each message.
 
+    That is the job's deadline, and what a slow machine needs for the work before the message: two blocks of each party,
+    or what is done with points that have been round the ring, where everybody multiplied them. So an announced number
+    of ids alone makes nobody wait. Who only says to be at work on such a number gains the time to shuffle it once: 100
+    seconds for `most_ids` as it is unless told otherwise.
+    """
 
-class _Tour:
-    """All sets go round the ring, seen from one party."""
-
-    def __init__(
-        self, me: Party, job: AligningJob, n_ids: Mapping[str, int], patience: _Patience, n_threads: int
-    ) -> None:
-        self._me = me
-        self._job = job
-        self._n_ids = n_ids
-        self._patience = patience
-        self._n_threads = n_threads
-        self._key = BlindingKey.generate(me.rng)
+    def __init__(self, me: Party, job: AligningJob, n_ids: dict[str, int]) -> None:
+        self._me, self._job, self.n_ids = me, job, n_ids
         ring = job.way(me.name)
         self._next, self._before = ring[1], ring[-1]
-        self._owners = tuple(reversed(ring[1:]))  # whose sets come here, in this order
-        self._n_turns = max(job.n_blocks(n) for n in n_ids.values())
-        self._done = 0
-        self._total = sum(job.n_blocks(n) for n in n_ids.values())
+        self._came_from = tuple(reversed(ring[1:]))  # whose sets come here, in this order
+        self._done, self._total = 0, sum(job.n_blocks(n) for n in n_ids.values())
+        self._handed_over = [owner for owner in job.parties if job.way(owner)[-1] != job.comparer]
+        self._n_rounds = max(job.n_blocks(n_ids[owner]) for owner in self._handed_over)
 
-    def round_the_ring(self, own: Departure) -> list[Stay]:
+    def _for_turn(self, *, after_shuffle: bool) -> float:
+        """How long to wait for the next block: everybody may have to multiply two before it, or to shuffle a set."""
+        turn = 2 * len(self.n_ids) * self._job.block / POINTS_PER_SECOND
+        shuffle = max(self.n_ids.values()) / MOVED_PER_SECOND
+        return self._me.common_deadline()() + turn + (shuffle if after_shuffle else 0.0)
+
+    def _for_sorting(self, n_points: int) -> float:
+        """How long to wait for somebody to bring so many points, or places, into order."""
+        return self._me.common_deadline()() + n_points / SORTED_PER_SECOND
+
+    def _received_block(
+        self,
+        sender: str,
+        kind: type[messages.BlindedIds | messages.FullyBlinded],
+        owner: str,
+        n_points: int,
+        wait: float,
+    ) -> Points:
+        """The next block of a set; every block but the last one is full."""
+        message = self._me.recv(sender, kind, timeout=wait, owner_letters=len(owner), n_points=n_points)
+        _check_owner(message, owner, sender)
+        return message.points
+
+    # --- 2: round the ring -------------------------------------------------------------------------------------------
+
+    def round_the_ring(self, own: Departure, n_threads: int) -> list[Stay]:
         """Send and receive in all phases. Returns the sets that came here; the last one still holds its points."""
-        blocks = self._counted(own.blocks(self._key, self._job.block, n_threads=self._n_threads))
+        key = BlindingKey.generate(self._me.rng)
+        blocks = self._counted(own.blocks(key, self._job.block, n_threads=n_threads))
         leaving = own.owner
         stays: list[Stay] = []
-        for owner in self._owners:
-            arriving = Stay(self._n_ids[owner], self._me.rng, owner=owner, sender=self._before)
-            for turn in range(self._n_turns):
+        for owner in self._came_from:
+            arriving = Stay(self.n_ids[owner], self._me.rng, owner=owner, sender=self._before)
+            for turn in range(max(self._job.n_blocks(n) for n in self.n_ids.values())):
                 points = next(blocks, None)
-                self._me.send(self._next, AtWork() if points is None else BlindedIds(leaving, points))
-                self._receive(arriving, self._patience.for_turn(after_shuffle=turn == 0 and bool(stays)))
+                said = messages.AtWork() if points is None else messages.BlindedIds(leaving, points)
+                self._me.send(self._next, said)
+                wait = self._for_turn(after_shuffle=turn == 0 and bool(stays))
+                n_points = min(self._job.block, arriving.missing)
+                if not n_points:  # all have come: the party before says that it is still at work
+                    self._me.recv(self._before, messages.AtWork, timeout=wait)
+                    continue
+                came = self._received_block(self._before, messages.BlindedIds, owner, n_points, wait)
+                arriving.put(key.reblind(came, sender=self._before, n_threads=n_threads))
+                self._report()
             next(blocks, None)  # nothing is left, and the digests are let go of
             if stays:
                 stays[-1].release()
             stays.append(arriving)
             leaving, blocks = owner, arriving.blocks(self._job.block)
         return stays
-
-    def _receive(self, arriving: Stay, patience: float) -> None:
-        """The next block, unless all have come: then the party before says that it is still at work."""
-        n_points = min(self._job.block, arriving.missing)
-        if not n_points:
-            self._me.recv(self._before, AtWork, timeout=patience)
-            return
-        points = receive_block(self._me, self._before, BlindedIds, arriving.owner, n_points, patience)
-        arriving.put(self._key.reblind(points, sender=self._before, n_threads=self._n_threads))
-        self._report()
 
     def _counted(self, blocks: Iterable[Points]) -> Iterator[Points]:
         for points in blocks:
@@ -223,86 +323,93 @@ class _Tour:
         if self._me.name == self._job.comparer:
             self._me.report(self._done, self._total)
 
+    # --- 3: compare --------------------------------------------------------------------------------------------------
 
-def receive_block(
-    me: Party, sender: str, kind: type[BlindedIds | FullyBlinded], owner: str, n_points: int, patience: float
-) -> Points:
-    """The next block of a set; every block but the last one is full."""
-    message = me.recv(sender, kind, timeout=patience, owner_letters=len(owner), n_points=n_points)
-    _check_owner(message, owner, sender)
-    return message.points
+    def compare(self, last: Stay) -> dict[str, Rows]:
+        """The comparer's side: where in each set the ids stand that all have.
+
+        In each round it takes a block of every set that has more, and then says that it did.
+        """
+        job, whole = self._job, last.points()
+        blocks: dict[str, list[Points]] = {owner: [] for owner in self._handed_over}  # only what has come takes memory
+        for k in range(self._n_rounds):
+            for owner, parts in blocks.items():
+                n_points = min(job.block, self.n_ids[owner] - k * job.block)
+                if n_points > 0:
+                    wait = self._for_turn(after_shuffle=k == 0)
+                    sender = job.way(owner)[-1]
+                    parts.append(self._received_block(sender, messages.FullyBlinded, owner, n_points, wait))
+            self._me.send_all(job.others_than(job.comparer), messages.BlocksRead())
+        sets = {last.owner: whole}
+        while blocks:  # each is let go of as soon as it is in one piece
+            owner, parts = blocks.popitem()
+            sets[owner] = np.concatenate(parts)
+        found = common_places(sets)
+        last.release()
+        return found
+
+    def hand_over(self, last: Stay) -> None:
+        """The others' side: all points of a set, never more than a window ahead of the comparer."""
+        job = self._job
+        window = max(1, WINDOW_BYTES // (POINT_BYTES * job.block))
+        blocks = last.blocks(job.block)
+        for k in range(self._n_rounds + window):
+            points = next(blocks, None)
+            if points is not None:
+                self._me.send(job.comparer, messages.FullyBlinded(last.owner, points))
+            if k >= window:  # it reads a block of every set, which it may have to wait for itself
+                wait = 2.0 * self._for_turn(after_shuffle=True)
+                self._me.recv(job.comparer, messages.BlocksRead, timeout=wait)
+        last.release()
+
+    def announce(self, n_common: int) -> int:
+        """The comparer says how many ids are common, unless they are too few."""
+        enough = n_common >= self._job.minimum
+        verdict = messages.Verdict(enough, n_common if enough else -1)
+        self._me.send_all(self._job.others_than(self._me.name), verdict)
+        if not enough:
+            raise too_few(self._me.name, self._job)
+        return n_common
+
+    def hear(self) -> int:
+        """The others hear it."""
+        job, wait = self._job, self._for_sorting(sum(self.n_ids.values()))
+        most = min(self.n_ids.values())
+        verdict = self._me.recv(job.comparer, messages.Verdict, timeout=wait, most_common=most)
+        if not verdict.enough:
+            raise too_few(self._me.name, job)
+        if verdict.n_common < job.minimum:
+            raise ProtocolError(f"{job.comparer} went on with fewer common ids than the smallest allowed number")
+        return verdict.n_common
+
+    # --- 4: the way back ---------------------------------------------------------------------------------------------
+
+    def way_back(self, stays: list[Stay], own: Departure, mine: Rows | None, n_places: int) -> Rows:
+        """A part of all places: undo this party's shuffle of every set that was here. Returns its own rows.
+
+        The set that was here last comes first, from the comparer; the comparer has its places already (`mine`).
+        """
+        sender = self._job.comparer
+        for stay in reversed(stays):
+            places = self._places(sender, stay.owner, n_places, stay.n) if mine is None else mine
+            self._me.send(self._before, messages.CommonPlaces(stay.owner, stay.restored(places)))
+            sender, mine = self._next, None
+        return own.restored(self._places(sender, self._me.name, n_places, own.n))
+
+    def _places(self, sender: str, owner: str, n_places: int, n_ids: int) -> Rows:
+        """The next part of the places, which all parties translate."""
+        sizes = {"owner_letters": len(owner), "n_places": n_places, "n_ids": n_ids}
+        wait = self._for_sorting(len(self.n_ids) * PLACES)
+        message = self._me.recv(sender, messages.CommonPlaces, timeout=wait, **sizes)
+        _check_owner(message, owner, sender)
+        return message.places
 
 
-def _check_owner(message: BlindedIds | FullyBlinded | CommonPlaces, owner: str, sender: str) -> None:
+def _check_owner(
+    message: messages.BlindedIds | messages.FullyBlinded | messages.CommonPlaces, owner: str, sender: str
+) -> None:
     if message.owner != owner:
         raise ProtocolError(f"{sender} sent {message.NAME} of {message.owner!r} where the set of {owner} was due")
-
-
-# --- 3: compare ------------------------------------------------------------------------------------------------------
-
-
-def _compare(me: Party, job: AligningJob, n_ids: Mapping[str, int], last: Stay, patience: _Patience) -> dict[str, Rows]:
-    """The comparer's side: where in each set the ids stand that all have.
-
-    In each round it takes a block of every set that has more, and then says that it did.
-    """
-    others = [name for name in job.parties if name != me.name]
-    whole = last.points()
-    blocks: dict[str, list[Points]] = {owner: [] for owner in _handed_over(job)}  # only what has come takes memory
-    for k in range(_n_rounds(job, n_ids)):
-        for owner, parts in blocks.items():
-            n_points = min(job.block, n_ids[owner] - k * job.block)
-            if n_points > 0:
-                wait = patience.for_turn(after_shuffle=k == 0)
-                parts.append(receive_block(me, job.way(owner)[-1], FullyBlinded, owner, n_points, wait))
-        me.send_all(others, BlocksRead())
-    sets = {last.owner: whole}
-    while blocks:  # each is let go of as soon as it is in one piece
-        owner, parts = blocks.popitem()
-        sets[owner] = np.concatenate(parts)
-    found = common_places(sets)
-    last.release()
-    return found
-
-
-def _hand_over(me: Party, job: AligningJob, n_ids: Mapping[str, int], last: Stay, patience: _Patience) -> None:
-    """The others' side: all points of a set, never more than a window ahead of the comparer."""
-    window = max(1, WINDOW_BYTES // (POINT_BYTES * job.block))
-    blocks = last.blocks(job.block)
-    for k in range(_n_rounds(job, n_ids) + window):
-        points = next(blocks, None)
-        if points is not None:
-            me.send(job.comparer, FullyBlinded(last.owner, points))
-        if k >= window:
-            me.recv(job.comparer, BlocksRead, timeout=patience.for_comparer())
-    last.release()
-
-
-def _handed_over(job: AligningJob) -> list[str]:
-    """Whose sets are sent to the comparer: all but the one that ends its way there."""
-    return [owner for owner in job.parties if job.way(owner)[-1] != job.comparer]
-
-
-def _n_rounds(job: AligningJob, n_ids: Mapping[str, int]) -> int:
-    return max(job.n_blocks(n_ids[owner]) for owner in _handed_over(job))
-
-
-def _announce(me: Party, job: AligningJob, found: Mapping[str, Rows]) -> int:
-    n_common = len(found[me.name])
-    enough = n_common >= job.minimum
-    me.send_all([name for name in job.parties if name != me.name], Verdict(enough, n_common if enough else -1))
-    if not enough:
-        raise too_few(me.name, job)
-    return n_common
-
-
-def _hear(me: Party, job: AligningJob, smallest: int, patience: _Patience) -> int:
-    verdict = me.recv(job.comparer, Verdict, timeout=patience.for_verdict(), most_common=smallest)
-    if not verdict.enough:
-        raise too_few(me.name, job)
-    if verdict.n_common < job.minimum:
-        raise ProtocolError(f"{job.comparer} went on with fewer common ids than the smallest allowed number")
-    return verdict.n_common
 
 
 def too_few(name: str, job: AligningJob) -> InvalidInput:
@@ -311,36 +418,3 @@ def too_few(name: str, job: AligningJob) -> InvalidInput:
         f"{name}: fewer than {job.minimum} ids are common to all parties, so nobody was told which (minimum="
         f"{job.minimum}); are these ids of the same kind, and written alike by the id rule?"
     )
-
-
-# --- 4: the way back -------------------------------------------------------------------------------------------------
-
-
-def _way_back(
-    me: Party,
-    job: AligningJob,
-    ring: tuple[str, ...],
-    stays: list[Stay],
-    own: Departure,
-    mine: Rows | None,
-    n_places: int,
-    patience: float,
-) -> Rows:
-    """A part of all places: undo this party's shuffle of every set that was here. Returns its own rows.
-
-    The set that was here last comes first, from the comparer; the comparer has its places already (`mine`).
-    """
-    following, before = ring[1], ring[-1]
-    sender = job.comparer
-    for stay in reversed(stays):
-        places = _places(me, sender, stay.owner, n_places, stay.n, patience) if mine is None else mine
-        me.send(before, CommonPlaces(stay.owner, stay.restored(places)))
-        sender, mine = following, None
-    return own.restored(_places(me, sender, me.name, n_places, own.n, patience))
-
-
-def _places(me: Party, sender: str, owner: str, n_places: int, n_ids: int, patience: float) -> Rows:
-    sizes = {"owner_letters": len(owner), "n_places": n_places, "n_ids": n_ids}
-    message = me.recv(sender, CommonPlaces, timeout=patience, **sizes)
-    _check_owner(message, owner, sender)
-    return message.places

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hedgerow.protocols.services.align.job import NAME, PARTY, AlignedRows, AligningJob
-from hedgerow.protocols.services.align.messages import (
-    AtWork,
-    BlindedIds,
-    BlocksRead,
-    CommonPlaces,
-    FullyBlinded,
-    IdsAgreed,
-    IdsDescription,
-    Verdict,
-)
-from hedgerow.protocols.services.align.roles import party
+from hedgerow.protocols.services.align import messages
+from hedgerow.protocols.services.align.roles import NAME, PARTY, AlignedRows, AligningJob, party
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.runtime.protocol import Protocol
 from hedgerow.statement import Statement
@@ -98,10 +88,7 @@ def _about_rule(job: AligningJob) -> str:
 SPEC = Protocol(
     AligningJob,
     roles={PARTY: party},
-    messages=(
-        *(IdsDescription, IdsAgreed, BlindedIds, AtWork),
-        *(FullyBlinded, BlocksRead, Verdict, CommonPlaces),
-    ),
+    messages=messages.ALL,
     statement=statement,
     warmup=lambda _job: None,  # no kernel is compiled for this
     result=AlignedRows.from_dict,

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from hedgerow.ledger import Exact
-from hedgerow.protocols.vertical.common.messages import (
-    MOST_OUTPUTS,
-    AnswerBits,
-    BatchRows,
-    Brought,
-    FirstRow,
-    NRows,
-    RunId,
-)
+from hedgerow.protocols.vertical.common import messages
 from hedgerow.transport.frames import Float64s, Int64s, Message
 from hedgerow.transport.ranges import FINITE, Index, Shape, Within
 
@@ -23,13 +15,8 @@ MOST_GAIN = 1e100
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyToExplain(Message, name="vertical.explaining.ready_to_explain", version=1):
+class ReadyToExplain(messages.Ready, Message, name="vertical.explaining.ready_to_explain", version=1):
     """Feature holder to label holder: my part of the model is loaded, and my rows are read if any are needed."""
-
-    discloses = Exact("the feature holder's number of rows, and which model its part is of")
-    n_rows: Brought  # 0 for importances
-    model_run_id: RunId
-    n_handles: Brought
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +35,9 @@ class BeginExplaining(Message, name="vertical.explaining.begin_explaining", vers
     """Label holder to feature holder: everything fits together, send what contributions need."""
 
     discloses = Exact("that so many rows are explained with this model, and how many scores a row has")
-    n_rows: NRows
-    batch_rows: BatchRows  # in one message
-    n_outputs: Annotated[int, Within(1, MOST_OUTPUTS)]
+    n_rows: messages.NRows
+    batch_rows: messages.BatchRows  # in one message
+    n_outputs: Annotated[int, Within(1, messages.MOST_OUTPUTS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +49,8 @@ class ColumnsOfHandles(Message, name="vertical.explaining.columns_of_handles", v
 
 
 @dataclass(frozen=True, slots=True)
-class AnswersToExplain(Message, name="vertical.explaining.answers_to_explain", version=1):
+class AnswersToExplain(messages.Answers, Message, name="vertical.explaining.answers_to_explain", version=1):
     """Feature holder to label holder: which way each row of a batch goes at each of my splits."""
-
-    discloses = Exact("for every row, which way it goes at each of the feature holder's splits")
-    first_row: FirstRow
-    bits: AnswerBits
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +61,8 @@ class ContributionsOfColumns(Message, name="vertical.explaining.contributions_of
         "for every row, what each of the feature holder's own columns adds to its scores, which follows from the "
         "labels and from the ways that the row goes elsewhere"
     )
-    first_row: FirstRow
+    first_row: messages.FirstRow
     values: Annotated[Float64s, Shape("n_rows", "n_columns", "n_outputs"), FINITE]  # columns by their numbers
+
+
+ALL = (ReadyToExplain, HandleGains, BeginExplaining, ColumnsOfHandles, AnswersToExplain, ContributionsOfColumns)

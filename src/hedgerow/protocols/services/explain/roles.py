@@ -15,28 +15,11 @@ from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
 from hedgerow.engine.table import Table
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.services.explain.messages import (
-    AnswersToExplain,
-    BeginExplaining,
-    ColumnsOfHandles,
-    ContributionsOfColumns,
-    HandleGains,
-    ReadyToExplain,
-)
+from hedgerow.protocols.services.explain import messages
+from hedgerow.protocols.vertical.common import agreement
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
-from hedgerow.protocols.vertical.common.serving import (
-    ServiceJob,
-    answers_of_all,
-    as_feature_holder,
-    as_label_holder,
-    own_part,
-    rows_of,
-    wait_for_all,
-)
-from hedgerow.protocols.vertical.common.tables import PATIENCE
-from hedgerow.runtime.options import option
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.protocol import PartyData, option
 
 NAME = "vertical.explaining"
 IMPORTANCES, CONTRIBUTIONS = "importances", "contributions"
@@ -50,7 +33,7 @@ AHEAD = 2
 
 
 @dataclass(frozen=True)
-class ExplainingJob(ServiceJob):
+class ExplainingJob(agreement.ServiceJob):
     """What all parties of an explanation must agree on. JSON-able; nothing in it is secret."""
 
     NAME = NAME
@@ -103,20 +86,20 @@ class Contributions(AsJson):
 
 
 def feature_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
-    """Learn what the own columns are worth."""
-    whole, brought = own_part(me.name, job, data)
-    part = as_feature_holder(whole, job)
-    me.wait_longer(PATIENCE)
+    """Learn what its own columns are worth."""
+    whole, brought = agreement.own_part(me.name, job, data)
+    part = agreement.as_feature_holder(whole, job)
+    me.wait_longer(agreement.PATIENCE)
     if job.what == IMPORTANCES:
-        me.send(job.label_holder, ReadyToExplain(0, part.run_id, part.n_handles))
+        me.send(job.label_holder, messages.ReadyToExplain(0, part.run_id, part.n_handles))
         return _own_importances(me, job, part)
-    table = rows_of(part, brought.table)
-    me.send(job.label_holder, ReadyToExplain(table.n_rows, part.run_id, part.n_handles))
+    table = agreement.rows_of(part, brought.table)
+    me.send(job.label_holder, messages.ReadyToExplain(table.n_rows, part.run_id, part.n_handles))
     return _own_contributions(me, job, part, part.codes(table, brought.n_threads))
 
 
 def _own_importances(me: Party, job: ExplainingJob, part: OwnerPart) -> Importances:
-    gains = me.recv(job.label_holder, HandleGains, n_handles=part.n_handles).values
+    gains = me.recv(job.label_holder, messages.HandleGains, n_handles=part.n_handles).values
     values = np.zeros(len(part.features))
     np.add.at(values, part.questions.column, gains)
     return Importances(me.name, _names(part.features), values)
@@ -124,23 +107,23 @@ def _own_importances(me: Party, job: ExplainingJob, part: OwnerPart) -> Importan
 
 def _own_contributions(me: Party, job: ExplainingJob, part: OwnerPart, codes: Bytes) -> Contributions:
     n_rows = codes.shape[1]
-    begin = me.recv(job.label_holder, BeginExplaining, n_rows=n_rows, most_batch_rows=job.batch_rows)
+    begin = me.recv(job.label_holder, messages.BeginExplaining, n_rows=n_rows, most_batch_rows=job.batch_rows)
     batches: list[Floats] = []  # as they come: what is only announced takes no memory
     columns = np.zeros(0, np.int64)
     if part.n_handles:
         numbers, columns = opaque_numbers(part.questions.column, me.rng)
-        me.send(job.label_holder, ColumnsOfHandles(numbers))
+        me.send(job.label_holder, messages.ColumnsOfHandles(numbers))
         starts = range(0, n_rows, begin.batch_rows)
         for k in range(len(starts) + AHEAD):
             if k < len(starts):
                 batch = codes[:, starts[k] : starts[k] + begin.batch_rows]
                 bits = np.packbits(part.answers(batch), axis=1)
-                me.send(job.label_holder, AnswersToExplain(starts[k], bits))
+                me.send(job.label_holder, messages.AnswersToExplain(starts[k], bits))
             if 0 <= k - AHEAD < len(starts):
                 batches.append(
                     me.recv(
                         job.label_holder,
-                        ContributionsOfColumns,
+                        messages.ContributionsOfColumns,
                         start=starts[k - AHEAD],
                         n_rows=min(begin.batch_rows, n_rows - starts[k - AHEAD]),
                         n_columns=len(columns),
@@ -174,13 +157,13 @@ def opaque_numbers(column_of_handle: Int32s, random: SecureRandom) -> tuple[Ints
 
 def label_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
     """Calculate for all, and tell each party what its own columns are worth."""
-    whole, brought = own_part(me.name, job, data)
-    part = as_label_holder(whole, job)
+    whole, brought = agreement.own_part(me.name, job, data)
+    part = agreement.as_label_holder(whole, job)
     if job.what == IMPORTANCES:
-        wait_for_all(me, job, ReadyToExplain, part, 0)
+        agreement.wait_for_all(me, job, messages.ReadyToExplain, part, 0)
         return _all_importances(me, job, part)
-    table = rows_of(part, brought.table)
-    wait_for_all(me, job, ReadyToExplain, part, table.n_rows)
+    table = agreement.rows_of(part, brought.table)
+    agreement.wait_for_all(me, job, messages.ReadyToExplain, part, table.n_rows)
     return _all_contributions(me, job, part, table, brought.n_threads)
 
 
@@ -190,7 +173,7 @@ def _all_importances(me: Party, job: ExplainingJob, part: LabelHolderPart) -> Im
     for party in job.feature_holders:
         start = part.first_column(party)
         theirs = worth[start : start + part.handles[party]]
-        me.send(party, HandleGains(theirs))
+        me.send(party, messages.HandleGains(theirs))
         others[party] = float(theirs.sum())
     return Importances(me.name, _names(part.features), worth[: part.n_own].copy(), others)
 
@@ -201,23 +184,19 @@ def _all_contributions(
     n_rows, n_outputs, n_own = table.n_rows, part.ensemble.n_outputs, part.n_own
     width = 8 * (len(part.ensemble.features) + 1) * n_outputs
     batch_rows = min(job.batch_rows, max(BATCH_BYTES // width, 1))
-    me.send_all(job.feature_holders, BeginExplaining(n_rows, batch_rows, n_outputs))
+    me.send_all(job.feature_holders, messages.BeginExplaining(n_rows, batch_rows, n_outputs))
     own_codes = part.codes(table, n_threads)  # while the others are busy with their answers
     players, player_of_feature = _players(me, part)
     own = np.empty((n_rows, n_own, n_outputs))
     others = {party: np.zeros((n_rows, n_outputs)) for party in job.feature_holders}
     expected = np.empty(0)
-    for start in range(0, n_rows, batch_rows):
-        stop = min(start + batch_rows, n_rows)
-        answers = answers_of_all(me, part, AnswersToExplain, start, stop)
-        codes = part.all_codes(own_codes[:, start:stop], answers)
+    for rows, codes in agreement.answered(me, part, messages.AnswersToExplain, own_codes, batch_rows):
         found = contributions(part.ensemble, codes, player_of_feature, n_threads)
-        own[start:stop], expected = found[:, :n_own], found[0, -1].copy()
+        own[rows], expected = found[:, :n_own], found[0, -1].copy()
         for party, (first, last) in players.items():
             theirs = np.ascontiguousarray(found[:, first:last])
-            me.send(party, ContributionsOfColumns(start, theirs))
-            others[party][start:stop] = theirs.sum(axis=1)  # all that is kept of them
-        me.report(stop, n_rows)
+            me.send(party, messages.ContributionsOfColumns(rows.start, theirs))
+            others[party][rows] = theirs.sum(axis=1)  # all that is kept of them
     return Contributions(me.name, _names(part.features), own, expected, others)
 
 
@@ -228,7 +207,7 @@ def _players(me: Party, part: LabelHolderPart) -> tuple[dict[str, tuple[int, int
     for party, n_handles in part.handles.items():
         if n_handles == 0:
             continue
-        numbers = me.recv(party, ColumnsOfHandles, n_handles=n_handles).numbers
+        numbers = me.recv(party, messages.ColumnsOfHandles, n_handles=n_handles).numbers
         if len(np.unique(numbers)) != numbers.max() + 1:
             raise ProtocolError(f"{party} sent numbers of columns with gaps between them")
         last = first + int(numbers.max()) + 1

@@ -7,29 +7,24 @@ from functools import partial
 from typing import Any
 
 from hedgerow.codec import from_json
-from hedgerow.protocols.services.explain.messages import (
-    AnswersToExplain,
-    BeginExplaining,
-    ColumnsOfHandles,
-    ContributionsOfColumns,
-    HandleGains,
-    ReadyToExplain,
-)
-from hedgerow.protocols.services.explain.roles import (
-    IMPORTANCES,
-    NAME,
-    Contributions,
-    ExplainingJob,
-    Importances,
-    feature_holder,
-    label_holder,
-)
+from hedgerow.protocols.services.explain import messages, roles
+from hedgerow.protocols.services.explain.roles import IMPORTANCES, NAME, ExplainingJob
 from hedgerow.protocols.vertical.common import stating
+from hedgerow.protocols.vertical.common.agreement import warmup
 from hedgerow.protocols.vertical.common.parts import part_from_dict
-from hedgerow.protocols.vertical.common.serving import warmup
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol, Rehearsal
 from hedgerow.statement import Statement
 
+ABOUT_IMPORTANCES = (
+    "IN THE CLEAR: a feature holder learned how much each of its own splits reduced the loss, or how often the trees "
+    "ask it. Gains follow from the labels."
+)
+ABOUT_CONTRIBUTIONS = (
+    "IN THE CLEAR: {} learned which of a feature holder's splits ask about the same column and, for every row, which "
+    "way it goes at each of them. It calculated the contributions of the feature holders' columns one by one, under "
+    "numbers instead of names, and kept only their sums. A feature holder learned what its columns add to the scores "
+    "of every row. That follows from the labels, and from the ways that the row goes at other parties' splits."
+)
 NOT_COVERED = (
     "what explanations tell to those who get to see them",
     (
@@ -52,7 +47,7 @@ def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
     guarantee = (
         f"{job.what.capitalize()} were calculated by {len(job.parties)} parties"
         + ("." if of_model or n_rows is None else f", for {n_rows:,} rows."),
-        _about_importances() if of_model else _about_contributions(job),
+        ABOUT_IMPORTANCES if of_model else ABOUT_CONTRIBUTIONS.format(job.label_holder),
         told,
     )
     facts = {
@@ -69,23 +64,6 @@ def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
     return Statement(NAME, guarantee, stating.ASSUMED, (), NOT_COVERED, facts, stamp="IN THE CLEAR")
 
 
-def _about_importances() -> str:
-    return (
-        "IN THE CLEAR: a feature holder learned how much each of its own splits reduced the loss, or how often the "
-        "trees ask it. Gains follow from the labels."
-    )
-
-
-def _about_contributions(job: ExplainingJob) -> str:
-    return (
-        f"IN THE CLEAR: {job.label_holder} learned which of a feature holder's splits ask about the same column and, "
-        "for every row, which way it goes at each of them. It calculated the contributions of the feature holders' "
-        "columns one by one, under numbers instead of names, and kept only their sums. A feature holder learned what "
-        "its columns add to the scores of every row. That follows from the labels, and from the ways that the row goes "
-        "at other parties' splits."
-    )
-
-
 def rehearsal(job: ExplainingJob) -> Rehearsal | None:
     """Importances need no kernel."""
     return None if job.what == IMPORTANCES else warmup(job)
@@ -93,13 +71,10 @@ def rehearsal(job: ExplainingJob) -> Rehearsal | None:
 
 SPEC = Protocol(
     ExplainingJob,
-    roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder},
-    messages=(
-        *(ReadyToExplain, HandleGains, BeginExplaining),
-        *(ColumnsOfHandles, AnswersToExplain, ContributionsOfColumns),
-    ),
+    roles={LABEL_HOLDER: roles.label_holder, FEATURE_HOLDER: roles.feature_holder},
+    messages=messages.ALL,
     statement=statement,
     warmup=rehearsal,
-    result=partial(from_json, Importances | Contributions),
+    result=partial(from_json, roles.Importances | roles.Contributions),
     part=part_from_dict,
 )

@@ -31,21 +31,11 @@ from hedgerow.engine.threads import Team
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, RandomisedResponse
 from hedgerow.privacy.mechanisms import randomised_response
-from hedgerow.protocols.services.score.messages import Answers, AnswersWanted, RandomisedAnswers, ReadyToScore
+from hedgerow.protocols.services.score import messages
+from hedgerow.protocols.vertical.common import agreement
 from hedgerow.protocols.vertical.common.parts import OwnerPart
-from hedgerow.protocols.vertical.common.serving import (
-    ServiceJob,
-    answers_of_all,
-    as_feature_holder,
-    as_label_holder,
-    own_part,
-    rows_of,
-    wait_for_all,
-)
-from hedgerow.protocols.vertical.common.tables import PATIENCE
-from hedgerow.runtime.options import option
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.protocol import PartyData, option
 
 NAME = "vertical.scoring"
 BATCH_ROWS = 1 << 16
@@ -56,7 +46,7 @@ BATCH_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class ScoringJob(ServiceJob):
+class ScoringJob(agreement.ServiceJob):
     """What all parties of a scoring must agree on. JSON-able; nothing in it is secret."""
 
     NAME = NAME
@@ -110,46 +100,45 @@ class Answered(AsJson):
 
 def feature_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Answered:
     """Answer all own handles for all rows."""
-    whole, brought = own_part(me.name, job, data)
-    part = as_feature_holder(whole, job)
-    table = rows_of(part, brought.table)
-    me.wait_longer(PATIENCE)
-    me.send(job.label_holder, ReadyToScore(table.n_rows, part.run_id, part.n_handles))
+    whole, brought = agreement.own_part(me.name, job, data)
+    part = agreement.as_feature_holder(whole, job)
+    table = agreement.rows_of(part, brought.table)
+    me.wait_longer(agreement.PATIENCE)
+    me.send(job.label_holder, messages.ReadyToScore(table.n_rows, part.run_id, part.n_handles))
     answering = Answering(part, job.predict_epsilon, brought.n_threads)
     wanted = me.recv(
         job.label_holder,
-        AnswersWanted,
+        messages.AnswersWanted,
         n_rows=table.n_rows,
         most_batch_rows=job.batch_rows,
         predict_epsilon=_as_sent(job.predict_epsilon),
     )
-    event = None if answering.event is None else answering.event.to_dict()
+    event = answering.event
+    random = None if event is None else me.rng
     for start in range(0, table.n_rows if part.n_handles else 0, wanted.batch_rows):
-        bits = answering.bits(table, start, min(start + wanted.batch_rows, table.n_rows), me.rng)
+        bits = answering.bits(table, start, min(start + wanted.batch_rows, table.n_rows), random)
         if event is None:
-            me.send(job.label_holder, Answers(start, bits))
+            me.send(job.label_holder, messages.Answers(start, bits))
         else:  # each batch has rows of its own, so this is the event of each record, not one of several
-            me.send(job.label_holder, RandomisedAnswers(start, bits), event=event)
-    return Answered(table.n_rows, part.n_handles, len(answering.columns), event)
+            me.send(job.label_holder, messages.RandomisedAnswers(start, bits), event=event)
+    noise = None if event is None else event.to_dict()
+    return Answered(table.n_rows, part.n_handles, len(answering.columns), noise)
 
 
 def label_holder(me: Party, job: ScoringJob, data: PartyData | None) -> Scores:
     """Ask everybody once, and score batch by batch as the answers come."""
-    whole, brought = own_part(me.name, job, data)
-    part = as_label_holder(whole, job)
-    table = rows_of(part, brought.table)
+    whole, brought = agreement.own_part(me.name, job, data)
+    part = agreement.as_label_holder(whole, job)
+    table = agreement.rows_of(part, brought.table)
     n_rows = table.n_rows
-    wait_for_all(me, job, ReadyToScore, part, n_rows)
+    agreement.wait_for_all(me, job, messages.ReadyToScore, part, n_rows)
     batch_rows = min(job.batch_rows, max(BATCH_BYTES // max(len(part.ensemble.features), 1), 1))
-    me.send_all(job.feature_holders, AnswersWanted(n_rows, batch_rows, _as_sent(job.predict_epsilon)))
+    me.send_all(job.feature_holders, messages.AnswersWanted(n_rows, batch_rows, _as_sent(job.predict_epsilon)))
     codes = part.codes(table, brought.n_threads)  # while the others are busy with their answers
-    kind = Answers if job.predict_epsilon is None else RandomisedAnswers
+    kind = messages.Answers if job.predict_epsilon is None else messages.RandomisedAnswers
     raw = np.empty((n_rows, part.ensemble.n_outputs))
-    for start in range(0, n_rows, batch_rows):
-        stop = min(start + batch_rows, n_rows)
-        answers = answers_of_all(me, part, kind, start, stop)
-        raw[start:stop] = part.raw_scores(codes[:, start:stop], answers, brought.n_threads)
-        me.report(stop, n_rows)
+    for rows, everything in agreement.answered(me, part, kind, codes, batch_rows):
+        raw[rows] = part.ensemble.raw_scores_binned(everything, brought.n_threads)
     return Scores(raw, dict(part.handles))
 
 
@@ -187,12 +176,9 @@ class Answering:
         self._mapper = BinMapper(tuple(part.features[j] for j in self.columns.tolist()))
         self._tables = part.goes_right()
         self._cells: list[Cells] = []
-        if epsilon is not None:
-            self._use_cells()
-
-    def _use_cells(self) -> None:
-        """Let the tables speak of cells, no longer of codes."""
-        by_code, self._tables = self._tables, np.zeros_like(self._tables)
+        if epsilon is None:
+            return
+        by_code, self._tables = self._tables, np.zeros_like(self._tables)  # which speak of cells, no longer of codes
         for j, feature in enumerate(self._mapper.features):
             handles = np.flatnonzero(self._place == j)
             cells = cells_of(by_code[handles], feature.n_codes)
@@ -217,22 +203,20 @@ class Answering:
             tuple(RandomisedResponse(cells.n_cells, self._epsilon) for cells in self._cells if cells.n_cells > 1)
         )
 
-    def bits(self, table: Table, start: int, stop: int, random: RandomBytes) -> Bytes:
+    def bits(self, table: Table, start: int, stop: int, random: RandomBytes | None) -> Bytes:
         """The answers about some rows: uint8 [handles, ceil(rows / 8)], the first row in the highest bit of a byte."""
         codes = self._mapper.transform(_some_rows(table, self.columns, start, stop), self._n_threads)
         if self._epsilon is not None:
+            how: dict[str, Any] = {"epsilon": self._epsilon, "random": random}
             for j, cells in enumerate(self._cells):
-                codes[j] = self._randomised(np.take(cells.of_code, codes[j]), cells.n_cells, random)
+                codes[j] = np.take(cells.of_code, codes[j])
+                if cells.n_cells > 1:
+                    codes[j] = randomised_response(codes[j], categories=cells.n_cells, **how).values
         packed = np.empty((self.n_handles, (codes.shape[1] + 7) // 8), np.uint8)
         ends = np.linspace(0, self.n_handles, min(self._n_threads, self.n_handles) + 1).astype(np.int64).tolist()
         tasks = [(codes, self._place, self._tables, first, last, packed) for first, last in pairwise(ends)]
         Team(self._n_threads).run(pack_answers, tasks)
         return packed
-
-    def _randomised(self, cells: Bytes, n_cells: int, random: RandomBytes) -> Bytes:
-        if n_cells < 2 or self._epsilon is None:
-            return cells
-        return randomised_response(cells, categories=n_cells, epsilon=self._epsilon, random=random).values
 
 
 def _some_rows(table: Table, chosen: Any, start: int, stop: int) -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from hedgerow.ledger import Disclosure, Exact, Public
 from hedgerow.protocols.shares.messages import Revealed, Words
-from hedgerow.protocols.vertical.common.messages import MOST_OUTPUTS, Brought, RunId
+from hedgerow.protocols.vertical.common import messages
 from hedgerow.transport.frames import Int32s, Int64s, Message
 from hedgerow.transport.ranges import Free, Index, Shape, Within
 
@@ -23,13 +23,9 @@ class Shared(Disclosure):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyToScore(Message, name="vertical.closed_scoring.ready_to_score", version=1):
+class ReadyToScore(messages.Ready, Message, name="vertical.closed_scoring.ready_to_score", version=1):
     """Feature holder to label holder: my rows are read, my part of the model is loaded."""
 
-    discloses = Exact("the feature holder's number of rows, and which model its part is of")
-    n_rows: Brought
-    model_run_id: RunId
-    n_handles: Brought  # of a part without trees
     shapes: Annotated[bytes, Shape(Free("shapes_bytes", 0, 32))]  # of a part with trees: a fingerprint of their shapes
 
 
@@ -40,7 +36,8 @@ class ScoresWanted(Message, name="vertical.closed_scoring.scores_wanted", versio
     discloses = Exact("how many rows are scored, and how many leaves the trees have")
     n_rows: Annotated[int, Within("least_rows", "most_rows")]
     block_rows: Annotated[int, Within(1, "n_rows")]
-    n_leaves: Annotated[Int64s, Shape(Free("n_outputs", 1, MOST_OUTPUTS)), Within(0, MOST_LEAVES)]  # of all trees
+    # Of all trees, by output.
+    n_leaves: Annotated[Int64s, Shape(Free("n_outputs", 1, messages.MOST_OUTPUTS)), Within(0, MOST_LEAVES)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,14 @@ from functools import partial
 from typing import Any
 
 from hedgerow.codec import from_json
-from hedgerow.protocols.services.score_closed import messages
-from hedgerow.protocols.services.score_closed.job import NAME, ClosedScoringJob
-from hedgerow.protocols.services.score_closed.roles import (
-    ClosedScores,
-    TookPart,
-    dealer,
-    feature_holder,
-    label_holder,
-)
+from hedgerow.privacy.events import NonPrivate
+from hedgerow.protocols.services.score_closed import messages, roles
+from hedgerow.protocols.services.score_closed.roles import NAME, ClosedScoringJob
 from hedgerow.protocols.shares.messages import ON_SHARES
 from hedgerow.protocols.vertical.common import stating
+from hedgerow.protocols.vertical.common.agreement import warmup
 from hedgerow.protocols.vertical.common.parts import part_from_dict
-from hedgerow.protocols.vertical.common.serving import warmup
-from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
+from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol
 from hedgerow.statement import Statement
 
 OWNERS_LEARNED = (
@@ -59,12 +53,18 @@ def statement(job: ClosedScoringJob, meta: Mapping[str, Any]) -> Statement:
     return Statement(NAME, guarantee, assumed, (), NOT_COVERED, facts)
 
 
+def planned(job: ClosedScoringJob, party: str, data: PartyData) -> Planned | None:  # noqa: ARG001 - as all of them
+    """Scores follow from the rows of feature holders, without noise; nobody else learns of the label holder's rows."""
+    return None if party == job.label_holder else Planned(NonPrivate(f"{NAME} opens scores without noise"))
+
+
 SPEC = Protocol(
     ClosedScoringJob,
-    roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder, DEALER: dealer},
+    roles={LABEL_HOLDER: roles.label_holder, FEATURE_HOLDER: roles.feature_holder, DEALER: roles.dealer},
     messages=(*ON_SHARES, *messages.ALL),
     statement=statement,
     warmup=partial(warmup, dealer="dealer"),
-    result=partial(from_json, ClosedScores | TookPart),
+    planned=planned,
+    result=partial(from_json, roles.ClosedScores | roles.TookPart),
     part=part_from_dict,
 )

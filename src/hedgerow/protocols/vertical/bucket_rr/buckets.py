@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.codec import to_json
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints
@@ -30,8 +29,8 @@ from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, NonPrivate, RandomisedResponse, Released
 from hedgerow.privacy.mechanisms import randomised_response
-from hedgerow.protocols.bad_rows import OTHER
-from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, PUBLIC, QUANTILE, Job
+from hedgerow.protocols.bad_rows import OTHER, gaps_of
+from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, PUBLIC, QUANTILE, Job, told
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, planned, private_edges
 from hedgerow.schema import CategoricalColumn, NumericColumn
 
@@ -52,6 +51,10 @@ class Kinds(NamedTuple):
         """Buckets of each column, that of missing values included where there may be any."""
         found: Ints = self.n_values.astype(np.int64) + self.may_be_missing
         return found
+
+    def of_columns(self, start: int, stop: int) -> Kinds:
+        """Those of some columns."""
+        return Kinds(self.n_values[start:stop], self.has_levels[start:stop], self.may_be_missing[start:stop])
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def bucketing_of(
     """The buckets of a party's columns; errors name party and column. Private edges are drawn anew with each call."""
     _check_names(party, table, job)
     if job.edges_mode == QUANTILE:
-        gaps = tuple(_has_gaps(column) for column in table.columns)
+        gaps = tuple(bool(gaps_of(column).any()) for column in table.columns)
         features = _quantile_bins(party, table, gaps, job.buckets, n_threads)
     elif job.edges_mode == PRIVATE:
         if random is None:
@@ -130,14 +133,10 @@ def _default_bucket(feature: FeatureBins) -> int:
 
 def _check_names(party: str, table: Table, job: Job) -> None:
     names = {column.name for column in table.columns}
-    described = () if job.schema is None else job.schema.names
+    described = () if job.schema is None else tuple(column.name for column in job.schema.columns)
     for name in (*described, *(() if isinstance(job.edges, str) else job.edges)):
         if name.startswith(f"{party}.") and name not in names and name[len(party) + 1 :] not in names:
             raise InvalidParameter(f"{NAME}: edges or schema name {name!r}, but {party} has no such column")
-
-
-def _has_gaps(column: Column) -> bool:
-    return bool((column.values < 0).any() if column.levels is not None else np.isnan(column.values).any())
 
 
 def _quantile_bins(
@@ -298,16 +297,14 @@ def about_transfer(job: Job, kinds: Kinds, history: History) -> dict[str, Any]:
     """JSON-able: what one transfer of these columns costs, and what all that the book knows of add up to."""
     n_columns, n_with_levels = len(kinds.n_values), int(kinds.has_levels.sum())
     per_element, per_record = costs(job, n_columns, n_with_levels)
-    about: dict[str, Any] = to_json(
-        {
-            "columns": n_columns,
-            "columns_with_levels": n_with_levels,
-            "per_element": per_element,
-            "per_record": per_record,
-            "history": history,
-        }
-    )
-    return about
+    totals = {"per_element": told(history.per_element), "per_record": told(history.per_record)}
+    return {
+        "columns": n_columns,
+        "columns_with_levels": n_with_levels,
+        "per_element": told(per_element),
+        "per_record": told(per_record),
+        "history": {**asdict(history), **totals},
+    }
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------

@@ -28,11 +28,12 @@ import numpy as np
 
 from hedgerow.codec import from_json, to_json
 from hedgerow.engine.dtypes import Bytes
+from hedgerow.engine.model_file import write_file
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.events import Event, NonPrivate, from_dict
 from hedgerow.protocols.vertical.bucket_rr.buckets import MOST_VALUES, Bucketing, History, Kinds, packed_sizes
-from hedgerow.protocols.vertical.bucket_rr.job import Job
+from hedgerow.protocols.vertical.bucket_rr.job import Job, told
 
 BOOK = "transfers.jsonl"
 _FORMAT = "hedgerow transferred buckets"
@@ -157,7 +158,7 @@ class Book:
         """Charge a transfer; afterwards it may be made. Returns its number, which is random."""
         self.transfers()  # a damaged book is not written to
         number = secrets.token_hex(16)
-        _write_private(json.dumps(to_json(bucketing)).encode(), self._folder / f"{number}.json")
+        write_file(json.dumps(to_json(bucketing)).encode(), self._folder / f"{number}.json")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Transfer(number, label_holder, at, now.data, now.settings, *cost, event.to_dict())
         # Appending, in one piece: two runs at the same time both get their lines.
@@ -225,7 +226,7 @@ class Shelf:
         self._about: dict[str, Any] = {
             "format": _FORMAT,
             "version": _VERSION,
-            "epsilon": to_json(job.noise),
+            "epsilon": told(job.noise),
             "buckets": job.buckets,
             "edges": ", ".join(map(str, _edges_of(job))),
             "n_rows": n_rows,
@@ -242,7 +243,7 @@ class Shelf:
         content = io.BytesIO()
         heading = np.frombuffer(json.dumps(about).encode(), np.uint8)
         np.savez(content, about=heading, **kept.kinds._asdict(), packed=kept.packed)
-        _write_private(content.getvalue(), self._path(holder))
+        write_file(content.getvalue(), self._path(holder))
 
     def find(self, holder: str) -> Kept | None:
         """What was kept of a party for such a job; None if nothing was. InvalidInput for a damaged file."""
@@ -284,17 +285,3 @@ def _read(party: str, path: Path) -> bytes:
         return path.read_bytes()
     except OSError as problem:
         raise InvalidInput(f"{party}: {path} cannot be read: {problem}") from None
-
-
-def _write_private(content: bytes, path: Path) -> None:
-    """Replace a file in one step, on the disk before it gets its name, readable by its owner only."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

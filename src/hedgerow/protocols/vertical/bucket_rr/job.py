@@ -13,21 +13,28 @@ import numpy as np
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
+from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows, stamp_of
+from hedgerow.protocols.made_up import LEVELS, made_up_rows
 from hedgerow.protocols.vertical.bucket_rr.debias import check_debiased
-from hedgerow.protocols.vertical.common.job import VerticalJob, WithSchema
-from hedgerow.runtime.options import option
+from hedgerow.protocols.vertical.common.agreement import VerticalJob, WithSchema
+from hedgerow.runtime.protocol import Rehearsal, option
 from hedgerow.schema import Column, NumericColumn, Schema
 from hedgerow.transport.mtls import check_party_name
 
 NAME = "vertical.bucket_rr"
 PUBLIC, QUANTILE, PRIVATE, GIVEN = "public", "quantile", "private", "given"
-NO_NOISE = "inf"  # how JSON, which has no infinity, says that there is none
+NO_NOISE = "inf"
+"""How JSON, which has no infinity, says that there is no noise."""
 LARGEST_EPSILON = 1e6  # of randomised response
 LEAST_DEBIASED = 1e-6
 EDGES_EPSILON = 0.5
 LEAST_PRIVATE_BUCKETS = 3
 LEAST_EDGES_EPSILON = 1e-4  # of which each of at most ten steps gets its share
+
+
+def told(number: float) -> float | str:
+    """An epsilon, or what several add up to, as JSON has it."""
+    return NO_NOISE if number == math.inf else number
 
 
 def _parse_edges(protocol: str, given: Any) -> Any:
@@ -155,3 +162,23 @@ class Job(WithSchema, VerticalJob):
         if described is None:
             return NumericColumn(column, -1.0, 1.0, may_be_missing=True) if given is not None else None
         return replace(described, may_be_missing=True) if self.edges_mode == PRIVATE else described
+
+    def stamp(self) -> str | None:
+        """What must be written on everything that comes out of the run."""
+        return stamp_of(None if self.is_noisy else "NO NOISE", self.on_bad_rows)
+
+    def rehearsal(self) -> Rehearsal:
+        """Two trees; private edges have kernels of their own, all others warm up with quantiles. Nothing is kept."""
+        is_private = self.edges == PRIVATE
+        small = replace(
+            self,
+            parties=("a", "b"),
+            label_holder="a",
+            boosting=replace(self.boosting, n_iterations=2),
+            buckets=max(self.buckets, 4),
+            edges=PRIVATE if is_private else QUANTILE,
+            schema=Schema.from_public(levels={"level": list(LEVELS)}) if is_private else None,
+            cache=None,
+            transfer="once",
+        )
+        return small, lambda: {name: made_up_rows(small, has_labels=name == "a", n_rows=40) for name in small.parties}

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import BoostingParams, EvalsLog, train
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
-from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.boosting import EvalsLog, train
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.ensemble import Ensemble, TreeStack
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
-from hedgerow.protocols.vertical.bucket_rr.buckets import (
-    MOST_VALUES,
-    History,
-    Kinds,
-    about_transfer,
-    event_of,
-    keep_probability,
-    packed_sizes,
-    portions,
-    unpack,
-)
+from hedgerow.protocols.vertical.bucket_rr import buckets, messages
+from hedgerow.protocols.vertical.bucket_rr.buckets import History, Kinds
 from hedgerow.protocols.vertical.bucket_rr.cache import Kept, Shelf
 from hedgerow.protocols.vertical.bucket_rr.debias import train_debiased
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
-from hedgerow.protocols.vertical.bucket_rr.messages import (
-    ID_LETTERS,
-    Buckets,
-    ColumnKinds,
-    HaveTransfer,
-    OwnSplits,
-    SameAsBefore,
-)
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, divide
-from hedgerow.protocols.vertical.common.tables import begin_as_label_holder, check_table, fitted
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -54,25 +38,33 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
     kept: dict[str, Kept | None] = {}
     if shelf is not None and job.transfer == "once":
         kept = {party: shelf.find(party) for party in job.feature_holders}
-    for party, transfer in kept.items():
-        me.send(party, HaveTransfer("" if transfer is None else transfer.transfer_id))
+    received = me.kept(0, Received) if me.attempt > 1 else None
+    for party in job.feature_holders if kept or me.attempt > 1 else ():
+        transfer = kept.get(party)
+        has = "" if transfer is None else transfer.transfer_id
+        me.send(party, messages.HaveTransfer(has if received is None else messages.OF_THIS_RUN))
     n_columns = begin_as_label_holder(me, job, data)
     table = data.table if rows is None else _rows_of(data.table, rows)
     own = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
     own_codes = own.transform(data.table, data.n_threads)
-    foreign = _receive_all(me, job, n_columns, data.table.n_rows, kept, shelf)
+    if received is None:
+        foreign = _receive_all(me, job, n_columns, data.table.n_rows, kept, shelf)
+        if me.checkpoints is not None:
+            me.keep(0, Received.of(foreign))
+    else:
+        foreign = received.foreign()
     pool = _Pool.of(job, own, own_codes, foreign, data.n_threads)
     if rows is not None:
         pool = replace(pool, codes=np.ascontiguousarray(pool.codes[:, rows]))
     ensemble = _train(me, job, params, pool, labels)
     ensemble.classes = data.classes if job.task == "classification" else None
-    transfers = {party: about_transfer(job, theirs.kinds, theirs.history) for party, theirs in foreign.items()}
+    transfers = {party: buckets.about_transfer(job, theirs.kinds, theirs.history) for party, theirs in foreign.items()}
     ensemble.meta |= {"rounds": {"setup": 3 if kept else 2, "training": 0}, "transfers": transfers}
     part, questions = divide(ensemble, pool.owners, me.name, protocol=NAME, run_id=job.run_id)
     for party in job.feature_holders:
         asked = questions[party]
         levels = np.packbits(asked.left_levels, axis=1)
-        me.send(party, OwnSplits(asked.column, asked.bin, asked.missing_left, levels))
+        me.send(party, messages.OwnSplits(asked.column, asked.bin, asked.missing_left, levels))
     return part
 
 
@@ -127,9 +119,46 @@ class _Foreign:
         stops = [first for first, _ in self.pieces[1:]] + [len(categories)]
         for (start, packed), stop in zip(self.pieces, stops, strict=True):
             try:
-                unpack(packed, categories[start:stop], out[start:stop], n_threads)
+                buckets.unpack(packed, categories[start:stop], out[start:stop], n_threads)
             except InvalidInput as problem:
                 raise ProtocolError(f"what {party} sent cannot be used: {problem}") from None
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """One feature holder's transfer, but for the buckets."""
+
+    n_values: Int32s
+    has_levels: Bools
+    may_be_missing: Bools
+    n_bytes: int
+    history: History
+
+
+@dataclass(frozen=True)
+class Received:
+    """What the label holder keeps before the first tree: everybody's buckets as they came."""
+
+    packed: Bytes  # one party's after the other's
+    transfers: Mapping[str, Transferred]
+
+    @classmethod
+    def of(cls, foreign: Mapping[str, _Foreign]) -> Received:
+        """From what was received."""
+        packed = {party: np.concatenate([piece for _, piece in theirs.pieces]) for party, theirs in foreign.items()}
+        transfers = {
+            party: Transferred(*theirs.kinds, len(packed[party]), theirs.history) for party, theirs in foreign.items()
+        }
+        return cls(np.concatenate(list(packed.values())), transfers)
+
+    def foreign(self) -> dict[str, _Foreign]:
+        """The inverse of `of`."""
+        ends = np.cumsum([each.n_bytes for each in self.transfers.values()])
+        pieces = zip(self.transfers.items(), np.split(self.packed, ends[:-1]), strict=True)
+        return {
+            party: _Foreign(Kinds(each.n_values, each.has_levels, each.may_be_missing), ((0, piece),), each.history)
+            for (party, each), piece in pieces
+        }
 
 
 def _receive_all(
@@ -149,7 +178,7 @@ def _receive_all(
             if transfer is None:
                 foreign[party] = _receive(me, job, party, n_columns[party], n_rows, shelf)
             else:  # if it agrees that they are still right
-                history = History.told(me.recv(party, SameAsBefore))
+                history = History.told(me.recv(party, messages.SameAsBefore))
                 foreign[party] = _Foreign(transfer.kinds, ((0, transfer.packed),), history)
         except TransportError as failure:
             if shelf is None:
@@ -162,25 +191,25 @@ def _receive_all(
 
 def _receive(me: Party, job: Job, party: str, n_columns: int, n_rows: int, shelf: Shelf | None) -> _Foreign:
     """One party's buckets, of some of its columns."""
-    told = me.recv(party, ColumnKinds, most_columns=n_columns, most_values=MOST_VALUES)
+    told = me.recv(party, messages.ColumnKinds, most_columns=n_columns, most_values=buckets.MOST_VALUES)
     kinds = Kinds(told.n_values, told.has_levels, told.may_be_missing)
-    sizes = packed_sizes(kinds.categories, n_rows)
-    ranges = list(portions(sizes))
+    sizes = buckets.packed_sizes(kinds.categories, n_rows)
+    ranges = list(buckets.portions(sizes))
     _check_kinds(party, told, len(ranges), is_kept=shelf is not None)
-    messages = [me.recv(party, Buckets, start=start, n_bytes=sum(sizes[start:stop])) for start, stop in ranges]
+    sent = [me.recv(party, messages.Buckets, start=start, n_bytes=sum(sizes[start:stop])) for start, stop in ranges]
     if shelf is not None:
-        packed = np.concatenate([message.packed for message in messages])
-        shelf.keep(party, Kept(told.transfer_id, kinds, packed), event_of(job, kinds))
-    return _Foreign(kinds, tuple((message.first, message.packed) for message in messages), History.told(told))
+        packed = np.concatenate([message.packed for message in sent])
+        shelf.keep(party, Kept(told.transfer_id, kinds, packed), buckets.event_of(job, kinds))
+    return _Foreign(kinds, tuple((message.first, message.packed) for message in sent), History.told(told))
 
 
-def _check_kinds(party: str, kinds: ColumnKinds, n_messages: int, *, is_kept: bool) -> None:
+def _check_kinds(party: str, kinds: messages.ColumnKinds, n_messages: int, *, is_kept: bool) -> None:
     """ProtocolError for what ranges cannot say."""
     if (kinds.n_values + kinds.may_be_missing < 2).any():
         raise ProtocolError(f"{party} describes a column of fewer than 2 buckets, which tells nothing")
     if kinds.n_messages != n_messages:
         raise ProtocolError(f"{party} announces {kinds.n_messages} messages of buckets that take {n_messages}")
-    if is_kept and len(kinds.transfer_id) != ID_LETTERS:
+    if is_kept and len(kinds.transfer_id) != messages.ID_LETTERS:
         raise ProtocolError(f"{party} gives its transfer no number, so it cannot be kept")
 
 
@@ -219,15 +248,40 @@ class _Pool:
                 theirs.unpack(party, codes[start:stop], n_threads)
                 features += theirs.features(party)
                 n_codes += categories
-                keep[start:stop] = [keep_probability(n, job.noise) for n in categories]
+                keep[start:stop] = [buckets.keep_probability(n, job.noise) for n in categories]
             owners += [party] * (len(features) - start)
         return cls(owners, BinMapper(tuple(features)), codes, keep, np.array(n_codes, np.int64))
 
 
+@dataclass(frozen=True)
+class Boosted:
+    """What the label holder keeps after an iteration."""
+
+    trees: TreeStack = field(default_factory=lambda: TreeStack.of(()))
+    scores: Scores | None = None
+    base_scores: Floats | None = None
+
+
 def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Floats) -> Ensemble:
+    """All trees, or those that an earlier attempt has not kept: only the label holder has any."""
+    before, n_trees = Boosted(), params.n_iterations
+    if me.attempt > 1 and me.checkpoints is not None and me.checkpoints.trees[-1]:
+        before = me.kept(None, Boosted) or before
+
+    def after(model: Ensemble, scores: Scores | None) -> None:
+        if me.checkpoints is not None:
+            me.keep(model.n_iterations, Boosted(TreeStack.of(model.trees), scores, model.base_scores))
+        me.report(model.n_iterations, n_trees)
+
     if not (job.is_noisy and job.debias):
-        progress = _Progress(me, params.n_iterations)
-        return train(params, pool.mapper, pool.codes, labels, callbacks=[progress]).ensemble
+        init = None
+        if before.base_scores is not None:
+            loss = params.loss_for(labels).name
+            init = Ensemble(pool.mapper, loss, before.base_scores, trees=before.trees.trees())
+            if init.n_iterations == n_trees:
+                return init
+            params = replace(params, n_iterations=n_trees - init.n_iterations)
+        return train(params, pool.mapper, pool.codes, labels, callbacks=[_AfterTrees(after)], init=init).ensemble
     return train_debiased(
         params,
         pool.mapper,
@@ -235,19 +289,20 @@ def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Flo
         labels,
         keep=pool.keep,
         n_codes=pool.n_codes,
-        on_tree=me.report,
+        on_trees=after,
         n_threads=params.n_threads,
+        init=before.trees.trees(),
+        scores=before.scores,
     )
 
 
 @dataclass(frozen=True)
-class _Progress:
-    """Tells whoever watches after each iteration."""
+class _AfterTrees:
+    """Does something after each iteration."""
 
-    me: Party
-    total: int
+    do: Callable[[Ensemble, None], None]
 
     def after_iteration(self, model: Ensemble, epoch: int, evals_log: EvalsLog) -> bool:  # noqa: ARG002 - the engine calls it so
         """Go on, whatever the model is."""
-        self.me.report(epoch + 1, self.total)
+        self.do(model, None)
         return False

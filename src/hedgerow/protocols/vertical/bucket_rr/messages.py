@@ -11,6 +11,8 @@ from hedgerow.transport.frames import Bools, Int32s, Message, UInt8s
 from hedgerow.transport.ranges import MOST, Anything, Free, Index, Shape, Within
 
 ID_LETTERS = 32
+OF_THIS_RUN = "of this run"
+"""Instead of a number: the transfer that an earlier attempt of this run has made."""
 TransferId: TypeAlias = Annotated[str, Shape(Free("id_letters", 0, ID_LETTERS))]
 Times: TypeAlias = Annotated[int, Within(0, MOST)]
 Epsilon: TypeAlias = Annotated[float, Within(0.0, math.inf)]

@@ -53,7 +53,7 @@ from functools import cache
 
 import numpy as np
 
-from hedgerow.engine.cuts import spread_cuts
+from hedgerow.engine.binning import spread_cuts
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.privacy.choices import MOST_CANDIDATES, exponential
 from hedgerow.privacy.discrete_gaussian import RandomBytes

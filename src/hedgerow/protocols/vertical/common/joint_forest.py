@@ -1,6 +1,16 @@
-"""A conversation about splits that everybody may see: gains are compared, winners say which way the rows go.
+"""Trees that grow where every party sums its own columns, and the conversation about splits that everybody may see.
 
-Two protocols have it in common, each with messages of its own that have the same fields:
+Each party knows the rows of every node, nobody another's values. All hold the same gradients, so each finds the best
+split of its own columns by itself. Somebody compares their gains; the winner of a node says which of its rows go right,
+one bit each, and all parties move their rows alike:
+
+    best()                    the best split of each node among its own columns      (gains are compared elsewhere)
+    rows.write_sides(...)     bits of the nodes that were won here                   (bits of the others are received)
+    divide(...)               rows descend by the bits; sums of both sides follow from them
+
+The bits of a level lie in one spare column: nodes of a level have no row in common.
+
+Two protocols have the conversation in common, each with messages of its own that have the same fields:
 
     every feature holder -> label holder    how much its best split of each node gains
     label holder -> each of them            what becomes of each node: `Winners`
@@ -15,31 +25,247 @@ that the sender has no say in. What the fields may hold: `messages`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
-from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.losses import Loss
-from hedgerow.engine.splitting import LevelSplits
+from hedgerow.compiling import kernel
+from hedgerow.engine.binning import FeatureBins, bin_counts
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, RowIds, Scores
+from hedgerow.engine.ensemble import Ensemble, Tree, TreeStack
+from hedgerow.engine.growth import LevelSplits, TreeGrower
+from hedgerow.engine.histogram import PackedColumns, pack, with_spare_column
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
+from hedgerow.engine.rows import Rows, translate
+from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.made_up import made_up_rows
-from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.protocols.vertical.common.joint_growth import (
-    JointGrower,
-    JointRows,
-    choose_winners,
-    mark_foreign_splits,
-)
+from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.messages import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, Questions, composite_features, with_handles
+from hedgerow.protocols.vertical.common.parts import (
+    LabelHolderPart,
+    Question,
+    Questions,
+    composite_features,
+    with_handles,
+)
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData, Rehearsal
+from hedgerow.runtime.protocol import Rehearsal
+
+BETWEEN_SIDES = np.array([0.5])
+"""The edge of the spare column: 0 means left, 1 means right."""
+
+
+# --- growth ----------------------------------------------------------------------------------------------------------
+
+
+def packed_columns(codes: Bytes, features: Sequence[FeatureBins], n_threads: int = 1) -> PackedColumns:
+    """A party's own codes as rows want them, with a column to spare."""
+    return with_spare_column(pack(codes, *bin_counts(features), n_threads=n_threads))
+
+
+class JointRows(Rows):
+    """One party's columns of rows that all parties have."""
+
+    @property
+    def spare_feature(self) -> int:
+        """The feature that stands for every other party's splits."""
+        return self.layout.n_features - 1
+
+    @property
+    def sides(self) -> Bytes:
+        """By row: 1 if it goes right at this level. To be written by the caller, or by `write_sides`."""
+        spare: Bytes = self.packed.columns[-1]
+        return spare
+
+    def write_sides(self, feature: Ints, goes_left: Bytes) -> None:
+        """The sides of the rows of nodes that split on a feature of this party (-1: another's node, or a leaf)."""
+        decisions = self.decisions(feature, goes_left)
+        tasks = [(*decisions, *segment, self.sides) for segment in self.segments()]
+        self.run(write_sides, tasks, updates=self.n_rows)
+
+    def count_sides(self, sides: Bytes, nodes: Bools) -> int:
+        """How many rows of these nodes go right by `sides`, which need not be the present ones."""
+        return sum(count_sides(sides, *segment, nodes) for segment in self.segments())
+
+    def sums_of_sides(self, wanted: Bools) -> tuple[Ints, Ints]:
+        """Packed sums and numbers of rows of the left and of the right side of wanted nodes: [nodes, 2] each."""
+        segments = self.segments()
+        sums, counts = np.zeros((2, len(segments), len(wanted), 2), np.int64)
+        tasks = [(self.values, self.sides, *segment, wanted, sums[t], counts[t]) for t, segment in enumerate(segments)]
+        self.run(sum_sides, tasks, updates=self.n_rows)
+        return sums.sum(axis=0), counts.sum(axis=0)
+
+
+class JointGrower(TreeGrower):
+    """Grows one tree after the other on a party's own columns and on what it is told about the others'.
+
+    The tree that `finish` returns has the spare feature (the one after all its own) where another party's split won,
+    with 0 for left; `mark_foreign_splits` marks such nodes in a `LevelSplits`.
+    """
+
+    def __init__(
+        self, rows: JointRows, rules: BoostingParams, loss: Loss, quantiser: Quantiser, features: Sequence[FeatureBins]
+    ) -> None:
+        edges = [*(feature.edges for feature in features), BETWEEN_SIDES]
+        super().__init__(rows, rules, loss, quantiser, edges, weighted=False)
+        self.joint = rows
+
+    def begin(self) -> None:
+        """A new tree from the rows' present gradients; `rows.start_tree` has been called."""
+        super().begin()
+        self.rows_of_nodes = [np.array([self.joint.n_rows], np.int64)]  # by level
+        self._row_counts = np.empty((0, 2), np.int64)
+
+    @property
+    def totals(self) -> Ints:
+        """Packed sums of the nodes of the newest level."""
+        return self.tree.newest.total
+
+    @property
+    def n_active(self) -> int:
+        """Nodes of the newest level."""
+        return len(self.totals)
+
+    @property
+    def n_leaves(self) -> int:
+        """Leaves of the tree so far."""
+        return self.tree.n_leaves
+
+    @property
+    def room(self) -> int:
+        """How many nodes may still split."""
+        limit = self.rules.max_leaves
+        return self.n_active if limit is None else limit - self.n_leaves
+
+    def is_last(self, n_splitting: int) -> bool:
+        """Whether the children of this level are leaves, if this many of its nodes split."""
+        return self.depth + 1 == self.max_depth or self.n_leaves + n_splitting == self.rules.max_leaves
+
+    def best(self) -> LevelSplits:
+        """The best split of every node of the newest level among this party's columns."""
+        return self.evaluate(self.tree.newest)
+
+    def divide(self, splits: LevelSplits, *, last: bool = False) -> bool:
+        """Split the nodes of the level that have a feature by the rows' `sides`; whether the tree goes on."""
+        splitting = splits.feature >= 0
+        sums, self._row_counts = self.joint.sums_of_sides(splitting)
+        splits.left_sum[:] = sums[:, 0]
+        return super().divide(splits, last=last or self.is_last(int(np.count_nonzero(splitting))))
+
+    def descend(self, feature: Ints, splits: LevelSplits, *, last: bool) -> None:  # noqa: ARG002 - sides say it all
+        """Rows go where their sides say."""
+        self.rows_of_nodes.append(self._row_counts[feature >= 0].reshape(-1))
+        descend_by_sides(self.joint, feature >= 0, last=last)
+
+
+def mark_foreign_splits(splits: LevelSplits, nodes: Bools | Ints, spare_feature: int) -> None:
+    """Write down that other parties' splits won these nodes."""
+    splits.feature[nodes] = spare_feature
+    splits.bin[nodes] = 0
+    splits.missing_left[nodes] = False
+
+
+def descend_by_sides(rows: JointRows, splitting: Bools, *, last: bool) -> None:
+    """Rows of splitting nodes go where their sides say; the other nodes are leaves."""
+    goes_left = np.zeros((len(splitting), 256), np.uint8)
+    goes_left[:, 0] = 1
+    rows.descend(np.where(splitting, rows.spare_feature, -1), goes_left, last=last)
+
+
+def choose_winners(gains: Floats, room: int, min_gain: float) -> Ints:
+    """Per node the place of the winner among gains [places, nodes], -1 where nobody splits it.
+
+    The first of equals wins, as the first column does in one table. Where leaves are limited, the best nodes go first.
+    """
+    winner: Ints = np.argmax(gains, axis=0)
+    top = gains.max(axis=0)
+    winner[~((top > MIN_GAIN) & (top >= min_gain))] = -1
+    best_first = np.argsort(-top, kind="stable")
+    splitting = best_first[winner[best_first] >= 0]
+    winner[splitting[max(room, 0) :]] = -1
+    return winner
+
+
+@kernel
+def write_sides(
+    columns: Bytes,  # in  [columns, rows]
+    column_of_feature: Ints,
+    bin_of_code: Bytes,
+    feature: Ints,  # in  [nodes] -1: the node's rows are left alone
+    goes_left: Bytes,  # in  [nodes, 256] by the feature's bin
+    row_ids: RowIds,  # in
+    starts: Ints,  # in  [nodes] this thread's segments
+    stops: Ints,
+    sides: Bytes,  # out [rows]
+) -> None:
+    """sides[row] = 1 for the rows that go right."""
+    by_code = np.empty(256, np.uint8)
+    for node in range(feature.shape[0]):
+        if feature[node] < 0:
+            continue
+        column = columns[column_of_feature[feature[node]]]
+        translate(goes_left[node], bin_of_code[feature[node]], by_code)
+        rows = row_ids[starts[node] : stops[node]]
+        for k in range(rows.shape[0]):
+            row = np.uint64(rows[k])
+            sides[row] = 1 - by_code[np.uint64(column[row])]
+
+
+@kernel
+def sum_sides(
+    values: Ints,  # in  [rows] packed gradients
+    sides: Bytes,  # in  [rows]
+    row_ids: RowIds,  # in
+    starts: Ints,  # in  [nodes] this thread's segments
+    stops: Ints,
+    wanted: Bools,  # in  [nodes]
+    sums: Ints,  # out [nodes, 2]
+    counts: Ints,  # out [nodes, 2]
+) -> None:
+    """Sums over the rows of both sides of each wanted node."""
+    for node in range(wanted.shape[0]):
+        if not wanted[node]:
+            continue
+        total = np.int64(0)
+        right = np.int64(0)
+        n_right = np.int64(0)
+        rows = row_ids[starts[node] : stops[node]]
+        for k in range(rows.shape[0]):
+            row = np.uint64(rows[k])
+            side = np.int64(sides[row])
+            value = values[row]
+            total += value
+            right += value & -side
+            n_right += side
+        sums[node, 0] = total - right
+        sums[node, 1] = right
+        counts[node, 0] = rows.shape[0] - n_right
+        counts[node, 1] = n_right
+
+
+@kernel
+def count_sides(
+    sides: Bytes,  # in  [rows]
+    row_ids: RowIds,  # in
+    starts: Ints,  # in  [nodes]
+    stops: Ints,
+    wanted: Bools,  # in  [nodes]
+) -> int:
+    """Rows of wanted nodes whose side is 1."""
+    n_right = 0
+    for node in range(wanted.shape[0]):
+        if not wanted[node]:
+            continue
+        rows = row_ids[starts[node] : stops[node]]
+        for k in range(rows.shape[0]):
+            n_right += sides[np.uint64(rows[k])]
+    return n_right
+
 
 # --- both sides ------------------------------------------------------------------------------------------------------
 
@@ -61,6 +287,51 @@ def new_sides(
             f"{sender} sent {message.NAME} with sides of {n_elsewhere} rows that are not in the nodes in question"
         )
     return sides
+
+
+# --- what is kept after a tree ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a party's rows stand, and how much it has released, or received, that is drawn anew if a tree is."""
+
+    scores: Scores | None = None
+    base_score: float = 0.0
+    from_labels: Ints | None = None  # the part of gradients that serves all trees
+    released: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForestState(Standing):
+    """The label holder's: its trees too, and the noise that it has drawn for the next one."""
+
+    trees: TreeStack = field(default_factory=lambda: TreeStack.of(()))
+    foreign: Ints | None = None  # [foreign splits, (tree, level, place, handle)]
+    rounds: int = 0
+    drawn: Ints | None = None
+    recovery: Mapping[str, Any] | None = None  # vertical.masked_gradients: what its first message gave away
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerState(Standing):
+    """A feature holder's: its questions too."""
+
+    questions: tuple[tuple[int, int, bool, str], ...] = ()
+
+
+def flat(trees: Sequence[Sequence[Ints]]) -> Ints:
+    """`ForeignSplits.levels` as one array: [foreign splits, (tree, level, place, handle)]."""
+    numbered = [(t, k, level) for t, levels in enumerate(trees) for k, level in enumerate(levels)]
+    where = np.array([(t, k) for t, k, _ in numbered], np.int64).reshape(-1, 2)
+    splits = np.concatenate([np.empty((0, 2), np.int64), *(level for _, _, level in numbered)])
+    return np.column_stack([np.repeat(where, [len(level) for _, _, level in numbered], axis=0), splits])
+
+
+def levels_of(splits: Ints, n_trees: int) -> list[list[Ints]]:
+    """The inverse of `flat`, but for levels without a foreign split below the last one that has any."""
+    trees = [splits[splits[:, 0] == tree, 1:] for tree in range(n_trees)]
+    return [[tree[tree[:, 0] == k, 1:] for k in range(int(tree[:, 0].max(initial=-1)) + 1)] for tree in trees]
 
 
 # --- the label holder ------------------------------------------------------------------------------------------------
@@ -91,6 +362,18 @@ class ForeignSplits:
         self._levels[-1].append(np.column_stack([place, handle]))
 
     @property
+    def levels(self) -> tuple[tuple[Ints, ...], ...]:
+        """Per tree and level: [foreign nodes, (place, handle)]."""
+        return tuple(map(tuple, self._levels))
+
+    def take_up(self, trees: Sequence[Sequence[Ints]]) -> None:
+        """Those of trees that an earlier attempt has grown, as `levels` has them."""
+        for levels in trees:
+            self.begin_tree()
+            for level in levels:
+                self.add_level(*level.T)
+
+    @property
     def n_handles(self) -> dict[str, int]:
         """Questions of each feature holder."""
         named = zip(self._parties, self._n_handles.tolist(), strict=True)
@@ -107,29 +390,65 @@ class ForeignSplits:
             finished.append(with_handles(tree, columns, n_own))
         return finished
 
+    def part(
+        self,
+        job: VerticalJob,
+        features: Sequence[FeatureBins],
+        trees: Sequence[Tree],
+        loss: Loss,
+        base_score: float,
+        classes: Sequence[Any] | None,
+        meta: dict[str, Any],
+    ) -> LabelHolderPart:
+        """The label holder's part of the model: all trees over its own columns and handles."""
+        mapper, over_all = composite_features(features, self.n_handles), self.in_trees(trees, len(features))
+        ensemble = Ensemble(mapper, loss.name, [base_score], trees=over_all, classes=classes, meta=meta)
+        return LabelHolderPart(self._label_holder, job.NAME, job.run_id, ensemble, self.n_handles)
+
 
 class JointForest(ABC):
     """Grows trees together with the feature holders, and remembers whose each split is."""
 
-    WINNERS: ClassVar[type[Any]]
-    WHICH_WAY: ClassVar[type[Any]]
-    PARTITION: ClassVar[type[Any]]
+    WORDS: ModuleType  # the protocol's messages
 
     def __init__(
-        self, me: Party, job: VerticalJob, rows: JointRows, grower: JointGrower, *, tells_leaves: bool
+        self,
+        me: Party,
+        job: VerticalJob,
+        rows: JointRows,
+        grower: JointGrower,
+        begin_tree: Callable[[], None],
+        *,
+        tells_leaves: bool,
     ) -> None:
-        """`tells_leaves`: whether feature holders must know the rows of leaves, as who keeps scores must."""
+        """`begin_tree` puts all rows at the root of a new tree, with its gradients.
+
+        `tells_leaves`: whether feature holders must know the rows of leaves, as who keeps scores must.
+        """
+        self._begin_tree = begin_tree
         self.me, self._parties = me, job.parties
         self._n_trees, self._min_gain = job.boosting.n_iterations, job.boosting.min_gain
         self.rows, self.grower, self._tells_leaves = rows, grower, tells_leaves
         self._place = job.parties.index(me.name)
-        self._trees: list[Tree] = []
-        self._foreign = ForeignSplits(job.parties, job.label_holder)
+        self.trees: list[Tree] = []
+        self.foreign = ForeignSplits(job.parties, job.label_holder)
         self.rounds = 0
 
-    @abstractmethod
-    def begin_tree(self) -> None:
-        """Gradients, and all rows at the root."""
+    def go_on(self, state: ForestState) -> None:
+        """Begin with what there was after some trees; the rows stand there already."""
+        self.trees, self.rounds = state.trees.trees(), state.rounds
+        if state.foreign is not None:
+            self.foreign.take_up(levels_of(state.foreign, len(self.trees)))
+
+    def state(self) -> ForestState:
+        """What there is after the last tree."""
+        return ForestState(trees=TreeStack.of(self.trees), foreign=flat(self.foreign.levels), rounds=self.rounds)
+
+    def keep_released(self, released: Mapping[str, int]) -> None:
+        """Keep that this much will have been released, before it is: a tree that is broken off stays in the count."""
+        if self.me.checkpoints is not None:
+            before = self.me.kept(len(self.trees), ForestState) or ForestState()
+            self.me.keep(len(self.trees), replace(before, released=released))
 
     @abstractmethod
     def own_best(self) -> LevelSplits:
@@ -141,13 +460,16 @@ class JointForest(ABC):
 
     def grow(self) -> None:
         """All trees."""
-        for done in range(self._n_trees):
+        for done in range(len(self.trees), self._n_trees):
             self.me.report(done, self._n_trees)
-            self.begin_tree()
-            self._foreign.begin_tree()
+            self._begin_tree()
+            self.foreign.begin_tree()
             while self._grow_level():
                 pass
-            self._trees.append(self.grower.finish())
+            self.trees.append(self.grower.finish())
+            if self.me.checkpoints is not None:  # an earlier attempt may have drawn what comes next, and sent it
+                before = self.me.kept(done + 1, ForestState)
+                self.me.keep(done + 1, replace(self.state(), drawn=None if before is None else before.drawn))
         self.me.report(self._n_trees, self._n_trees)
 
     def _grow_level(self) -> bool:
@@ -159,7 +481,7 @@ class JointForest(ABC):
         for place, party in enumerate(self._parties):
             if party != me.name:
                 roles = np.where(winner < 0, LEAF, np.where(winner == place, YOURS, OTHERS)).astype(np.uint8)
-                me.send(party, self.WINNERS(roles))
+                me.send(party, self.WORDS.Winners(roles))
         splits.gain[:] = gains.max(axis=0)
         splits.feature[winner != self._place] = -1
         rows.sides[:] = 0
@@ -185,43 +507,22 @@ class JointForest(ABC):
             nodes = np.flatnonzero(winner == place)
             if party == self.me.name or not len(nodes):
                 continue
-            most = self._foreign.n_handles_of(place) + len(nodes)  # if every question is new
+            most = self.foreign.n_handles_of(place) + len(nodes)  # if every question is new
             answer = self.me.recv(
-                party, self.WHICH_WAY, n_won=len(nodes), most_handles=most, n_bytes=bytes_for(rows.n_rows)
+                party, self.WORDS.WhichWay, n_won=len(nodes), most_handles=most, n_bytes=bytes_for(rows.n_rows)
             )
             handles[nodes] = answer.handles
             rows.sides[:] |= new_sides(party, answer, rows.n_rows, partial(rows.count_sides, nodes=winner == place))
         foreign = (winner >= 0) & (winner != self._place)
-        self._foreign.add_level(winner[foreign], handles[foreign])
+        self.foreign.add_level(winner[foreign], handles[foreign])
 
     def tell_sides(self, winner: Ints) -> None:
         """Everybody's bits to those who need them: not to the winner of all nodes."""
         message: Any = None
         for place, party in enumerate(self._parties):
             if party != self.me.name and ((winner >= 0) & (winner != place)).any():
-                message = message or self.PARTITION(np.packbits(self.rows.sides))
+                message = message or self.WORDS.Partition(np.packbits(self.rows.sides))
                 self.me.send(party, message)
-
-    def part(
-        self,
-        job: VerticalJob,
-        data: PartyData,
-        features: Sequence[FeatureBins],
-        loss: Loss,
-        base_score: float,
-        meta: dict[str, Any],
-    ) -> LabelHolderPart:
-        """The label holder's part of the model: all trees over its own columns and handles."""
-        handles = self._foreign.n_handles
-        ensemble = Ensemble(
-            composite_features(features, handles),
-            loss.name,
-            [base_score],
-            trees=self._foreign.in_trees(self._trees, len(features)),
-            classes=data.classes,
-            meta=meta,
-        )
-        return LabelHolderPart(self.me.name, job.NAME, job.run_id, ensemble, handles)
 
 
 # --- a feature holder ------------------------------------------------------------------------------------------------
@@ -253,31 +554,26 @@ def receive_roles(
 class Asked:
     """The splits that this party won, in the order in which they were first used; equal ones have one handle."""
 
-    def __init__(self) -> None:
-        self._handles: dict[tuple[int, int, bool, bytes], int] = {}
+    def __init__(self, state: OwnerState | None = None) -> None:
+        asked = () if state is None else state.questions
+        self._handles = {Question(*q[:3], bytes.fromhex(q[3])): k for k, q in enumerate(asked)}
+
+    def state(self, **standing: Any) -> OwnerState:
+        """What is kept of them, and how the rows stand."""
+        return OwnerState(questions=tuple((*q[:3], q.levels.hex()) for q in self._handles), **standing)
 
     def handles(self, splits: LevelSplits, nodes: Ints) -> np.ndarray:
         """The handles of some nodes' splits."""
         found = []
         for node in nodes.tolist():
-            last_bin = int(splits.bin[node])
-            levels = np.packbits(splits.goes_left[node]).tobytes() if last_bin < 0 else bytes(MAX_BINS // 8)
-            question = (int(splits.feature[node]), last_bin, bool(splits.missing_left[node]), levels)
+            column, last_bin, missing_left = splits.feature[node], splits.bin[node], splits.missing_left[node]
+            question = Question.by(int(column), int(last_bin), bool(missing_left), splits.goes_left[node])
             found.append(self._handles.setdefault(question, len(self._handles)))
         return np.array(found, np.int32)
 
     def questions(self) -> Questions:
         """All of them, by handle."""
-        if not self._handles:
-            return Questions.none()
-        column, last_bin, missing_left, levels = zip(*self._handles, strict=True)
-        bits = np.frombuffer(b"".join(levels), np.uint8).reshape(len(levels), -1)
-        return Questions(
-            np.array(column, np.int32),
-            np.array(last_bin, np.int32),
-            np.array(missing_left, np.bool_),
-            np.unpackbits(bits, axis=1).astype(np.bool_),
-        )
+        return Questions.of(self._handles)
 
 
 # --- warm-up ---------------------------------------------------------------------------------------------------------

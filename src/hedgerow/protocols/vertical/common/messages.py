@@ -2,17 +2,17 @@
 
 ReadyToTrain, GoAhead           the first messages of every training: do the tables fit together?
 Winners, WhichWay, Partition    the conversation about splits (`joint_forest`); each protocol gives them its names
-Brought ... AnswerBits          fields of the services of a trained model
+Ready, Answers                  the same for services of a trained model
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
-from hedgerow.ledger import Exact, Public, Result
+from hedgerow.ledger import Disclosure, Exact, Public, Result
 from hedgerow.transport.frames import Float64s, Int32s, Message, UInt8s
 from hedgerow.transport.ranges import MOST, Anything, Free, Index, Shape, Within
 
@@ -96,5 +96,22 @@ MOST_OUTPUTS = 1 << 12
 RunId: TypeAlias = Annotated[str, Shape(Free("letters", 0, 1000))]
 BatchRows: TypeAlias = Annotated[int, Within(1, "most_batch_rows")]
 FirstRow: TypeAlias = Annotated[int, Within("start", "start")]
-AnswerBits: TypeAlias = Annotated[UInt8s, Shape("n_handles", "n_bytes"), Anything()]
-"""8 rows in a byte, the first one in its highest bit; 1 for right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Feature holder to label holder: my part of the model is loaded, and my rows are read if any are needed."""
+
+    discloses = Exact("the feature holder's number of rows, and which model its part is of")
+    n_rows: Brought  # 0 where none are needed
+    model_run_id: RunId
+    n_handles: Brought  # questions that it can answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Feature holder to label holder: which way each row of a batch goes at each of my splits."""
+
+    discloses: ClassVar[Disclosure] = Exact("for every row, which way it goes at each of the feature holder's splits")
+    first_row: FirstRow
+    bits: Annotated[UInt8s, Shape("n_handles", "n_bytes"), Anything()]  # 8 rows in a byte, the first in its highest bit

@@ -13,42 +13,137 @@ given when a question first wins, so that numbers do not tell the label holder w
 For the label holder an answer is one more column of the row: 0 means left, 1 means right. So its part is an ordinary
 ensemble, over its own columns and one column with two bins for each handle, and prediction is the engine's.
 
-Where nobody knows leaf values, all parties have parts of another kind: `shared_parts`.
+Where nobody knows leaf values, all parties have parts of another kind: `shared_parts`. Reading a file refuses what it
+does not know. What the file of each kind says: docs/reference/vertical_model.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from hedgerow.codec import AsJson
 from hedgerow.engine import model_file
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints
 from hedgerow.engine.ensemble import Ensemble, Tree
+from hedgerow.engine.losses import LOSSES
+from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, ModelFileError
-from hedgerow.protocols.vertical.common.part_files import (
-    FORMAT,
-    HEADING,
-    VERSION,
-    HeldPart,
-    Target,
-    bin_of,
-    check_fields,
-    column_of,
-    common_fields,
-    expect,
-    threshold_of,
-)
-from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree, SharedLeavesPart
+
+FORMAT = "hedgerow part of a vertical model"
+VERSION = 1
+_TEXTS = ("party", "label_holder", "protocol", "run_id")
 
 _EITHER_WAY = np.array([0.5])  # the edge between "left" (0) and "right" (1)
 
-Question = tuple[int, int, bool, bytes]
-"""Of one split: column, last bin, whether missing values go left, and levels, 8 of them in a byte."""
+
+class Part:
+    """One party's part of a model. Each kind is a dataclass whose file has these fields, and some of its own."""
+
+    ROLE: ClassVar[str]  # what the file calls this kind
+    FIELDS: ClassVar[tuple[str, ...]]  # of the file, in their order, after its heading
+
+    party: str
+    protocol: str
+    run_id: str
+    features: tuple[FeatureBins, ...]  # its own columns, as they were binned for training
+
+    def read(self, X: Any, where: str) -> Table:
+        """A table with this party's columns, found by name where there are names."""
+        return read_table(X, like=self.features, where=where)
+
+    def codes(self, table: Table, n_threads: int = 1) -> Bytes:
+        """Bins of all values of a table that `read` has read: uint8 [columns, rows]."""
+        if not self.features:
+            return np.empty((0, table.n_rows), np.uint8)
+        return BinMapper(self.features).transform(table, n_threads)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able: the fields of its file."""
+        document = {"format": FORMAT, "version": VERSION, "role": self.ROLE}
+        written = self.written()
+        return document | {name: written[name] if name in written else getattr(self, name) for name in self.FIELDS}
+
+    def written(self) -> dict[str, Any]:
+        """Those fields of the file that are not texts or numbers of the part itself."""
+        return {"features": [feature.to_dict() for feature in self.features]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`, once it is clear that just the fields of this kind are there."""
+        raise NotImplementedError
+
+
+def check_names(features: Sequence[FeatureBins], whose: str = "") -> None:
+    """InvalidInput unless columns can be told apart."""
+    if len({feature.name for feature in features}) < len(features):
+        raise InvalidInput(f"{whose}two columns have the same name")
+
+
+@dataclass(frozen=True)
+class Target(AsJson):
+    """How scores become predictions, which the label holder keeps for itself."""
+
+    loss: str
+    base_scores: tuple[float, ...]  # one for each output
+    learning_rate: float  # raw score = base score + learning rate x sum of leaf values
+    classes: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_scores", tuple(float(score) for score in self.base_scores))
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+        if self.classes is not None:
+            plain = (c.item() if isinstance(c, np.generic) else c for c in self.classes)
+            object.__setattr__(self, "classes", tuple(plain))
+        if self.loss not in LOSSES or (self.loss == "softmax") != (len(self.base_scores) > 1):
+            raise InvalidInput(f"the loss {self.loss!r} does not go with {len(self.base_scores)} base scores")
+        if not all(math.isfinite(number) for number in (*self.base_scores, self.learning_rate)):
+            raise InvalidInput("base scores and learning rate must be finite")
+        if self.classes is not None and len(self.classes) != max(2, len(self.base_scores)):
+            raise InvalidInput(f"{len(self.classes)} classes do not go with {len(self.base_scores)} base scores")
+
+    @property
+    def n_outputs(self) -> int:
+        """Raw scores per row; tree t belongs to output t % n_outputs."""
+        return len(self.base_scores)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Target:
+        """The inverse of `to_dict`, from a file."""
+        if not isinstance(data, Mapping):
+            raise ModelFileError("target must be null or an object")
+        check_fields(data, [field.name for field in fields(cls)])
+        scores, classes = expect(data, "base_scores", list), data["classes"]
+        if not all(type(number) in (int, float) for number in (*scores, data["learning_rate"])):
+            raise ModelFileError("base_scores and learning_rate must be numbers")
+        if classes is not None and not all(isinstance(c, str | int | float) for c in expect(data, "classes", list)):
+            raise ModelFileError("classes must be null or a list of texts, numbers or booleans")
+        return cls(expect(data, "loss", str), scores, data["learning_rate"], classes)
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+class Question(NamedTuple):
+    """One split of a party's column. Equal ones are one question."""
+
+    column: int
+    bin: int  # last bin that goes left; -1 for a split by levels
+    missing_left: bool
+    levels: bytes = bytes(MAX_BINS // 8)  # which of them go left, by their codes, 8 in a byte
+
+    @classmethod
+    def by(cls, column: int, last_bin: int, missing_left: bool, left_levels: Bools) -> Question:
+        """The split after a bin, or by the levels if the bin is -1."""
+        if last_bin >= 0:
+            return cls(column, last_bin, missing_left)
+        return cls(column, last_bin, missing_left, np.packbits(left_levels).tobytes())
 
 
 class Questions(NamedTuple):
@@ -60,12 +155,7 @@ class Questions(NamedTuple):
     left_levels: Bools  # [handles, 256] by the code of the level; all False for a numeric column
 
     @classmethod
-    def none(cls) -> Questions:
-        """No question at all."""
-        return cls.of(())
-
-    @classmethod
-    def of(cls, asked: Collection[Question]) -> Questions:
+    def of(cls, asked: Collection[Question] = ()) -> Questions:
         """These, in their order."""
         column, last_bin, missing_left, levels = zip(*asked, strict=True) if asked else ((), (), (), ())
         bits = np.frombuffer(b"".join(levels), np.uint8).reshape(-1, MAX_BINS // 8)
@@ -86,7 +176,7 @@ class Questions(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class OwnerPart(HeldPart):
+class OwnerPart(Part):
     """A feature holder's part: its own questions, by handle."""
 
     ROLE = "feature_holder"
@@ -102,7 +192,7 @@ class OwnerPart(HeldPart):
 
     def __post_init__(self) -> None:
         q = self.questions
-        self.check_names()
+        check_names(self.features, f"{self.party}: ")
         for k, (column, last_bin) in enumerate(zip(q.column.tolist(), q.bin.tolist(), strict=True)):
             if not 0 <= column < len(self.features):
                 raise InvalidInput(f"{self.party}: handle {k} asks about column {column} of {len(self.features)}")
@@ -114,16 +204,6 @@ class OwnerPart(HeldPart):
     def n_handles(self) -> int:
         """Questions that this party answers."""
         return self.questions.n_handles
-
-    @property
-    def thresholds(self) -> Floats:
-        """By handle: x < threshold goes left; +inf: every value that is there does; NaN for a split by levels."""
-        out = np.full(self.n_handles, np.nan)
-        for k, (column, last_bin) in enumerate(zip(self.questions.column, self.questions.bin, strict=True)):
-            if self.features[column].levels is None:
-                threshold = threshold_of(last_bin, self.features[column])
-                out[k] = np.inf if threshold is None else threshold
-        return out
 
     def goes_right(self) -> Bytes:
         """By handle and code of its column: 1 if that code goes right, uint8 [handles, 256]."""
@@ -145,44 +225,25 @@ class OwnerPart(HeldPart):
 
     def written(self) -> dict[str, Any]:
         """Splits by threshold or by names of levels."""
-        splits = []
-        for k, column in enumerate(self.questions.column.tolist()):
-            feature = self.features[column]
-            split: dict[str, Any] = {"column": feature.name, "missing_left": bool(self.questions.missing_left[k])}
-            if feature.levels is None:
-                split["threshold"] = threshold_of(int(self.questions.bin[k]), feature)
-            else:
-                codes = np.flatnonzero(self.questions.left_levels[k, : feature.n_value_bins])
-                split["left_levels"] = [feature.levels[code] for code in codes]
-            splits.append(split)
+        splits = [
+            written_split(self.features[column], last_bin, bool(missing_left), levels)
+            for column, last_bin, missing_left, levels in zip(*self.questions, strict=True)
+        ]
         return super().written() | {"splits": splits, "meta": dict(self.meta)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OwnerPart:
         """The inverse of `to_dict`."""
         common, splits = common_fields(data), expect(data, "splits", list)
-        column, last_bin = np.zeros(len(splits), np.int32), np.full(len(splits), -1, np.int32)
-        missing_left, levels = np.zeros(len(splits), np.bool_), np.zeros((len(splits), MAX_BINS), np.bool_)
-        for k, split in enumerate(splits):
-            column[k] = column_of(split, common["features"], f"split {k}")
-            feature = common["features"][column[k]]
-            missing_left[k] = split["missing_left"]
-            if feature.levels is None:
-                last_bin[k] = bin_of(split["threshold"], feature, f"split {k}")
-                continue
-            for level in expect(split, "left_levels", list):
-                if level not in feature.levels:
-                    raise ModelFileError(f"split {k} names a level that column {feature.name!r} does not have")
-                levels[k, feature.levels.index(level)] = True
-            levels[k, feature.missing_code] = missing_left[k]
-        return cls(**common, questions=Questions(column, last_bin, missing_left, levels))
+        asked = [read_split(split, common["features"], f"split {k}") for k, split in enumerate(splits)]
+        return cls(**common, questions=Questions.of(asked))
 
 
 # --- the label holder's part -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class LabelHolderPart(HeldPart):
+class LabelHolderPart(Part):
     """The label holder's part: an ensemble over its own columns, then one two-bin column per handle of each party."""
 
     ROLE = "label_holder"
@@ -256,42 +317,6 @@ class LabelHolderPart(HeldPart):
         return cls(**common_fields(data), ensemble=Ensemble.from_dict(model), handles=dict(handles or {}))
 
 
-Part = OwnerPart | LabelHolderPart | SharedLeavesPart
-_KINDS: dict[str, type[Part]] = {kind.ROLE: kind for kind in (LabelHolderPart, OwnerPart, SharedLeavesPart)}
-
-
-def part_from_dict(data: Mapping[str, Any]) -> Part:
-    """A part of any kind, from its `to_dict` after a round trip through JSON. ModelFileError if anything is wrong."""
-    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise ModelFileError("this is not a part of a vertical model")
-    if type(data.get("version")) is not int or data["version"] != VERSION:
-        raise ModelFileError(f"version {data.get('version')!r} of the format is not known here, only {VERSION}")
-    role = data.get("role")
-    if role not in tuple(_KINDS):  # a tuple, because what was read may have no hash
-        raise ModelFileError(f"role must be one of {', '.join(map(repr, _KINDS))}, got {role!r}")
-    check_fields(data, (*HEADING, *_KINDS[role].FIELDS))
-    try:
-        return _KINDS[role].from_dict(data)
-    except ModelFileError:
-        raise
-    except (ValueError, TypeError, OverflowError) as problem:  # what features and trees say about what they were given
-        raise ModelFileError(str(problem)) from problem
-
-
-def save_part(part: Part, path: str | PathLike[str]) -> None:
-    """Write a part as a JSON file, in one step."""
-    model_file.write(part.to_dict(), path)
-
-
-def load_part(path: str | PathLike[str]) -> Part:
-    """Read what `save_part` has written."""
-    document = model_file.read(path)
-    try:
-        return part_from_dict(document)
-    except ModelFileError as problem:
-        raise ModelFileError(f"{path}: {problem}") from problem
-
-
 # --- from trees to parts ---------------------------------------------------------------------------------------------
 
 
@@ -315,16 +340,12 @@ def with_handles(tree: Tree, column: Int32s, n_own: int) -> Tree:
     by_levels = (tree.level_set >= 0) & ~foreign
     level_set = np.full(tree.n_nodes, -1, np.int32)
     level_set[by_levels] = np.arange(np.count_nonzero(by_levels))
-    return Tree(
+    return replace(
+        tree,
         feature=column,
         bin=np.where(foreign, 0, tree.bin),
         threshold=np.where(foreign, _EITHER_WAY[0], tree.threshold),
         missing_left=tree.missing_left & ~foreign,
-        left=tree.left,
-        right=tree.right,
-        value=tree.value,
-        gain=tree.gain,
-        cover=tree.cover,
         level_set=level_set,
         left_levels=tree.left_levels[tree.level_set[by_levels]],
     )
@@ -353,14 +374,12 @@ def divide(
             column[numbers >= 0] = first + numbers[numbers >= 0]
         questions[party] = asked
         first += asked.n_handles
-    mapper = composite_features(
-        [ensemble.features[j] for j in own.tolist()], {party: q.n_handles for party, q in questions.items()}
-    )
+    counts = {party: q.n_handles for party, q in questions.items()}
+    mapper = composite_features([ensemble.features[j] for j in own.tolist()], counts)
     trees = [with_handles(tree, column, len(own)) for tree, column in zip(ensemble.trees, columns, strict=True)]
     composite = Ensemble(
         mapper, ensemble.loss, ensemble.base_scores, trees=trees, classes=ensemble.classes, meta=ensemble.meta
     )
-    counts = {party: q.n_handles for party, q in questions.items()}
     return LabelHolderPart(label_holder, protocol, run_id, composite, counts), questions
 
 
@@ -371,11 +390,9 @@ def unique_questions(trees: Sequence[Tree], is_theirs: Bools, start: int) -> tup
     for number, tree in enumerate(trees):
         inner = np.flatnonzero(tree.feature >= 0)
         for node in inner[is_theirs[tree.feature[inner]]].tolist():
-            by_levels = tree.level_set[node] >= 0
-            levels = (
-                np.packbits(tree.left_levels[tree.level_set[node]]).tobytes() if by_levels else bytes(MAX_BINS // 8)
-            )
-            asked.append((int(tree.feature[node]) - start, int(tree.bin[node]), bool(tree.missing_left[node]), levels))
+            column, last_bin = int(tree.feature[node]) - start, int(tree.bin[node])
+            left_levels = tree.left_levels[tree.level_set[node] : tree.level_set[node] + 1]
+            asked.append(Question.by(column, last_bin, bool(tree.missing_left[node]), left_levels))
             places.append((number, node))
     different = sorted(set(asked))
     handle_of = {question: k for k, question in enumerate(different)}
@@ -385,38 +402,115 @@ def unique_questions(trees: Sequence[Tree], is_theirs: Bools, start: int) -> tup
     return Questions.of(different), handles
 
 
-# --- from the label holder's part to what each party could know of the trees -----------------------------------------
+# --- files -----------------------------------------------------------------------------------------------------------
 
 
-def as_owner(part: LabelHolderPart) -> tuple[OwnerPart, list[Ints]]:
-    """The label holder's own splits as questions to itself, and per tree the handle of each node (-1: another's)."""
-    is_own = np.arange(len(part.ensemble.features)) < part.n_own
-    questions, handles = unique_questions(part.ensemble.trees, is_own, 0)
-    return OwnerPart(part.party, part.party, part.protocol, part.run_id, part.features, questions), handles
+def part_from_dict(data: Mapping[str, Any]) -> Part:
+    """A part of any kind, from its `to_dict` after a round trip through JSON. ModelFileError if anything is wrong."""
+    from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
+
+    kinds: dict[str, type[Part]] = {kind.ROLE: kind for kind in (LabelHolderPart, OwnerPart, SharedLeavesPart)}
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise ModelFileError("this is not a part of a vertical model")
+    if type(data.get("version")) is not int or data["version"] != VERSION:
+        raise ModelFileError(f"version {data.get('version')!r} of the format is not known here, only {VERSION}")
+    role = data.get("role")
+    if role not in tuple(kinds):  # a tuple, because what was read may have no hash
+        raise ModelFileError(f"role must be one of {', '.join(map(repr, kinds))}, got {role!r}")
+    check_fields(data, ("format", "version", "role", *kinds[role].FIELDS))
+    try:
+        return kinds[role].from_dict(data)
+    except ModelFileError:
+        raise
+    except (ValueError, TypeError, OverflowError) as problem:  # what features and trees say about what they were given
+        raise ModelFileError(str(problem)) from problem
 
 
-def partial_trees_of(part: LabelHolderPart) -> dict[str, tuple[PartialTree, ...]]:
-    """Party -> what it must know of each tree to say which leaves its own splits rule out.
+def save_part(part: Part, path: str | PathLike[str]) -> None:
+    """Write a part as a JSON file, in one step."""
+    model_file.write(part.to_dict(), path)
 
-    The columns of these trees are answers: those of a feature holder's handles, and for the label holder those to its
-    questions in `as_owner`. Their codes are 0 for left and 1 for right.
-    """
-    trees = part.ensemble.trees
-    found = {part.party: tuple(map(_partial_tree, trees, as_owner(part)[1]))}
-    for party, n_handles in part.handles.items():
-        first = part.first_column(party)
-        theirs = [
-            np.where((tree.feature >= first) & (tree.feature < first + n_handles), tree.feature - first, -1)
-            for tree in trees
-        ]
-        found[party] = tuple(map(_partial_tree, trees, theirs))
+
+def load_part(path: str | PathLike[str]) -> Part:
+    """Read what `save_part` has written."""
+    document = model_file.read(path)
+    try:
+        return part_from_dict(document)
+    except ModelFileError as problem:
+        raise ModelFileError(f"{path}: {problem}") from problem
+
+
+_CALLED: dict[type, str] = {list: "a list", str: "text", Mapping: "an object"}
+
+
+def check_fields(data: Mapping[str, Any], names: Sequence[str]) -> None:
+    """ModelFileError unless just these fields are there."""
+    absent, unknown = [n for n in names if n not in data], [n for n in data if n not in names]
+    if absent:
+        raise ModelFileError(f"the field {absent[0]!r} is lacking")
+    if unknown:
+        raise ModelFileError(f"there is a field {str(unknown[0])[:40]!r} that version {VERSION} does not know")
+
+
+def expect(data: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A field that must be a list, text or an object."""
+    if not isinstance(data.get(name), kind):
+        raise ModelFileError(f"{name} must be {_CALLED[kind]}")
+    return data[name]
+
+
+def common_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that files of several kinds have, as the part takes them: texts, `features`, `meta`."""
+    found: dict[str, Any] = {name: expect(data, name, str) for name in _TEXTS if name in data}
+    if "features" in data:
+        found["features"] = tuple(FeatureBins.from_dict(entry) for entry in expect(data, "features", list))
+        check_names(found["features"])
+    if "meta" in data:
+        found["meta"] = dict(expect(data, "meta", Mapping))
     return found
 
 
-def _partial_tree(tree: Tree, handles: Ints) -> PartialTree:
-    return tree_of_handles(np.where(tree.is_leaf, LEAF, np.where(handles >= 0, handles, FOREIGN)))
+def threshold_of(last_bin: int, feature: FeatureBins) -> float | None:
+    """What a split of a numeric column after a bin is written as: an edge, or None if all values go left."""
+    edges = np.empty(0) if feature.edges is None else feature.edges
+    return float(edges[last_bin]) if last_bin < len(edges) else None
 
 
-def tree_of_handles(column: Ints | Int32s) -> PartialTree:
-    """A partial tree over answers: by node the handle, LEAF or FOREIGN."""
-    return PartialTree(column.astype(np.int32), np.where(column >= 0, 0, -1), np.zeros(len(column), np.bool_))
+def written_split(feature: FeatureBins, last_bin: int, missing_left: bool, left_levels: Bools) -> dict[str, Any]:
+    """A split of one of a party's columns, as files have it."""
+    split: dict[str, Any] = {"column": feature.name, "missing_left": missing_left}
+    if feature.levels is None:
+        return split | {"threshold": threshold_of(last_bin, feature)}
+    return split | {"left_levels": [feature.levels[k] for k in np.flatnonzero(left_levels[: feature.n_value_bins])]}
+
+
+def read_split(split: Any, features: Sequence[FeatureBins], where: str) -> Question:
+    """The inverse of `written_split`. ModelFileError, naming the split, if it does not fit the columns."""
+    names = [feature.name for feature in features]
+    name = split.get("column") if isinstance(split, Mapping) else None
+    if name not in names:
+        raise ModelFileError(f"{where} is not about one of the columns {names}")
+    column = names.index(name)
+    feature = features[column]
+    check_fields(split, ("column", "missing_left", "threshold" if feature.levels is None else "left_levels"))
+    missing_left = split["missing_left"]
+    if not isinstance(missing_left, bool):
+        raise ModelFileError(f"{where} of column {name!r} must say whether missing values go left")
+    left_levels: Bools = np.zeros(MAX_BINS, np.bool_)
+    if feature.levels is None:
+        return Question(column, _bin_of(split["threshold"], feature, where), missing_left)
+    for level in expect(split, "left_levels", list):
+        if level not in feature.levels:
+            raise ModelFileError(f"{where} names a level that column {name!r} does not have")
+        left_levels[feature.levels.index(level)] = True
+    left_levels[feature.missing_code] = missing_left
+    return Question.by(column, -1, missing_left, left_levels)
+
+
+def _bin_of(threshold: Any, feature: FeatureBins, where: str) -> int:
+    edges = [] if feature.edges is None else feature.edges.tolist()
+    if threshold is None:
+        return len(edges)
+    if type(threshold) not in (int, float) or threshold not in edges:
+        raise ModelFileError(f"the threshold of {where} is not an edge of column {feature.name!r}")
+    return edges.index(threshold)

@@ -28,17 +28,21 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import Bools, Bytes, Int32s
+from hedgerow.engine.dtypes import Bools, Bytes, Int32s, Ints
+from hedgerow.engine.ensemble import Tree
 from hedgerow.errors import InvalidInput, ModelFileError
-from hedgerow.protocols.vertical.common.part_files import (
-    HeldPart,
+from hedgerow.protocols.vertical.common.parts import (
+    LabelHolderPart,
+    OwnerPart,
+    Part,
     Target,
-    bin_of,
     check_fields,
-    column_of,
+    check_names,
     common_fields,
     expect,
-    threshold_of,
+    read_split,
+    unique_questions,
+    written_split,
 )
 
 Words = npt.NDArray[np.uint64]
@@ -139,7 +143,7 @@ def all_indicators(trees: Sequence[PartialTree], codes: Bytes, missing_codes: Se
 
 
 @dataclass(frozen=True, eq=False)
-class SharedLeavesPart(HeldPart):
+class SharedLeavesPart(Part):
     """One party's part, label holder or not: its splits, where they stand in the trees, and its words of the leaves."""
 
     ROLE = "shared_leaves"  # whoever's it is
@@ -170,7 +174,7 @@ class SharedLeavesPart(HeldPart):
             raise InvalidInput(f"{self.party}: the label holder's part says what scores are for, and no other does")
         if type(self.fraction_bits) is not int or not 0 <= self.fraction_bits <= MAX_FRACTION_BITS:
             raise InvalidInput(f"{self.party}: fraction_bits must be between 0 and {MAX_FRACTION_BITS}")
-        self.check_names()
+        check_names(self.features, f"{self.party}: ")
         if len(self.leaves) != len(self.trees):
             raise InvalidInput(f"{self.party}: there are {len(self.trees)} trees, but leaves of {len(self.leaves)}")
         for number, (tree, words) in enumerate(zip(self.trees, self.leaves, strict=True)):
@@ -220,12 +224,8 @@ class SharedLeavesPart(HeldPart):
         column = int(tree.column[node])
         if column < 0:
             return None if column == LEAF else _FOREIGN_NODE
-        feature = self.features[column]
-        return {
-            "column": feature.name,
-            "threshold": threshold_of(int(tree.bin[node]), feature),
-            "missing_left": bool(tree.missing_left[node]),
-        }
+        split = written_split(self.features[column], int(tree.bin[node]), bool(tree.missing_left[node]), tree.is_leaf)
+        return {name: split[name] for name in ("column", "threshold", "missing_left")}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SharedLeavesPart:
@@ -268,7 +268,42 @@ def _tree_of(number: int, nodes: Sequence[Any], features: Sequence[FeatureBins])
             raise ModelFileError(f"{where} must be null, {_FOREIGN_NODE!r} or an object")
         if said.get("column") in have_levels:
             raise ModelFileError(f"{where} splits column {said['column']!r}, which has levels")
-        column[node] = column_of(said, features, where)
-        last_bin[node] = bin_of(said["threshold"], features[column[node]], where)
-        missing_left[node] = said["missing_left"]
+        column[node], last_bin[node], missing_left[node], _ = read_split(said, features, where)
     return PartialTree(column, last_bin, missing_left)
+
+
+# --- from the label holder's part to what each party could know of the trees -----------------------------------------
+
+
+def as_owner(part: LabelHolderPart) -> tuple[OwnerPart, list[Ints]]:
+    """The label holder's own splits as questions to itself, and per tree the handle of each node (-1: another's)."""
+    is_own = np.arange(len(part.ensemble.features)) < part.n_own
+    questions, handles = unique_questions(part.ensemble.trees, is_own, 0)
+    return OwnerPart(part.party, part.party, part.protocol, part.run_id, part.features, questions), handles
+
+
+def partial_trees_of(part: LabelHolderPart) -> dict[str, tuple[PartialTree, ...]]:
+    """Party -> what it must know of each tree to say which leaves its own splits rule out.
+
+    The columns of these trees are answers: those of a feature holder's handles, and for the label holder those to its
+    questions in `as_owner`. Their codes are 0 for left and 1 for right.
+    """
+    trees = part.ensemble.trees
+    found = {part.party: tuple(map(_partial_tree, trees, as_owner(part)[1]))}
+    for party, n_handles in part.handles.items():
+        first = part.first_column(party)
+        theirs = [
+            np.where((tree.feature >= first) & (tree.feature < first + n_handles), tree.feature - first, -1)
+            for tree in trees
+        ]
+        found[party] = tuple(map(_partial_tree, trees, theirs))
+    return found
+
+
+def _partial_tree(tree: Tree, handles: Ints) -> PartialTree:
+    return tree_of_handles(np.where(tree.is_leaf, LEAF, np.where(handles >= 0, handles, FOREIGN)))
+
+
+def tree_of_handles(column: Ints | Int32s) -> PartialTree:
+    """A partial tree over answers: by node the handle, LEAF or FOREIGN."""
+    return PartialTree(column.astype(np.int32), np.where(column >= 0, 0, -1), np.zeros(len(column), np.bool_))

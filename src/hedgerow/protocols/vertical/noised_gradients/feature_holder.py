@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,13 +11,11 @@ from hedgerow.engine.dtypes import Ints
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy.events import Event
-from hedgerow.protocols.vertical.common.joint_forest import Asked, new_sides, receive_roles, told_gains
-from hedgerow.protocols.vertical.common.joint_growth import mark_foreign_splits
-from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.agreement import OwnColumns, begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.common.joint_forest import Asked, OwnerState, told_gains
 from hedgerow.protocols.vertical.common.parts import OwnerPart
-from hedgerow.protocols.vertical.common.tables import OwnColumns, begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.noised_gradients import messages
-from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, TREE, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import stamp
 from hedgerow.protocols.vertical.noised_gradients.messages import MOST_UNITS
 from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, LevelNoise, plain_quantiser, spent
@@ -25,11 +23,9 @@ from hedgerow.protocols.vertical.noised_gradients.training import Trainer
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
-OnScores = Callable[[Ints], None]
-
 
 def feature_holder(
-    me: Party, job: NoisedGradientsJob, data: PartyData | None, on_scores: OnScores | None = None
+    me: Party, job: NoisedGradientsJob, data: PartyData | None, on_scores: Callable[[Ints], None] | None = None
 ) -> OwnerPart:
     """A feature holder, from its table to its part of the model.
 
@@ -39,156 +35,92 @@ def feature_holder(
     data = check_table(me.name, data)
     columns = OwnColumns(me.name, job, data)
     begin_as_feature_holder(me, job, data)
-    kind = _EveryLevel if job.per == MESSAGE else _EveryTree if job.has_noise else _Sink
-    sink = kind(me, job, columns, on_scores)
-    asked = Asked()
-    for _ in range(job.boosting.n_iterations):
-        sink.begin_tree()
-        while _grow_level(me, job, sink, asked):
+    n_trees, state = me.go_on(OwnerState, job)
+    told = _Told(me, job, columns, n_trees, state)
+    told.trainer.on_scores = on_scores
+    asked = Asked(state)
+    for done in range(n_trees, job.boosting.n_iterations):
+        told.trainer.begin_tree()
+        while _grow_level(me, job, told, asked, done):
             pass
-        sink.end_tree()
-    meta = {"privacy": spent(job, sink.events) if job.has_noise else None, "stamp": stamp(job)}
+        if job.per != MESSAGE:  # else leaf values are the label holder's alone
+            told.trainer.grower.finish()
+        if me.checkpoints is not None:
+            me.keep(done + 1, asked.state(released={MESSAGE: len(told.events)}, **told.trainer.standing))
+    meta = {"privacy": spent(job, told.events) if job.has_noise else None, "stamp": stamp(job)}
     return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, asked.questions(), meta)
 
 
-def _grow_level(me: Party, job: NoisedGradientsJob, sink: _Sink, asked: Asked) -> bool:
-    sink.begin_level()
-    grower, rows, to = sink.trainer.grower, sink.trainer.rows, job.label_holder
-    splits = grower.best()
+def _grow_level(me: Party, job: NoisedGradientsJob, told: _Told, asked: Asked, n_trees: int) -> bool:
+    told.begin_level(n_trees)
+    to, splits = job.label_holder, told.trainer.grower.best()
     me.send(to, messages.BestGains(told_gains(splits)))
-    roles = receive_roles(me, to, messages.Winners, splits, room=grower.room, counts=rows.node_counts)
-    mine, splitting = roles == YOURS, roles != LEAF
-    rows.sides[:] = 0
-    if mine.any():
-        rows.write_sides(np.where(mine, splits.feature, -1), splits.goes_left)
-        me.send(to, messages.WhichWay(asked.handles(splits, np.flatnonzero(mine)), np.packbits(rows.sides)))
-    unneeded = job.per == MESSAGE and grower.is_last(int(splitting.sum()))
-    others = roles == OTHERS
-    if others.any() and not unneeded:
-        partition = me.recv(to, messages.Partition, n_bytes=bytes_for(rows.n_rows))
-        in_others = partial(rows.count_sides, nodes=others)
-        rows.sides[:] |= new_sides(to, partition, rows.n_rows, in_others, known=rows.sides)
-    splits.feature[:] = -1
-    mark_foreign_splits(splits, splitting, rows.spare_feature)
-    splits.gain[:] = np.inf  # the label holder has compared gains already, with the others' too
-    return grower.divide(splits)
+    return told.trainer.settle_level(me, to, messages, splits, asked)
 
 
-# --- where gradients come from ---------------------------------------------------------------------------------------
+class _Told:
+    """What the label holder tells about gradients: for every tree, once for all, or with per="message" every level."""
 
-
-class _Sink:
-    """Takes what the label holder sends about gradients. This one, for epsilon = inf: exact ones for every tree."""
-
-    trainer: Trainer
-
-    def __init__(self, me: Party, job: NoisedGradientsJob, columns: OwnColumns, on_scores: OnScores | None) -> None:
-        self.me, self.job, self.on_scores = me, job, on_scores
+    def __init__(
+        self, me: Party, job: NoisedGradientsJob, columns: OwnColumns, n_trees: int, state: OwnerState | None
+    ) -> None:
+        self._me, self._job, self._n_rows = me, job, columns.n_rows
         self.events: list[Event] = []
-        self.n_rows = columns.n_rows
-        self.prepare(columns)
+        start = None if job.has_noise else self._start()
+        loss = self._loss(None if start is None else (start.label_low, start.label_high))
+        self._every_level = LevelNoise.plan(job, loss, self._n_rows) if job.per == MESSAGE else None
+        if self._every_level is not None:
+            self.trainer = Trainer(job, columns, loss, 0.0, 0.0, self._every_level.quantiser, standing=state)
+            if job.has_noise and (last := me.kept(None, OwnerState)) is not None:
+                self.events += [self._every_level.event] * last.released.get(MESSAGE, 0)
+        elif start is not None:
+            quantiser = plain_quantiser(job, loss, self._n_rows)
+            how = (start.base_score, quantiser, self._from_labels)
+            self.trainer = Trainer(job, columns, loss, 0.0, *how, standing=state)
+        else:
+            self._noise = LabelNoise.plan(job, loss, self._n_rows)
+            self.events += [self._noise.event] * (n_trees if job.per == TREE else min(n_trees, 1))
+            self.trainer = Trainer.noisy(job, columns, loss, self._noise, self._from_labels, state)
 
-    def prepare(self, columns: OwnColumns) -> None:
-        """Make the trainer."""
-        start = self.start()
-        loss = self.loss((start.label_low, start.label_high))
-        quantiser = plain_quantiser(self.job, loss, self.n_rows)
-        self.trainer = Trainer(self.job, columns, loss, 0.0, start.base_score, quantiser)
+    def _start(self) -> messages.StartWithoutNoise:
+        """What all begin with."""
+        start = self._me.recv(self._job.label_holder, messages.StartWithoutNoise)
+        if start.label_low > start.label_high:
+            raise ProtocolError(f"{self._job.label_holder} sent a range of labels that ends before it begins")
+        return start
 
-    def begin_tree(self) -> None:
-        """All rows at the root of the next tree, with its gradients."""
-        self.use_gradients()
-        self.trainer.begin_tree()
-
-    def use_gradients(self) -> None:
-        """Those of the next tree."""
-        gradients = self.gradients()
-        self.trainer.gradients()  # for the hessians
-        self.trainer.use(gradients)
-
-    def begin_level(self) -> None:
-        """What a level needs beside."""
-
-    def end_tree(self) -> None:
-        """Add the tree to the scores."""
-        self.trainer.grower.finish()
-
-    def loss(self, label_range: tuple[float, float] | None = None) -> Loss:
+    def _loss(self, label_range: tuple[float, float] | None) -> Loss:
         """As the label holder has it: two classes, or a regression over this range, public unless there is no noise."""
-        given = self.job.boosting.label_range or label_range or (0.0, 1.0)
-        params = self.job.for_labels(2 if self.job.task == "classification" else None, given)
+        given = self._job.boosting.label_range or label_range or (0.0, 1.0)
+        params = self._job.for_labels(2 if self._job.task == "classification" else None, given)
         return params.loss_for(np.array(given))
 
-    def gradients(self) -> Ints:
-        """Those of all rows, as they were sent."""
-        return self.checked(self.me.recv(self.job.label_holder, messages.NoisyGradients, n_rows=self.n_rows).gradients)
+    def _from_labels(self, from_scores: Ints) -> Ints:
+        """What is left of the gradients of all rows, as they were sent."""
+        message = self._me.recv(self._job.label_holder, messages.NoisyGradients, n_rows=self._n_rows)
+        if self._job.has_noise:
+            self.events.append(self._noise.event)
+        return self._checked(message.gradients) - from_scores
 
-    def checked(self, values: np.ndarray) -> Ints:
+    def begin_level(self, n_trees: int) -> None:
+        """The gradients of a level, where it has its own. They count also if the tree is broken off."""
+        noise, job = self._every_level, self._job
+        if noise is None:
+            return
+        n_hessians = self._n_rows if noise.sends_hessians else 0
+        told = self._me.recv(job.label_holder, messages.NoisyLevel, n_rows=self._n_rows, n_hessians=n_hessians)
+        ones = np.array([round(noise.quantiser.hessian_scale)])
+        self.trainer.use(self._checked(told.gradients), self._checked(told.hessians) if n_hessians else ones)
+        if job.has_noise:
+            self.events.append(noise.event)
+        if self._me.checkpoints is not None:
+            before = self._me.kept(n_trees, OwnerState) or OwnerState()
+            self._me.keep(n_trees, replace(before, released={MESSAGE: len(self.events)}))
+
+    def _checked(self, values: np.ndarray) -> Ints:
         """As they are summed up; ProtocolError if the sum over some rows would not fit its field."""
         units = values.astype(np.int64)
         total, size = int(units.sum()), int(np.abs(units).sum())
         if size + abs(total) > 2 * MOST_UNITS:  # the larger one of all that is above 0, and all below
-            raise ProtocolError(f"{self.job.label_holder} sent units whose sums can exceed {MOST_UNITS}")
+            raise ProtocolError(f"{self._job.label_holder} sent units whose sums can exceed {MOST_UNITS}")
         return units
-
-    def start(self) -> messages.StartWithoutNoise:
-        """What all begin with."""
-        start = self.me.recv(self.job.label_holder, messages.StartWithoutNoise)
-        if start.label_low > start.label_high:
-            raise ProtocolError(f"{self.job.label_holder} sent a range of labels that ends before it begins")
-        return start
-
-
-class _EveryTree(_Sink):
-    """per="tree", and per="run", where the first release serves all trees."""
-
-    def prepare(self, columns: OwnColumns) -> None:
-        loss = self.loss()
-        noise = self._noise = LabelNoise.plan(self.job, loss, self.n_rows)
-        self._from_labels: Ints | None = self.gradients()  # of scores in the middle, which give nothing themselves
-        self.events.append(noise.event)
-        base_score = noise.start(self.job, loss, self._from_labels)
-        quantiser, sigma = noise.quantiser(self.job, loss), noise.sigma_of_gradient
-        self.trainer = Trainer(self.job, columns, loss, noise.centre, base_score, quantiser, sigma=sigma)
-
-    def use_gradients(self) -> None:
-        from_scores = self.trainer.gradients()
-        if self.on_scores is not None:
-            self.on_scores(from_scores)
-        if self._from_labels is not None:
-            gradients = from_scores + self._from_labels
-        else:
-            gradients = self.gradients()
-            self.events.append(self._noise.event)
-        if self.job.per != RUN:
-            self._from_labels = None
-        self.trainer.use(gradients)
-
-
-class _EveryLevel(_Sink):
-    """per="message": fresh gradients at every level; scores stay unknown here."""
-
-    def prepare(self, columns: OwnColumns) -> None:
-        observed = None
-        if not self.job.has_noise:
-            start = self.start()
-            observed = (start.label_low, start.label_high)
-        loss = self.loss(observed)
-        self._noise = LevelNoise.plan(self.job, loss, self.n_rows)
-        quantiser = self._noise.quantiser
-        self._ones = np.array([round(quantiser.hessian_scale)])
-        self.trainer = Trainer(self.job, columns, loss, 0.0, 0.0, quantiser, afresh=True)
-
-    def use_gradients(self) -> None:
-        """They come level by level."""
-
-    def begin_level(self) -> None:
-        n_hessians = self.n_rows if self._noise.sends_hessians else 0
-        message = self.me.recv(self.job.label_holder, messages.NoisyLevel, n_rows=self.n_rows, n_hessians=n_hessians)
-        hessians = self.checked(message.hessians) if self._noise.sends_hessians else self._ones
-        self.trainer.use(self.checked(message.gradients), hessians)
-        if self.job.has_noise:
-            self.events.append(self._noise.event)
-
-    def end_tree(self) -> None:
-        """Nothing: leaf values are the label holder's alone."""

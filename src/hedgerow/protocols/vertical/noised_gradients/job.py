@@ -10,8 +10,8 @@ from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
-from hedgerow.protocols.vertical.common.job import VerticalJob
-from hedgerow.runtime.options import option
+from hedgerow.protocols.vertical.common.agreement import VerticalJob
+from hedgerow.runtime.protocol import option
 
 XGBOOST, FIRST_ORDER = "xgboost", "first_order"
 RUN, TREE, MESSAGE = "run", "tree", "message"

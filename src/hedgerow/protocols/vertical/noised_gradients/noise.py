@@ -75,9 +75,7 @@ class LabelNoise:
         mu_squared = mu_for(*job.budget) ** 2 / job.releases
         sigma = 2.0 * half / math.sqrt(mu_squared)
         from_score = {"logistic": 0.5}.get(loss.name, loss.gradient_bound)
-        largest_sum = n_rows * (from_score + half + sigma / 2.0) + 10.0 * math.sqrt(n_rows) * sigma
-        finest = plain_quantiser(job, loss, n_rows).gradient_scale
-        scale = min(finest, 2.0 ** math.floor(math.log2(FIELD_FOR_VALUES / largest_sum)))
+        scale = _scale(plain_quantiser(job, loss, n_rows).gradient_scale, from_score + half, sigma, n_rows)
         reach = round(half * scale)
         if reach < 1:
             raise InvalidParameter(
@@ -158,8 +156,7 @@ class LevelNoise:
 
         def scale_for(finest: float, bound: float, moves: float) -> tuple[float, float, float]:
             sigma = moves / math.sqrt(mu_squared)
-            largest_sum = n_rows * (bound + sigma / 2.0) + 10.0 * math.sqrt(n_rows) * sigma
-            scale = min(finest, 2.0 ** math.floor(math.log2(FIELD_FOR_VALUES / largest_sum)))
+            scale = _scale(finest, bound, sigma, n_rows)
             sensitivity = math.ceil(moves * scale) + float(_ROUNDING)
             return scale, sensitivity, sigma_for_mu(sensitivity, mu_squared)
 
@@ -194,6 +191,12 @@ class LevelNoise:
     def quantiser(self) -> Quantiser:
         """Scales of what feature holders get."""
         return replace(self.plain, gradient_scale=self.gradient_scale, hessian_scale=self.hessian_scale)
+
+
+def _scale(finest: float, bound: float, sigma: float, n_rows: int) -> float:
+    """A power of two, not above the finest one, by which sums over rows fit that are this large and noisy each."""
+    largest_sum = n_rows * (bound + sigma / 2.0) + 10.0 * math.sqrt(n_rows) * sigma
+    return float(min(finest, 2.0 ** math.floor(math.log2(FIELD_FOR_VALUES / largest_sum))))
 
 
 def _with_noise(exact: Ints, sensitivity: float, sigma: float, random: SecureRandom) -> Released[Ints]:

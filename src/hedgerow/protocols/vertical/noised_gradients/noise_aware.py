@@ -16,28 +16,27 @@ how it was chosen, and on what, is in docs/protocols/vertical_noised_gradients.m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
-from hedgerow.engine.building import Children
-from hedgerow.engine.dtypes import Bools, Ints
+from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.histogram import Histograms, subtract_siblings
-from hedgerow.engine.layout import Layout
+from hedgerow.engine.growth import Children, LevelSplits
+from hedgerow.engine.histogram import Histograms, Layout, subtract_siblings
 from hedgerow.engine.splitting import (
     INVALID,
     LEVEL_SMOOTHING,
-    LevelSplits,
     SplitRules,
+    gain_of_cut,
     gradient_of,
     hessian_of,
     sort_levels,
     sums_of_feature,
     write_goes_left,
 )
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower
+from hedgerow.protocols.vertical.common.joint_forest import JointGrower
 
 DOUBT = 2.0
 """Standard deviations of its noise that a sum is not trusted with."""
@@ -76,6 +75,54 @@ class NoiseAwareGrower(JointGrower):
         return super().finish()
 
 
+# --- the best cut; vertical.masked_gradients finds it so too, with nothing to allow for -------------------------------
+
+
+class Cuts(NamedTuple):
+    """What goes left at each cut of one column in one node, missing values apart."""
+
+    gradients: Floats  # [256] in units
+    hessians: Floats
+    counts: Ints
+    order: Ints  # codes in the order in which they are cut
+
+
+@inline_kernel
+def make_cuts() -> Cuts:
+    """Buffers."""
+    return Cuts(np.zeros(256), np.zeros(256), np.zeros(256, np.int64), np.zeros(256, np.int64))
+
+
+@kernel
+def rank_present_levels(
+    gradients: Floats, hessians: Floats, counts: Ints, rules: SplitRules, variance: float, order: Ints
+) -> int:
+    """Levels that occur in the node, by gradient over hessian, smoothed also by the noise; how many there are."""
+    keys = np.empty(counts.shape[0], np.float64)
+    n_present = 0
+    for level in range(counts.shape[0]):
+        if counts[level] > 0:
+            g, h = gradients[level] * rules.gradient_unit, hessians[level] * rules.hessian_unit
+            weight = h + LEVEL_SMOOTHING + DOUBT * np.sqrt(counts[level] * variance)
+            keys[n_present] = g / weight if weight > 0.0 else 0.0  # a noisy hessian may be far below 0
+            order[n_present] = level
+            n_present += 1
+    sort_levels(keys, n_present, order)
+    return n_present
+
+
+@kernel
+def add_up_cuts(gradients: Floats, hessians: Floats, counts: Ints, n_cuts: int, cuts: Cuts) -> None:
+    """What goes left at each of the first cuts, from sums by code."""
+    g, h, n = 0.0, 0.0, 0
+    for cut in range(n_cuts):
+        code = cuts.order[cut]
+        g += gradients[code]
+        h += hessians[code]
+        n += counts[code]
+        cuts.gradients[cut], cuts.hessians[cut], cuts.counts[cut] = g, h, n
+
+
 @inline_kernel
 def _score(gradient: float, hessian: float, l2: float, noise: float) -> float:
     """What a node is worth beyond what noise of this standard deviation alone could give it."""
@@ -84,94 +131,65 @@ def _score(gradient: float, hessian: float, l2: float, noise: float) -> float:
 
 
 @kernel
-def rank_noisy_levels(
-    sums: Ints, counts: Ints, n_levels: int, gradient_unit: float, hessian_unit: float, variance: float, order: Ints
-) -> int:
-    """Levels that occur in the node, sorted by gradient over hessian, smoothed by the noise; how many there are."""
-    keys = np.empty(n_levels, np.float64)
-    n_present = 0
-    for level in range(n_levels):
-        if counts[level] != 0:
-            g = np.float64(gradient_of(sums[level])) * gradient_unit
-            h = np.float64(hessian_of(sums[level])) * hessian_unit
-            keys[n_present] = g / (h + LEVEL_SMOOTHING + DOUBT * np.sqrt(counts[level] * variance))
-            order[n_present] = level
-            n_present += 1
-    sort_levels(keys, n_present, order)
-    return n_present
+def clear_split(node: int, splits: LevelSplits) -> None:
+    """No split so far."""
+    splits.gain[node], splits.feature[node], splits.bin[node] = 0.0, -1, -1
+    splits.missing_left[node] = False
+    splits.left_sum[node] = 0  # follows from the rows' sides
 
 
 @kernel
-def evaluate_noisy_node(
+def take_best_cut(
     node: int,
-    cells: Ints,  # in  [cells] packed sums
-    count_cells: Ints,  # in  [cells] rows
-    total: np.int64,
-    total_count: int,
+    feature: int,
+    cuts: Cuts,
+    n_prefix: int,
+    missing: tuple[float, float, int],  # in  sums of gradients and hessians in units, and rows
+    total: tuple[float, float, int],
     rules: SplitRules,
     variance: float,  # in  of the noise of one row's gradient
-    layout: Layout,
-    splits: LevelSplits,  # out, row `node`
+    n_bins: int,
+    by_levels: bool,
+    splits: LevelSplits,  # in/out, row `node`
 ) -> None:
-    """Scan every feature of one node and write down the best admissible split; ties as in the engine."""
-    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, unseen_right = rules
-    n_value_bins, is_categorical = layout.n_value_bins, layout.is_categorical
-    gradient = np.float64(gradient_of(total)) * gradient_unit
-    hessian = np.float64(hessian_of(total)) * hessian_unit
-    parent = _score(gradient, hessian, l2, np.sqrt(total_count * variance))
-    sum_buffer = np.zeros(256, np.int64)
-    count_buffer = np.zeros(256, np.int64)
-    order = np.arange(256)
-    best_gain, best_feature, best_cut, best_missing_left = 0.0, -1, -1, False
-    best_levels = order[:0].copy()
-    for feature in range(n_value_bins.shape[0]):
-        n_bins = n_value_bins[feature]
-        if n_bins == 0:
-            continue
-        sums = sums_of_feature(cells, feature, layout, sum_buffer)
-        counts = sums_of_feature(count_cells, feature, layout, count_buffer)
-        n_prefix = n_bins
-        ranked = is_categorical[feature]
-        if ranked:
-            n_prefix = rank_noisy_levels(sums, counts, n_bins, gradient_unit, hessian_unit, variance, order)
-        has_missing = counts[n_bins] != 0
-        for missing_left in range(2 if has_missing else 1):
-            n_cuts = n_prefix if has_missing and missing_left == 0 else n_prefix - 1
-            left = sums[n_bins] if missing_left == 1 else np.int64(0)
-            n_left = counts[n_bins] if missing_left == 1 else np.int64(0)
-            for cut in range(n_cuts):
-                code = order[cut] if ranked else cut
-                left += sums[code]
-                n_left += counts[code]
-                n_right = total_count - n_left
-                gl = np.float64(gradient_of(left)) * gradient_unit
-                hl = np.float64(hessian_of(left)) * hessian_unit
+    """The best admissible cut of one feature, if it gains more than the node's split so far; ties as in the engine."""
+    gradient_unit, hessian_unit, l2, min_child_weight, min_samples_leaf, unseen_right, _, _ = rules
+    gradient, hessian = total[0] * gradient_unit, total[1] * hessian_unit
+    parent = _score(gradient, hessian, l2, np.sqrt(total[2] * variance))
+    has_missing, best_cut = missing[2] > 0, -1
+    for missing_left in range(2 if has_missing else 1):
+        for cut in range(n_prefix if has_missing and missing_left == 0 else n_prefix - 1):
+            g, h, n_left = cuts.gradients[cut], cuts.hessians[cut], cuts.counts[cut]
+            if missing_left == 1:
+                g, h, n_left = g + missing[0], h + missing[1], n_left + missing[2]
+            n_right = total[2] - n_left
+            if min(n_left, n_right) < max(min_samples_leaf, 1):
+                continue
+            gl, hl = g * gradient_unit, h * hessian_unit
+            gain = INVALID
+            if variance == 0.0:
+                gain = gain_of_cut(gl, hl, gradient, hessian, parent, l2, min_child_weight)
+            else:
                 gr, hr = gradient - gl, hessian - hl
-                gain = INVALID
                 noise_left, noise_right = np.sqrt(n_left * variance), np.sqrt(n_right * variance)
-                heavy = hl >= max(min_child_weight, noise_left) and hr >= max(min_child_weight, noise_right)
-                if heavy and min(n_left, n_right) >= max(min_samples_leaf, 1):
+                if hl >= max(min_child_weight, noise_left) and hr >= max(min_child_weight, noise_right):
                     gain = _score(gl, hl, l2, noise_left) + _score(gr, hr, l2, noise_right) - parent
-                if gain > best_gain:
-                    best_gain, best_feature, best_cut = gain, feature, cut
-                    unseen_left = not unseen_right and 2 * hessian_of(left) >= hessian_of(total)
-                    best_missing_left = missing_left == 1 if has_missing else bool(unseen_left)
-                    best_levels = order[:n_prefix].copy()
-    splits.gain[node] = best_gain
-    splits.feature[node] = best_feature
-    splits.bin[node] = best_cut
-    splits.left_sum[node] = 0  # follows from the rows' sides
-    splits.missing_left[node] = best_missing_left
-    if best_feature >= 0:
-        write_goes_left(node, n_value_bins[best_feature], is_categorical[best_feature], best_levels, splits)
+            if gain > splits.gain[node]:
+                splits.gain[node], best_cut = gain, cut
+                # Where nobody is missing, later missing values go where most of the weight went, or right.
+                unseen_left = not unseen_right and 2.0 * h >= total[1]
+                splits.missing_left[node] = missing_left == 1 if has_missing else unseen_left
+    if best_cut >= 0:
+        splits.feature[node], splits.bin[node] = feature, best_cut
+        write_goes_left(node, n_bins, by_levels, cuts.order[:n_prefix], splits)
 
 
 @kernel
 def evaluate_noisy_nodes(
     members: Ints,  # in  the nodes to evaluate
     slots: Ints,  # in  [nodes]
-    cells: Ints,  # in  [slots, cells]
-    count_cells: Ints,
+    cells: Ints,  # in  [slots, cells] packed sums
+    count_cells: Ints,  # in  likewise, rows
     totals: Ints,  # in  [nodes] packed
     total_counts: Ints,  # in  [nodes]
     rules: SplitRules,
@@ -179,7 +197,25 @@ def evaluate_noisy_nodes(
     layout: Layout,
     splits: LevelSplits,  # out
 ) -> None:
-    """The best split of each of some nodes."""
+    """The best split of each of some nodes, over all features."""
+    cuts, gradients, hessians = make_cuts(), np.empty(256), np.empty(256)
+    sum_buffer, count_buffer = np.zeros(256, np.int64), np.zeros(256, np.int64)
     for node in members:
-        mine, mine_counts = cells[slots[node]], count_cells[slots[node]]
-        evaluate_noisy_node(node, mine, mine_counts, totals[node], total_counts[node], rules, variance, layout, splits)
+        slot = slots[node]
+        total = (np.float64(gradient_of(totals[node])), np.float64(hessian_of(totals[node])), total_counts[node])
+        clear_split(node, splits)
+        for feature in range(layout.n_value_bins.shape[0]):
+            n_bins, by_levels = layout.n_value_bins[feature], layout.is_categorical[feature]
+            if n_bins == 0:
+                continue
+            sums = sums_of_feature(cells[slot], feature, layout, sum_buffer)
+            counts = sums_of_feature(count_cells[slot], feature, layout, count_buffer)
+            for code in range(n_bins + 1):
+                cuts.order[code] = code
+                gradients[code], hessians[code] = gradient_of(sums[code]), hessian_of(sums[code])
+            n_prefix = n_bins
+            if by_levels:
+                n_prefix = rank_present_levels(gradients, hessians, counts[:n_bins], rules, variance, cuts.order)
+            add_up_cuts(gradients, hessians, counts, n_prefix, cuts)
+            missing = (gradients[n_bins], hessians[n_bins], counts[n_bins])
+            take_best_cut(node, feature, cuts, n_prefix, missing, total, rules, variance, n_bins, by_levels, splits)

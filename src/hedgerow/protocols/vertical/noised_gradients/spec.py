@@ -1,27 +1,43 @@
-"""vertical.noised_gradients, declared: XGBoost-LDP and FedXGBoost-LDP, with a guarantee that holds."""
+"""vertical.noised_gradients, declared: XGBoost-LDP and FedXGBoost-LDP, with a guarantee that holds; and its words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hedgerow.privacy.calibrate import mu_for
-from hedgerow.privacy.events import Gaussian, NonPrivate
+from hedgerow.privacy.curves import gaussian_delta
+from hedgerow.privacy.events import Gaussian, NonPrivate, amount, chance_beyond, up, what_is_proved
+from hedgerow.protocols.bad_rows import about_misfits
+from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.joint_forest import warmup
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
+from hedgerow.protocols.vertical.noised_gradients import messages
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
-from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, NoisedGradientsJob
-from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder
-from hedgerow.protocols.vertical.noised_gradients.messages import (
-    BestGains,
-    NoisyGradients,
-    NoisyLevel,
-    Partition,
-    StartWithoutNoise,
-    WhichWay,
-    Winners,
-)
+from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder, stamp
 from hedgerow.protocols.vertical.noised_gradients.noise import ADJACENCY
-from hedgerow.protocols.vertical.noised_gradients.statement import statement
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol
+from hedgerow.statement import Registry, Statement
+
+FEATURES = (
+    "Columns are not protected. Of every split that won, all parties know which rows of the node go which way.",
+    "The label holder knows whose each split is, and the best gain of each feature holder in each node.",
+    "Values, edges and names of columns stay with their owner.",
+)
+NOT_COVERED = (
+    "columns, and which rows go which way",
+    "what predictions give away later",
+    stating.REPEATED,
+    stating.SEVERAL_ROWS,
+    *stating.NOT_COVERED,
+)
+MAPPED = (
+    "A label that is missing or not listed is no error: it counted as the first class, or in a regression as the "
+    "middle of the label range."
+)
+_NEIGHBOURS = ("with one label as with another", "which of two labels a row has")
 
 
 def planned(job: NoisedGradientsJob, party: str, data: PartyData) -> Planned | None:  # noqa: ARG001 - as all of them
@@ -34,16 +50,109 @@ def planned(job: NoisedGradientsJob, party: str, data: PartyData) -> Planned | N
     return Planned(Gaussian(mu_for(epsilon, delta), 1.0, ADJACENCY), delta)
 
 
+def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
+    """In words and as facts, from the job and from what the model says about its training."""
+    privacy = meta.get("privacy")
+    trained = f"{job.label_holder} has the labels. It trained with {job.others}."
+    facts = {
+        **job.facts,
+        "adversary": "honest but curious feature holders, all of them together",
+        "model_is_private": _holds(job) and privacy is not None,
+        "privacy": privacy,
+        "per": job.per,
+        "rounds": meta.get("rounds"),
+        "stamp": stamp(job),
+    }
+    stated = Statement(
+        job.NAME,
+        (
+            *_about_labels(job, privacy),
+            *FEATURES,
+            f"{trained} Splits and leaves follow from {stating.scores_of(job.score)}.",
+        ),
+        (*stating.ASSUMED, f"{job.label_holder} draws the noise, and keeps it to itself."),
+        _assumed_of_data(job) if _holds(job) else (),
+        NOT_COVERED,
+        facts,
+        _registry(job, privacy),
+        stamp(job),
+    )
+    return about_misfits(stated, job.on_bad_rows, MAPPED, stating.OWN_NUMBER)
+
+
+def _assumed_of_data(job: NoisedGradientsJob) -> tuple[str, ...]:
+    alone = "Labels are independent of each other, given the columns: the guarantee is for one label changed alone."
+    if job.task == "regression":
+        return (alone, "The label range is public and was not made from these labels. Labels outside are clipped.")
+    if job.classes is not None:
+        return (alone, "The list of classes is public and was not made from these labels.")
+    return (alone, f"{stating.CLASSES_FOUND} classes=[...] lists them instead.")
+
+
+def _holds(job: NoisedGradientsJob) -> bool:
+    return job.has_noise and job.per != MESSAGE
+
+
+def _registry(job: NoisedGradientsJob, privacy: Mapping[str, Any] | None) -> Registry:
+    if not _holds(job) or privacy is None:
+        return Registry("none", {}, "one label", "local", "none")
+    loss = {"epsilon": privacy["epsilon"], "delta": privacy["delta"], "mu": privacy["mu"]}
+    return Registry("approximate", loss, "one label", "local", privacy["accountant"])
+
+
+def _about_labels(job: NoisedGradientsJob, privacy: Mapping[str, Any] | None) -> list[str]:
+    if not job.has_noise:
+        return ["NOT PRIVATE: gradients were sent as they are, and show every label to every feature holder."]
+    if privacy is None:
+        return [f"The run was to cost {amount(*job.budget)}; what it did cost is in the model's meta."]
+    if job.per == MESSAGE:
+        return _per_message(job, privacy)
+    epsilon, delta, mu = privacy["epsilon"], privacy["delta"], privacy["mu"]
+    beyond = chance_beyond(epsilon, lambda at: gaussian_delta(mu, at))
+    what = "once, for all trees" if job.per == RUN else f"{privacy['releases']} times, once per tree, with fresh noise"
+    return [
+        (
+            f"One label: {amount(epsilon, delta)}, towards the feature holders, all of them together, and "
+            "whoever gets the whole model."
+        ),
+        *what_is_proved(epsilon, delta, beyond=beyond, neighbours=_NEIGHBOURS),
+        (
+            f"Noisy gradients were sent {what}. Trees, leaf values, scores and hessians follow from these and from the "
+            "columns."
+        ),
+        f"Counted by the {privacy['accountant']} accountant: mu = {up(mu)}.",
+    ]
+
+
+def _per_message(job: NoisedGradientsJob, privacy: Mapping[str, Any]) -> list[str]:
+    epsilon, delta = job.budget
+    composed = privacy["composed_if_leaves_were_noisy"]
+    total = "an epsilon above 600" if composed is None else f"epsilon = {up(composed)}"
+    return [
+        "NO total guarantee is claimed.",
+        (
+            f"PER MESSAGE: each message of noisy gradients has {amount(epsilon, delta)} for one label changed, "
+            "taken by itself and with all scores given. That is how the papers count."
+        ),
+        (
+            f"{privacy['releases']:,} such messages were sent. By Gaussian DP they would compose to {total} at delta = "
+            f"{up(delta)} if leaf values were made from what was released."
+        ),
+        "They are not: leaves are exact, later gradients depend on them, and one label moves many gradients.",
+    ]
+
+
 SPEC = Protocol(
     NoisedGradientsJob,
     roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder},
     messages=(
-        *(ReadyToTrain, GoAhead, StartWithoutNoise, NoisyGradients, NoisyLevel),
-        *(BestGains, Winners, WhichWay, Partition),
+        *(ReadyToTrain, GoAhead, messages.StartWithoutNoise, messages.NoisyGradients, messages.NoisyLevel),
+        *(messages.BestGains, messages.Winners, messages.WhichWay, messages.Partition),
     ),
     statement=statement,
     warmup=warmup,
     result=part_from_dict,
     maps_rows=lambda _options, has_labels: has_labels,
     planned=planned,
+    stamp=stamp,
 )

@@ -1,40 +1,68 @@
-"""What label holder and feature holders do alike: rows with the common gradients, a grower over its own columns."""
+"""What label holder and feature holders do alike: rows with the common gradients, and trees over its own columns.
+
+vertical.masked_gradients grows its trees with this too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any, Self
+
 import numpy as np
 
-from hedgerow.engine.building import Children
 from hedgerow.engine.dtypes import Floats, Ints
+from hedgerow.engine.growth import Children, LevelSplits
 from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.splitting import LevelSplits
-from hedgerow.protocols.vertical.common.joint_growth import JointGrower, JointRows, descend_by_sides, packed_columns
-from hedgerow.protocols.vertical.common.tables import OwnColumns
-from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, NoisedGradientsJob
-from hedgerow.protocols.vertical.noised_gradients.noise import first_order_loss
+from hedgerow.protocols.vertical.common.agreement import OwnColumns
+from hedgerow.protocols.vertical.common.joint_forest import (
+    Asked,
+    JointGrower,
+    JointRows,
+    Standing,
+    descend_by_sides,
+    mark_foreign_splits,
+    new_sides,
+    packed_columns,
+    receive_roles,
+)
+from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.noised_gradients.job import FIRST_ORDER, RUN, GradientsJob, NoisedGradientsJob
+from hedgerow.protocols.vertical.noised_gradients.noise import LabelNoise, first_order_loss
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareGrower
+from hedgerow.runtime.party import Party
+
+Exchange = Callable[[Ints], Ints]
+"""What scores give to the gradient of every row -> what its label gives, with noise, as all parties get to know it."""
 
 
 class Trainer:
     """One party's rows and grower.
 
     `labels` are the true ones where gradients come from them; where they are known with noise only, any public number,
-    the middle of their range, and the rest of the gradient is added.
+    the middle of their range, and the rest of the gradient is exchanged: for every tree, or once for all.
     """
+
+    on_scores: Callable[[Ints], None] | None = None  # gets, before each tree, what scores give to gradients
 
     def __init__(
         self,
-        job: NoisedGradientsJob,
+        job: GradientsJob,
         columns: OwnColumns,
         loss: Loss,
         labels: Floats | float,
         base_score: float,
         quantiser: Quantiser,
+        exchange: Exchange | None = None,
         *,
-        sigma: float = 0.0,
-        afresh: bool = False,
+        from_labels: Ints | None = None,
+        is_kept: bool = False,
+        sigma: float | None = None,
+        standing: Standing | None = None,
     ) -> None:
-        """`sigma`: noise to allow for; `afresh`: gradients change from level to level."""
+        """Without `exchange` gradients change from level to level; `sigma`: noise to allow for."""
+        self.base_score, self._exchange, self._from_labels, self._is_kept = base_score, exchange, from_labels, is_kept
         self._ones = round(quantiser.hessian_scale) if job.score == FIRST_ORDER else None
         self.rows = JointRows(
             packed_columns(columns.codes, columns.features, columns.n_threads),
@@ -44,25 +72,55 @@ class Trainer:
             np.array([base_score]),
             quantiser,
             n_threads=columns.n_threads,
+            scores=None if standing is None else standing.scores,
         )
         counted_as = loss if self._ones is None else first_order_loss(loss)
         common = (self.rows, job.boosting, counted_as, quantiser, columns.features)
         self.grower: JointGrower
-        if job.allows_for_noise:
+        if sigma is not None:
             self.grower = NoiseAwareGrower(*common, sigma=sigma)
         else:
-            self.grower = AfreshGrower(*common) if afresh else JointGrower(*common)
+            self.grower = JointGrower(*common) if exchange is not None else AfreshGrower(*common)
 
-    def gradients(self) -> Ints:
-        """Gradients that follow from the present scores and from `labels`."""
-        self.rows.gradients()
-        gradients: Ints = self.rows.gradients_packed[0] >> 32
-        return gradients
+    @classmethod
+    def noisy(
+        cls,
+        job: NoisedGradientsJob,
+        columns: OwnColumns,
+        loss: Loss,
+        noise: LabelNoise,
+        exchange: Exchange,
+        standing: Standing | None,
+    ) -> Self:
+        """Where all of it, the first scores too, follows from what is exchanged: with per="run" the first time."""
+        first: Ints | None
+        if standing is None:
+            first = exchange(np.zeros(columns.n_rows, np.int64))  # scores in the middle give nothing
+            base_score = noise.start(job, loss, first)
+        else:
+            first, base_score = standing.from_labels, standing.base_score
+        how = (noise.centre, base_score, noise.quantiser(job, loss), exchange)
+        sigma = noise.sigma_of_gradient if job.allows_for_noise else None
+        more: dict[str, Any] = {"is_kept": job.per == RUN, "sigma": sigma, "standing": standing}
+        return cls(job, columns, loss, *how, from_labels=first, **more)
 
-    def packed(self) -> Ints:
-        """The same with hessians."""
-        packed: Ints = self.rows.gradients_packed[0]
-        return packed
+    @property
+    def standing(self) -> dict[str, Any]:
+        """After a tree: fields of `Standing`."""
+        return {"scores": self.rows.scores, "base_score": self.base_score, "from_labels": self._from_labels}
+
+    def begin_tree(self) -> None:
+        """All rows stand at the root of a new tree, with its gradients."""
+        if self._exchange is not None:
+            self.rows.gradients()
+            from_scores: Ints = self.rows.gradients_packed[0] >> 32
+            if self.on_scores is not None:
+                self.on_scores(from_scores)
+            from_labels = self._exchange(from_scores) if self._from_labels is None else self._from_labels
+            self._from_labels = from_labels if self._is_kept else None
+            self.use(from_scores + from_labels)
+        self.rows.start_tree()
+        self.grower.begin()
 
     def use(self, gradients: Ints, hessians: Ints | None = None) -> None:
         """Grow by these gradients from now on; hessians are those of the scores unless given."""
@@ -72,10 +130,28 @@ class Trainer:
         kept = packed & 0xFFFFFFFF if hessians is None else hessians
         packed[:] = (gradients << 32) + kept
 
-    def begin_tree(self) -> None:
-        """All rows stand at the root of a new tree."""
-        self.rows.start_tree()
-        self.grower.begin()
+    def settle_level(self, me: Party, label_holder: str, words: ModuleType, splits: LevelSplits, asked: Asked) -> bool:
+        """A feature holder's side of what becomes of a level, once it has told how much its best splits gain.
+
+        `words` are the protocol's messages. Whether the tree goes on.
+        """
+        grower, rows = self.grower, self.rows
+        roles = receive_roles(me, label_holder, words.Winners, splits, room=grower.room, counts=rows.node_counts)
+        mine, others, splitting = roles == YOURS, roles == OTHERS, roles != LEAF
+        rows.sides[:] = 0
+        if mine.any():
+            rows.write_sides(np.where(mine, splits.feature, -1), splits.goes_left)
+            handles = asked.handles(splits, np.flatnonzero(mine))
+            me.send(label_holder, words.WhichWay(handles, np.packbits(rows.sides)))
+        keeps_scores = self._exchange is not None  # and so needs the sides of all rows, also below the last split
+        if others.any() and (keeps_scores or not grower.is_last(int(splitting.sum()))):
+            partition = me.recv(label_holder, words.Partition, n_bytes=bytes_for(rows.n_rows))
+            in_others = partial(rows.count_sides, nodes=others)
+            rows.sides[:] |= new_sides(label_holder, partition, rows.n_rows, in_others, known=rows.sides)
+        splits.feature[:] = -1
+        mark_foreign_splits(splits, splitting, rows.spare_feature)
+        splits.gain[:] = np.inf  # the label holder has compared gains already, with the others' too
+        return grower.divide(splits)
 
 
 class AfreshGrower(JointGrower):

@@ -10,6 +10,8 @@ it deals masks and noise, hears seeds and sizes, and must not work together with
        everybody but the dealer         CountedColumns, ColumnSizes: how many bins there are, which follow from counts
                                         with noise of the owner; then SharingSeed, MaskedBins (as in vertical.mp_fedxgb)
        everybody -> dealer              Seed, AllColumns
+       everybody but the dealer         ReleasesBegun    in a later attempt of a run that broke off: what was spent
+       label holder -> dealer           StepsThatFit     likewise: how many trees there is room for
     2  dealer -> everybody              Dealt            corrections and shares of noise, uniform by themselves
     3  everybody but the dealer         StartShare       the noisy number of positive rows
        label holder -> feature holder   Chosen           the first score, which follows from it

@@ -9,16 +9,18 @@ from typing import Any, Self
 
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidParameter
-from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
+from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows, stamp_of
 from hedgerow.protocols.shares.job import SharesJob, check_only
-from hedgerow.protocols.vertical.common.job import WithSchema
-from hedgerow.runtime.options import Settled, option
+from hedgerow.protocols.vertical.common.agreement import WithSchema
+from hedgerow.runtime.protocol import Settled, option
 from hedgerow.schema import Column, NumericColumn, Schema
 
 GROWN, SMOOTH = "grown_trees", "smooth_then_trees"
 WINNER, HISTOGRAM = "winner", "histogram"
 DELTA = 1e-6
 LARGEST_L2 = 1 << 20
+NOT_PRIVATE = "NOT PRIVATE: epsilon=inf, nothing has noise"
+"""The stamp of a model without noise."""
 DEFAULTS = {"max_iter": 60, "max_depth": 3, "learning_rate": 0.3, "l2_regularization": 10.0, "max_bins": 64}
 """Small trees, each a large step: every level costs, and noise is shrunk by the ridge."""
 
@@ -109,6 +111,16 @@ class PrivateHistogramsJob(WithSchema, SharesJob):
     def noise(self) -> float:
         """Epsilon as a number."""
         return math.inf if self.epsilon is None else float(self.epsilon)
+
+    @property
+    def stamp(self) -> str | None:
+        """What must be written on everything that comes out of the run."""
+        return stamp_of(None if self.is_noisy else NOT_PRIVATE, self.on_bad_rows)
+
+    @property
+    def is_zcdp(self) -> bool:
+        """Whether choices are released, which zero-concentrated DP accounts for best; all else is Gaussian DP."""
+        return self.policy == GROWN and self.reveal == WINNER
 
     @property
     def most_columns(self) -> int:

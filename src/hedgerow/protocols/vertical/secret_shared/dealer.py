@@ -9,47 +9,25 @@ from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.lifting import deal_gains
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
-from hedgerow.errors import ProtocolError
-from hedgerow.protocols.shares.job import MOST_ROWS
-from hedgerow.protocols.shares.masked_columns import drawn_masks
-from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.shares.columns import drawn_masks
+from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.tables import PATIENCE
+from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.messages import LevelDone, Sizes
-from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape
+from hedgerow.protocols.vertical.secret_shared.messages import LevelDone
+from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape, received_shape
 from hedgerow.runtime.party import Party
 
 
 def dealer(me: Party, job: SecretSharedJob) -> None:
     """The dealer, from seeds to the last level of the last tree."""
     me.wait_longer(PATIENCE)
+    done, _ = me.go_on(NothingToKeep, job)
     shape = received_shape(me, job)
     shape.check_room(me.name, job.depth, sum(shape.bins))
     dealing = _Dealing(DealingOut(me, job.holders), job, shape)
-    n_levels = job.boosting.n_iterations * job.depth
-    deal_ahead(me, job.label_holder, LevelDone, n_levels, lambda number: dealing.deal(*divmod(number, job.depth)))
-
-
-def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -> Shape:
-    """What the label holder says about sizes, to a party with this many rows; the dealer has none."""
-    most_bins = job.most_columns * job.max_bins
-    sizes = me.recv(
-        job.label_holder,
-        Sizes,
-        least_rows=n_rows or 1,
-        most_rows=n_rows or MOST_ROWS,
-        n_others=len(job.feature_holders),
-        most_bins=most_bins,
-        most_candidates=2 * most_bins,
-    )
-    if not ((sizes.bins <= sizes.candidates) & (sizes.candidates < 2 * sizes.bins)).all():
-        raise ProtocolError(
-            f"{job.label_holder} speaks of {sizes.candidates.tolist()} possible splits of {sizes.bins.tolist()} bins, "
-            "which no columns have"
-        )
-    bins, candidates = tuple(sizes.bins.tolist()), tuple(sizes.candidates.tolist())
-    return Shape(sizes.n_rows, bins, candidates, Scales.of(job, sizes.n_rows))
+    levels = range(done * job.depth, job.boosting.n_iterations * job.depth)
+    deal_ahead(me, job.label_holder, LevelDone, levels, lambda number: dealing.deal(*divmod(number, job.depth)))
 
 
 class _Dealing:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.shares.job import SharesJob
-from hedgerow.runtime.options import option
+from hedgerow.runtime.protocol import option
 
 MINIMAL, PAPER = "minimal", "paper"
 OF_THE_PAPER = frozenset({"accept_known_leaks", "argmax", "first_layer_mask"})

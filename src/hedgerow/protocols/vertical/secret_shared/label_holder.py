@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -10,45 +12,44 @@ from hedgerow.crypto import limbs
 from hedgerow.crypto.beaver import PrivateMasks, hidden_input, private_product, rows_times, take_as_reader
 from hedgerow.crypto.shares import XOR8, Array
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import Bytes, Floats, Ints
-from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.splitting import MIN_GAIN, LevelSplits, SplitRules
+from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
+from hedgerow.engine.ensemble import Tree, TreeStack
+from hedgerow.engine.growth import LevelSplits
+from hedgerow.engine.splitting import MIN_GAIN, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
-from hedgerow.protocols.shares.mesh import Mesh, as_bytes, received
-from hedgerow.protocols.shares.playing import checked_labels
-from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.joint_forest import ForeignSplits
-from hedgerow.protocols.vertical.common.joint_growth import (
+from hedgerow.protocols.shares.mesh import as_bytes, received
+from hedgerow.protocols.shares.playing import check_rows_kept, checked_labels
+from hedgerow.protocols.shares.scales import Scales, largest_denominator, largest_numerator
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
+from hedgerow.protocols.vertical.common.joint_forest import (
+    ForeignSplits,
     JointGrower,
     JointRows,
+    flat,
+    levels_of,
     mark_foreign_splits,
     packed_columns,
 )
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, composite_features
-from hedgerow.protocols.vertical.common.tables import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.secret_shared.hands import play_level
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart
+from hedgerow.protocols.vertical.secret_shared import messages
+from hedgerow.protocols.vertical.secret_shared.growing import Growing
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.messages import (
-    ColumnShapes,
-    LevelDone,
-    LevelInput,
-    MaskedColumns,
-    Sizes,
-    WhichWay,
-)
-from hedgerow.protocols.vertical.secret_shared.shape import (
-    HISTOGRAMS,
-    LABEL_HOLDERS,
-    SPLITS,
-    STOP,
-    Shape,
-)
-from hedgerow.protocols.vertical.secret_shared.stopping import Stopping
+from hedgerow.protocols.vertical.secret_shared.shape import HISTOGRAMS, LABEL_HOLDERS, SPLITS, STOP, Shape
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory, check_room
+
+
+@dataclass(frozen=True, eq=False)
+class KeptForest:
+    """The label holder's state after a tree: what it knows in the clear. Nothing in it is a share, or was dealt."""
+
+    trees: TreeStack  # as they were grown
+    foreign: Ints  # as `flat` has them
+    scores: Scores
+    rounds: int
+    levels: int
 
 
 def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> LabelHolderPart:
@@ -58,17 +59,16 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
     table, trees = data.table, job.boosting
     check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
     mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+    done, kept = me.go_on(KeptForest, job)
     n_columns = begin_as_label_holder(me, job, data)
     shape, cuts = _agreed_shape(me, job, table.n_rows, n_columns)
-    supply = Supply(me, job.dealer, job.holders)
-    hidden = _masked_columns(me, job, shape)
     own = _OwnRows(job, shape.scales, mapper, data, labels)
-    forest = _Forest(me, job, shape, cuts, supply, hidden, own, n_threads=data.n_threads)
-    for done in range(trees.n_iterations):
-        me.report(done, trees.n_iterations)
-        forest.grow(done)
-    me.report(trees.n_iterations, trees.n_iterations)
-    handles = forest.foreign.n_handles
+    forest = _Forest(me, job, data.n_threads, shape, cuts, own)
+    if kept is not None:
+        forest.take_up(kept)
+    for tree in forest.trees(done):
+        forest.grow(tree)
+        me.keep(tree + 1, forest.state)
     meta = {
         "privacy": None,
         "stamp": None,
@@ -78,15 +78,8 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
         "rounds": {"setup": 2, "training": forest.rounds},
         "levels": forest.levels,
     }
-    ensemble = Ensemble(
-        composite_features(mapper.features, handles),
-        shape.scales.loss.name,
-        [own.base_score],
-        trees=forest.foreign.in_trees(forest.trees, len(mapper.features)),
-        classes=data.classes,
-        meta=meta,
-    )
-    return LabelHolderPart(me.name, job.NAME, job.run_id, ensemble, handles)
+    loss = shape.scales.loss
+    return forest.foreign.part(job, mapper.features, forest.grown, loss, own.base_score, data.classes, meta)
 
 
 def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mapping[str, int]) -> tuple[Shape, Cuts]:
@@ -97,7 +90,7 @@ def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mappi
             raise ProtocolError(
                 f"{party} says that it has {n_columns[party]} columns; a party may have {job.most_columns}"
             )
-        columns = me.recv(party, ColumnShapes, n_columns=n_columns[party], max_bins=job.max_bins)
+        columns = me.recv(party, messages.ColumnShapes, n_columns=n_columns[party], max_bins=job.max_bins)
         n_bins, has_missing = columns.n_bins.tolist(), columns.has_missing.astype(np.bool_).tolist()
         bins.append(masked_rows(n_bins, has_missing))
         check_room(me.name, BYTES_OF_CUTS * bins[-1], f"possible splits of {bins[-1]:,} bins of {party}")
@@ -107,20 +100,9 @@ def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mappi
     candidates = tuple(len(each.bin) for each in cuts)
     shape = Shape(n_rows, tuple(bins), candidates, Scales.of(job, n_rows))
     shape.check_room(me.name, job.depth, sum(bins))
-    message = Sizes(n_rows, np.array(bins, np.int64), np.array(candidates, np.int64))
+    message = messages.Sizes(n_rows, np.array(bins, np.int64), np.array(candidates, np.int64))
     me.send_all((*job.feature_holders, job.dealer), message)
     return shape, Cuts.joined(cuts, bins)
-
-
-def _masked_columns(me: Party, job: SecretSharedJob, shape: Shape) -> Array:
-    """E of all feature holders, one below the other: [bins, rows]."""
-    matrices = shape.matrices
-    hidden = matrices.empty()
-    for place, party in enumerate(job.holders):
-        of_party = hidden[matrices.of(place)]
-        for bins in matrices.blocks(place):
-            of_party[bins] = received(me, party, MaskedColumns, hidden.dtype, of_party[bins].shape)
-    return hidden
 
 
 # --- what it knows in the clear --------------------------------------------------------------------------------------
@@ -190,8 +172,8 @@ class _OwnRows:
             handles.append(handle)
         return np.array(handles, np.uint32), (np.stack(numerators), np.stack(denominators))
 
-    def divide(self, splits: LevelSplits, owner: Ints) -> bool:
-        """Split the nodes that somebody won by the rows' sides; whether the tree goes on."""
+    def divide(self, splits: LevelSplits, owner: Ints) -> None:
+        """Split the nodes that somebody won by the rows' sides."""
         foreign = owner > 0
         sums, _ = self.rows.sums_of_sides(foreign)
         splits.gain[foreign] = _gains(self.grower.totals[foreign], sums[foreign, 0], self._rules)
@@ -200,7 +182,7 @@ class _OwnRows:
         enough = max(np.nextafter(MIN_GAIN, np.inf), self.params.min_gain)
         np.maximum(splits.gain, enough, out=splits.gain)
         splits.feature[owner < 0] = -1
-        return self.grower.divide(splits)
+        self.grower.divide(splits)
 
 
 def _halves(packed: int) -> tuple[int, int]:
@@ -223,60 +205,113 @@ def _gains(totals: Ints, lefts: Ints, rules: SplitRules) -> Floats:
     return gains
 
 
+class Stopping:
+    """What stopping is worth at a node, as a fraction that fits the ring and decides as the exact number does.
+
+    Only the label holder knows the sums of nodes, so only it can tell. A split is worth making if P / Q, its gain and
+    what the node has already, reaches
+
+        T = G^2 / (H + lambda) + threshold
+
+    where `threshold` is the least gain, as the engine's 64-bit float says it: T by itself has up to 50 bits too many
+    for the ring. But every split of the node has Q = (H_L + lambda) (H_R + lambda) <= (H / 2 + lambda)^2 = B. So T may
+    be replaced by the next smaller fraction whose denominator is at most B: no split lies between the two, and the
+    comparison comes out as with T. If a gain of just the threshold is enough, as it is for the engine where somebody
+    asks for a least gain, the fraction must be smaller than T and not only at most T.
+
+    What is next to a fraction a / b among all with denominators up to B: c / d with a d - b c = 1 and d as large as it
+    may be (neighbours in a Farey sequence).
+    """
+
+    def __init__(self, scales: Scales, n_rows: int) -> None:
+        self._lambda, self._threshold = scales.lambda_int, scales.threshold
+        # The engine asks for more than MIN_GAIN, but for no more than what somebody asked for.
+        self._enough = scales.threshold > Fraction(MIN_GAIN) * Fraction(2) ** scales.gradient_bits
+        gamma2 = -(-self._threshold.numerator // self._threshold.denominator)
+        g, h = scales.largest_gradient, scales.largest_hessian
+        self._most_numerator = largest_numerator(n_rows, g, h, self._lambda, gamma2)
+        self._most_denominator = largest_denominator(n_rows, h, self._lambda)
+
+    def fraction(self, gradient: int, hessian: int) -> tuple[int, int]:
+        """(P, Q) for a node with these sums; a split is worth making if its own is larger.
+
+        Where the ring is too narrow for the next smaller fraction (gradients of all rows at their bound, or a threshold
+        beyond all gains), the next smaller one that it holds.
+        """
+        exact = Fraction(gradient**2, hessian + self._lambda) + self._threshold
+        most = min((hessian + 2 * self._lambda) ** 2 // 4, self._most_denominator, int(self._most_numerator / exact))
+        below = next_below(exact, most, or_equal=not self._enough)
+        return below.numerator, below.denominator
+
+
+def next_below(value: Fraction, most: int, *, or_equal: bool) -> Fraction:
+    """The largest fraction below `value` (or equal to it, if that will do) whose denominator is at most `most`."""
+    near = value.limit_denominator(most)
+    if near < value or (or_equal and near == value):
+        return near
+    a, b = near.numerator, near.denominator
+    inverse = pow(a, -1, b) if b > 1 else 0
+    d = most - (most - inverse) % b
+    return Fraction((a * d - 1) // b, d)
+
+
 # --- trees -----------------------------------------------------------------------------------------------------------
 
 
-class _Forest:
+class _Forest(Growing):
     """Grows trees together with the feature holders, and remembers whose each split is."""
 
     def __init__(
-        self,
-        me: Party,
-        job: SecretSharedJob,
-        shape: Shape,
-        cuts: Cuts,
-        supply: Supply,
-        hidden: Array,
-        own: _OwnRows,
-        *,
-        n_threads: int,
+        self, me: Party, job: SecretSharedJob, n_threads: int, shape: Shape, cuts: Cuts, own: _OwnRows
     ) -> None:
-        self._me, self._job, self._shape, self._cuts = me, job, shape, cuts
-        self._supply, self._mesh = supply, Mesh(me, job.holders)
-        self._hidden, self._own, self._n_threads = hidden, own, n_threads
-        self.trees: list[Tree] = []  # as they were grown, without handles of foreign splits
+        super().__init__(me, job, n_threads, shape)
+        self._cuts, self._own = cuts, own
+        self._hidden = self._masked_columns()
+        self.grown: list[Tree] = []  # as they were grown, without handles of foreign splits
         self.foreign = ForeignSplits(job.holders, job.label_holder)
         self.levels = 0
         self._other_rounds = 0
 
+    def _masked_columns(self) -> Array:
+        """E of all feature holders, one below the other: [bins, rows]."""
+        matrices = self.shape.matrices
+        hidden = matrices.empty()
+        for place, party in enumerate(self.job.holders):
+            of_party = hidden[matrices.of(place)]
+            for bins in matrices.blocks(place):
+                of_party[bins] = received(self.me, party, messages.MaskedColumns, hidden.dtype, of_party[bins].shape)
+        return hidden
+
     @property
     def rounds(self) -> int:
         """Of all levels together."""
-        return self._mesh.rounds + self._other_rounds
+        return self.mesh.rounds + self._other_rounds
 
     def grow(self, tree: int) -> None:
         """One tree."""
         self._own.begin_tree()
         self.foreign.begin_tree()
-        goes_on, parents = True, None
-        for level in range(self._job.depth):
-            self._supply.begin(tree, level, self._shape.n_parcels(level))
-            if goes_on:
-                goes_on, parents = self._grow_level(level, parents)
-            self._supply.finish()
-            self._me.send(self._job.dealer, LevelDone())
-        self.trees.append(self._own.grower.finish())
+        super().grow(tree)
+        self.grown.append(self._own.grower.finish())
 
-    def _grow_level(self, level: int, parents: Array | None) -> tuple[bool, Array]:
-        """All nodes of a level; whether the tree goes on, and shares of the histograms of those that split."""
-        own, shape, supply = self._own, self._shape, self._supply
-        masks = take_as_reader(
-            supply.step(SPLITS),
-            (shape.n_nodes(level), shape.bytes_of_bits),
-            XOR8,
-            reader=0,
-            others=range(1, shape.n_holders),
-        )
+    @property
+    def state(self) -> KeptForest:
+        """After a tree."""
+        trees, foreign = TreeStack.of(self.grown), flat(self.foreign.levels)
+        return KeptForest(trees, foreign, self._own.rows.scores, self.rounds, self.levels)
+
+    def take_up(self, kept: KeptForest) -> None:
+        """Go on after the trees of an earlier attempt."""
+        check_rows_kept(self.me.name, kept.scores.shape[1], self._own.rows.n_rows)
+        self.grown, self.levels, self._other_rounds = kept.trees.trees(), kept.levels, kept.rounds
+        self.foreign.take_up(levels_of(kept.foreign, len(self.grown)))
+        self._own.rows.scores[:] = kept.scores
+
+    def grow_level(self, level: int, parents: Array | None) -> Array:
+        """All nodes of a level; shares of the histograms of those that split."""
+        own, shape, supply = self._own, self.shape, self.supply
+        bits = (shape.n_nodes(level), shape.bytes_of_bits)
+        masks = take_as_reader(supply.step(SPLITS), bits, XOR8, reader=0, others=range(1, shape.n_holders))
         members = np.packbits(own.members(), axis=1)
         made = self._send_input(level, members, masks)
         histograms = made if parents is None else children_of(parents, made)
@@ -287,12 +322,13 @@ class _Forest:
         self._ask_winners(winners, members, masks)
         self.levels += 1
         self._other_rounds += 1 + bool((winners > 0).any())
-        return own.divide(splits, winners), histograms[winners >= 0]
+        own.divide(splits, winners)
+        return histograms[winners >= 0]
 
     def _send_input(self, level: int, members: Bytes, masks: Mapping[int, PrivateMasks]) -> Array:
         """Masked gradients of left children and masked rows of all nodes; shares of their histograms."""
-        shape, own, sums = self._shape, self._own, self._shape.scales.sums
-        step = self._supply.step(HISTOGRAMS)
+        shape, own, sums = self.shape, self._own, self.shape.scales.sums
+        step = self.supply.step(HISTOGRAMS)
         n_vectors = 2 * shape.n_families(level)
         b = step.mask((n_vectors, shape.n_rows), sums, (0,)).words
         dealt = [step.share((n_vectors, n), sums, (0, place)).words for place, n in enumerate(shape.bins, start=1)]
@@ -302,49 +338,42 @@ class _Forest:
         rows = hidden_input(members, PrivateMasks(one.mine[: len(members)], one.z))
         for piece in shape.family_pieces(len(nodes)):
             vectors = own.minus(nodes[piece.start // 2 : piece.stop // 2], b[piece])
-            self._me.send_all(self._job.feature_holders, LevelInput(as_bytes(vectors), as_bytes(rows)))
+            self.me.send_all(self.job.feature_holders, messages.LevelInput(as_bytes(vectors), as_bytes(rows)))
             rows = rows[:0]
-        products = rows_times(self._hidden, b, sums, n_threads=self._n_threads)
+        products = rows_times(self._hidden, b, sums, n_threads=self.n_threads)
         products += np.concatenate(dealt, axis=1)[: len(b)]
         return products.reshape(len(nodes), 2, -1)
 
     def _play(self, level: int, histograms: Array, splits: LevelSplits) -> Ints:
         """Who won each node, as `Shape.owners`; the label holder only where it entered a split of its own."""
-        shape, (mine, first) = self._shape, self._own.candidates(splits)
+        shape, (mine, first) = self.shape, self._own.candidates(splits)
         left = self._cuts.left(histograms)
         gradient, hessian = (total[:, None] for total in self._own.totals())
         gl = left[:, 0] + gradient * self._cuts.missing_left
         hl = left[:, 1] + hessian * self._cuts.missing_left
         handles = np.zeros((len(left), 1 + shape.n_candidates), np.uint32)
         handles[:, 0] = mine
-        won = play_level(
-            self._supply,
-            self._mesh,
-            shape,
-            level,
-            np.stack([gl, hl, gradient - gl, hessian - hl]),
-            first,
-            handles,
-            is_first=True,
-        )
+        won = self.play(level, np.stack([gl, hl, gradient - gl, hessian - hl]), first, handles)
         own = won <= LABEL_HOLDERS
         if (won[own] != mine[own]).any():
             raise ProtocolError(
-                f"a node was won by what {self._me.name} did not enter: some party sent words that are no shares of it"
+                f"a node was won by what {self.me.name} did not enter: some party sent words that are not shares of it"
             )
         return shape.owners(won)
 
     def _ask_winners(self, winners: Ints, members: Bytes, masks: Mapping[int, PrivateMasks]) -> None:
         """Which way the rows go in nodes that others won, and what they call those splits."""
-        rows, n_bytes = self._own.rows, self._shape.bytes_of_bits
+        rows, n_bytes = self._own.rows, self.shape.bytes_of_bits
         handles = np.zeros(len(winners), np.int64)
         right = np.zeros(n_bytes, np.uint8)
-        for place, party in enumerate(self._job.feature_holders, start=1):
+        for place, party in enumerate(self.job.feature_holders, start=1):
             nodes = np.flatnonzero(winners == place)
             if not len(nodes):
                 continue
             known = self.foreign.n_handles_of(place)
-            answer = self._me.recv(party, WhichWay, n_won=len(nodes), n_bytes=n_bytes, n_handles=known + len(nodes))
+            answer = self.me.recv(
+                party, messages.WhichWay, n_won=len(nodes), n_bytes=n_bytes, n_handles=known + len(nodes)
+            )
             before = np.maximum.accumulate([known - 1, *answer.handles.tolist()])
             if (answer.handles > before[:-1] + 1).any():
                 raise ProtocolError(

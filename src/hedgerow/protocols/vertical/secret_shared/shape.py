@@ -18,9 +18,13 @@ from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.shares.masked_columns import Matrices
+from hedgerow.protocols.shares.columns import Matrices
+from hedgerow.protocols.shares.job import MOST_ROWS
 from hedgerow.protocols.shares.mesh import blocks
 from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.protocols.vertical.secret_shared.messages import Sizes
+from hedgerow.runtime.party import Party
 from hedgerow.runtime.resources import check_room
 
 BLOCK_NODES = 8
@@ -81,7 +85,7 @@ class Shape:
         """
         ends = np.cumsum([STOP + 1, 1, *self.candidates])
         if (handles >= ends[-1]).any():
-            raise ProtocolError("a winner's handle is nobody's: some party sent words that are no shares of it")
+            raise ProtocolError("a winner's handle is nobody's: some party sent words that are not shares of it")
         return np.asarray(np.searchsorted(ends, handles, side="right") - 1, np.int64)
 
     def check_room(self, party: str, depth: int, n_bins: int) -> None:
@@ -153,3 +157,24 @@ def thrifty_groups(n: int, n_limbs: int) -> tuple[int, ...]:
     sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
     enough = [groups for groups in sizes if math.prod(groups) >= n]
     return min(enough, key=lambda groups: (Plan(BLOCK_NODES, n, n_limbs, groups).opened_bytes(), groups))
+
+
+def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -> Shape:
+    """What the label holder says about sizes, to a party with this many rows; the dealer has none."""
+    most_bins = job.most_columns * job.max_bins
+    sizes = me.recv(
+        job.label_holder,
+        Sizes,
+        least_rows=n_rows or 1,
+        most_rows=n_rows or MOST_ROWS,
+        n_others=len(job.feature_holders),
+        most_bins=most_bins,
+        most_candidates=2 * most_bins,
+    )
+    if not ((sizes.bins <= sizes.candidates) & (sizes.candidates < 2 * sizes.bins)).all():
+        raise ProtocolError(
+            f"{job.label_holder} speaks of {sizes.candidates.tolist()} possible splits of {sizes.bins.tolist()} bins, "
+            "which no columns have"
+        )
+    bins, candidates = tuple(sizes.bins.tolist()), tuple(sizes.candidates.tolist())
+    return Shape(sizes.n_rows, bins, candidates, Scales.of(job, sizes.n_rows))

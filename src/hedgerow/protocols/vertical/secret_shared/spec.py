@@ -32,7 +32,7 @@ UNLIKE_THE_ENGINE = (
 
 def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts, from the job and from what the model says about its training."""
-    holder, others = job.label_holder, stating.together(job.feature_holders)
+    holder, others = job.label_holder, job.others
     guarantee = (
         f"{holder} has the labels. It trained with {others}, on shares dealt by {job.dealer}.",
         "There is no epsilon: the model is not differentially private, and may remember rows and labels.",
@@ -46,7 +46,7 @@ def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
         UNLIKE_THE_ENGINE,
     )
     facts = {
-        **stating.cast(job),
+        **job.facts,
         "dealer": job.dealer,
         "disclosure": job.disclosure,
         "adversary": "honest but curious; any parties together, but not with the dealer",

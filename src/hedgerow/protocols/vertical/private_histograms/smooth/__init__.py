@@ -19,6 +19,6 @@ What is opened are noisy sums and nothing else; tables, trees and leaf values fo
 them. Who adds a column's table to scores is the owner of the column, to its own share: nothing is sent for it. Labels
 are added to gradients by the label holder, to its own share as well.
 
-Order of the modules: `messages`, `series` (gradients), `columns`, `schedule` (what is due), `recipe` (questions),
-`groups` (leaves), `dealer`, `holder`.
+Order of the modules: `series` (gradients), `schedule` (what is due, and the questions), `groups` (leaves), `holder`.
+Messages, a party's columns and the dealer are with those of grown trees.
 """

@@ -34,7 +34,7 @@ from hedgerow.crypto.ring import histogram
 from hedgerow.crypto.shares import SUM32, Array
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.protocols.shares.mesh import Mesh, as_bytes, blocks, received
-from hedgerow.protocols.vertical.private_histograms.smooth.messages import SmoothSides
+from hedgerow.protocols.vertical.private_histograms.messages import SmoothSides
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
 from hedgerow.runtime.party import Party
 

@@ -40,8 +40,7 @@ import numpy.typing as npt
 
 from hedgerow.compiling import kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.rounds import Talk, masked, opened
-from hedgerow.crypto.shares import SUM32, Array, Share
+from hedgerow.crypto.shares import SUM32, Array, Share, Talk, masked, opened
 from hedgerow.crypto.sigmoid import turn_table
 from hedgerow.engine.dtypes import Floats
 

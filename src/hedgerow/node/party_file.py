@@ -1,0 +1,420 @@
+"""party.toml: what a party brings and what it lets happen. Format: docs/reference/party_file.md, made from `FORMAT`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hedgerow.errors import InvalidParameter, JobError
+from hedgerow.node.databases import check_address, is_database
+from hedgerow.node.settings import (
+    NAMES,
+    PATH,
+    TEXT,
+    Document,
+    Each,
+    Key,
+    Kind,
+    Table,
+    WrongKind,
+    hint,
+    many,
+    one_of,
+    read_toml,
+    real,
+    whole,
+)
+from hedgerow.runtime.protocol import names as protocol_names
+from hedgerow.transport.mtls import check_party_name
+
+SCHEMA_FILE = "party.schema.json"
+"""What the template calls the JSON Schema, beside it."""
+EVERYWHERE = frozenset({"0.0.0.0", "[::]"})  # noqa: S104 - to tell what is no host that others can dial
+"""What `bind` says for "all of this machine's addresses"."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where this node listens, and where others find it."""
+
+    bind: str | None = None
+    advertise: str | None = None
+    authority: Path | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A table that this party may bring into a run."""
+
+    name: str
+    source: str
+    query: str | None = None
+    id: str | None = None
+    label: str | None = None
+    columns: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    schema: Path | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much privacy loss there may be in all."""
+
+    epsilon: float
+    delta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What this party lets happen; it wins over everything that a peer proposes."""
+
+    protocols: tuple[str, ...] | None = None
+    peers: tuple[str, ...] | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    minimum_rows: int = 100
+    minimum_matched: int = 100
+    epsilon_per_run: float | None = None
+    approved: tuple[str, ...] = ()
+    budget: Limits | None = None
+    budget_of_peers: Mapping[str, Limits] = field(default_factory=dict)
+    budget_of_datasets: Mapping[str, Limits] = field(default_factory=dict)
+    rows_per_day: int | None = None
+
+
+@dataclass(frozen=True)
+class PartyFile:
+    """All that party.toml says."""
+
+    path: Path
+    name: str
+    network: Network
+    data: Mapping[str, Dataset]
+    policy: Policy
+    log: str = "text"
+
+
+# --- the format ------------------------------------------------------------------------------------------------------
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_HASH = re.compile(r"[0-9a-f]{32,128}")
+
+
+def _address(value: Any, *, to_listen: bool) -> str:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not (0 if to_listen else 1) <= int(match["port"]) <= 65535:
+        raise WrongKind
+    if not to_listen and match["host"] in EVERYWHERE:
+        raise WrongKind
+    return match[0]
+
+
+def _hash(value: Any, _folder: Path) -> str:
+    if not isinstance(value, str) or not _HASH.fullmatch(value):
+        raise WrongKind
+    return value
+
+
+def _source(value: Any, _folder: Path) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise WrongKind
+    check_address(value)
+    return value
+
+
+def _party(value: Any, _folder: Path) -> str:
+    if not isinstance(value, str):
+        raise WrongKind
+    return check_party_name(value)
+
+
+_ADDRESS_SCHEMA = {
+    "type": "string",
+    "pattern": f"^{_ADDRESS.pattern.replace('?P<host>', '?:').replace('?P<port>', '?:')}$",
+}
+BIND = Kind(
+    '"host:port" in quotes, with port 0 for any free one', _ADDRESS_SCHEMA, lambda v, _: _address(v, to_listen=True)
+)
+DIAL = Kind(
+    '"host:port" in quotes, of a host that others can reach', _ADDRESS_SCHEMA, lambda v, _: _address(v, to_listen=False)
+)
+PARTY = Kind(
+    "the name of a party, in quotes",
+    {"type": "string", "pattern": "^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"},
+    _party,
+)
+SOURCE = Kind(
+    "a path or an address, in quotes",
+    {"type": "string", "minLength": 1, "not": {"pattern": "://[^/?]*:[^/?]*@"}},
+    _source,
+    secret=True,
+)
+HASH = Kind("hashes", {"type": "string", "pattern": f"^{_HASH.pattern}$"}, _hash)
+ROWS = whole(1)
+
+NETWORK = {
+    "bind": Key(BIND, "where this node listens", otherwise="it listens nowhere and only dials out"),
+    "advertise": Key(DIAL, "what others dial", otherwise="`bind`, if that names a host"),
+    "authority": Key(
+        PATH, "certificates of your own authority, as PEM", otherwise="certificates are pinned by pairing"
+    ),
+}
+LIMITS = {
+    "epsilon": Key(real(0), "privacy loss that all runs together may cause"),
+    "delta": Key(real(0, below=1), "the delta that goes with it", default=0.0),
+}
+
+
+def _limits(of: str) -> Table:
+    needed = {"epsilon": Key(LIMITS["epsilon"].kind, LIMITS["epsilon"].help, needed=True), "delta": LIMITS["delta"]}
+    return Table(f"the budget of runs {of}", needed)
+
+
+FORMAT = Table(
+    "what a party brings to runs with others, and what it lets happen",
+    {
+        "name": Key(PARTY, "what others call this party; it stands in its certificate", needed=True),
+        "log": Key(one_of("text", "json"), "how the log is written", default="text"),
+        "network": Table(
+            "where this node listens, and where others find it",
+            NETWORK,
+        ),
+        "data": Each(
+            "dataset",
+            "tables that this party may bring into a run",
+            Table(
+                "a table, under a name that jobs call it by",
+                {
+                    "source": Key(
+                        SOURCE,
+                        "a .parquet or .csv file, a folder of them, duckdb:FILE, or postgresql://user@host:port/database",
+                        needed=True,
+                    ),
+                    "query": Key(TEXT, "what to read from a database, in SQL: one SELECT"),
+                    "id": Key(TEXT, "the column that records are matched by"),
+                    "label": Key(TEXT, "the column to predict, where this party has it"),
+                    "columns": Key(
+                        NAMES, "those that may be trained on", otherwise="all but `id`, `label` and `drop`", default=[]
+                    ),
+                    "drop": Key(NAMES, "columns that are never trained on", default=[]),
+                    "categorical": Key(
+                        NAMES, "columns of numbers that are categories; columns of text are anyway", default=[]
+                    ),
+                    "schema": Key(PATH, "public bounds and levels, as `Schema.save` writes them"),
+                },
+            ),
+        ),
+        "policy": Table(
+            "what this party lets happen; it wins over what others propose",
+            {
+                "protocols": Key(
+                    many(one_of(*protocol_names()), "a list of protocols"),
+                    "those that may be run",
+                    otherwise="all that hold what they say",
+                ),
+                "peers": Key(
+                    many(PARTY, "a list of names of parties"),
+                    "who may take part in a run with this party",
+                    otherwise="everybody who is paired",
+                ),
+                "minimum_rows": Key(ROWS, "rows that a dataset must have", default=100),
+                "minimum_matched": Key(ROWS, "records that must be common to all parties", default=100),
+                "epsilon_per_run": Key(real(0), "privacy loss that one run may cause", otherwise="no limit"),
+                "rows_per_day": Key(
+                    ROWS, "rows that each peer may have scored with this party in one day (UTC)", otherwise="no limit"
+                ),
+                "approved": Key(
+                    many(HASH, "a list of hashes of proposals, each of 32 to 128 digits 0-9, a-f"),
+                    "proposals that `hedgerow accept --yes` accepts without a question",
+                    default=[],
+                ),
+                "columns": Each(
+                    "dataset",
+                    "columns of a dataset that may take part; one that is not listed never does",
+                    Key(NAMES, "columns of this dataset that may take part", otherwise="all that the dataset offers"),
+                ),
+                "budget": Table(
+                    "privacy loss that all runs together may cause",
+                    {
+                        **LIMITS,
+                        "peers": Each(
+                            "peer", "the same, of runs with one peer", _limits("with this peer"), check=check_party_name
+                        ),
+                        "datasets": Each("dataset", "the same, of runs on one dataset", _limits("on this dataset")),
+                    },
+                    together={"delta": ("epsilon",)},
+                ),
+            },
+        ),
+    },
+)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_party_file(path: Path) -> PartyFile:
+    """The file, checked; JobError with the line of what is wrong. No dataset is opened."""
+    document = read_toml(path, "party file")
+    found = FORMAT.read(document)
+    data = {name: Dataset(name=name, **entries) for name, entries in found.get("data", {}).items()}
+    for dataset in data.values():
+        _check_dataset(dataset, document)
+    return PartyFile(
+        path=path,
+        name=found["name"],
+        network=_network(found.get("network", {})),
+        data=data,
+        policy=_policy(found.get("policy", {}), data, document),
+        **{key: found[key] for key in ("log",) if key in found},
+    )
+
+
+def _network(given: Mapping[str, Any]) -> Network:
+    network = Network(**given)
+    host, _, port = (network.bind or "").rpartition(":")
+    if host and network.advertise is None and host not in EVERYWHERE and port != "0":
+        return Network(network.bind, network.bind, network.authority)
+    return network
+
+
+def _check_dataset(dataset: Dataset, document: Document) -> None:
+    """What no key can say alone."""
+    where = ("data", dataset.name)
+    if is_database(dataset.source) and not (dataset.query or "").strip():
+        raise JobError(f"{document.where(*where, 'source')}: a database needs a query, which says in SQL what to read")
+    if dataset.query is not None and not is_database(dataset.source):
+        raise JobError(f"{document.where(*where, 'query')}: query is for databases, and the source is a file or folder")
+    if dataset.id is not None and dataset.id == dataset.label:
+        raise JobError(f"{document.where(*where, 'label')}: {dataset.id!r} cannot be both id and label")
+    away = {"id": (dataset.id,), "label": (dataset.label,), "drop": dataset.drop}
+    for key in ("columns", "categorical"):
+        for name in getattr(dataset, key):
+            for other, names in away.items():
+                if name in names:
+                    said = f"{key} has {name!r}, which is also named by {other}; take it out of one of them"
+                    raise JobError(f"{document.where(*where, key)}: {said}")
+    for name in dataset.categorical:
+        if dataset.columns and name not in dataset.columns:
+            said = f"categorical has {name!r}, which is not one of columns{hint(name, dataset.columns)}"
+            raise JobError(f"{document.where(*where, 'categorical')}: {said}")
+
+
+def _policy(given: dict[str, Any], data: Mapping[str, Dataset], document: Document) -> Policy:
+    budget = given.pop("budget", {})
+    peers, datasets = budget.pop("peers", {}), budget.pop("datasets", {})
+    _check_known(given.get("columns", {}), data, document, ("policy", "columns"))
+    _check_known(datasets, data, document, ("policy", "budget", "datasets"))
+    for name, columns in given.get("columns", {}).items():
+        offered = (*data[name].columns, data[name].id, data[name].label)
+        for column in columns:
+            if data[name].columns and column not in offered:
+                said = f"{column!r} is not one of columns of [data.{name}]{hint(column, data[name].columns)}"
+                raise JobError(f"{document.where('policy', 'columns', name)}: {said}")
+    return Policy(
+        **given,
+        budget=Limits(**budget) if budget else None,
+        budget_of_peers={name: Limits(**limits) for name, limits in peers.items()},
+        budget_of_datasets={name: Limits(**limits) for name, limits in datasets.items()},
+    )
+
+
+def _check_known(names: Iterable[str], data: Mapping[str, Dataset], document: Document, place: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in data:
+            known = hint(name, data) if data else "; there is no [data.<dataset>] at all"
+            raise JobError(f"{document.where(*place, name)}: there is no dataset {name!r}{known}")
+
+
+# --- for editors, and to start with ----------------------------------------------------------------------------------
+
+
+def json_schema() -> dict[str, Any]:
+    """The format as JSON Schema, by which editors complete and check the file while it is written."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Hedgerow: party.toml",
+        **FORMAT.schema(),
+    }
+
+
+def template(name: str, dataset: Dataset | None = None, **network: str | Path | None) -> str:
+    """A party.toml to start from: name, dataset, bind, advertise and authority as given, the rest in comments."""
+    examples = {"bind": "0.0.0.0:7341", "advertise": "hedgerow.example.org:7341", "authority": "ca.pem"}
+    for key in network:
+        if key not in examples:
+            raise InvalidParameter(f"[network] has no {key!r}{hint(key, examples)}")
+    said = {"name": _quoted(check_party_name(name))}
+    for key, example in examples.items():
+        value = network.get(key)
+        if value is not None:
+            NETWORK[key].kind.checked(key, str(value), "[network]", Path())
+        said[key] = f"{'# ' if value is None else ''}{key} = {_quoted(str(example if value is None else value))}"
+    brings = "" if dataset is None else _section(dataset)
+    return _TEMPLATE.format(schema=SCHEMA_FILE, brings=brings, **said)
+
+
+def _section(dataset: Dataset) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", dataset.name):
+        raise InvalidParameter(f"a dataset's name is letters, digits, hyphens and underscores, got {dataset.name!r}")
+    given = {"source": dataset.source, "id": dataset.id, "label": dataset.label}
+    lines = [f"{key} = {_quoted(value)}" for key, value in given.items() if value is not None]
+    return "\n".join([f"[data.{dataset.name}]", *lines]) + "\n\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+_TEMPLATE = """\
+#:schema {schema}
+# What this party brings to runs with others, and what it lets happen.
+# Lines that begin with "# " and a key are examples: take the "# " away and change what they say.
+
+name = {name}
+# log = "json"    # one JSON object per line, for programs; by default "text"
+
+[network]
+# One side of each pair listens; the other needs no open port. Leave bind out if yours does not listen.
+{bind}
+# What others dial, if that is not bind: behind a router, a proxy, or with bind on all addresses.
+{advertise}
+# Certificates of your own authority. By default each peer's certificate is pinned when you pair.
+{authority}
+
+{brings}# A dataset, under a name of your choice. Paths are relative to this file.
+# [data.customers]
+# source = "customers.parquet"                   # .parquet or .csv, or a folder of such files
+# source = "duckdb:customers.db"                 # a DuckDB file, with a query
+# source = "postgresql://reader@localhost/crm"   # a server, with a query; password: PGPASSWORD or ~/.pgpass
+# query = "SELECT * FROM customers"
+# id = "customer_id"                             # the column that records are matched by
+# label = "defaulted"                            # the column to predict, if you have it
+# drop = ["name", "street"]                      # columns that are never trained on
+# categorical = ["postcode"]                     # columns of numbers that are categories
+# schema = "customers.schema.json"               # public bounds and levels, for private protocols
+
+[policy]
+# What is not allowed here is refused, whatever others propose.
+# protocols = ["vertical.secret_shared"]         # by default all that hold what they say
+# peers = ["shop"]                               # by default everybody who is paired
+minimum_rows = 100
+minimum_matched = 100
+# epsilon_per_run = 1.0
+# rows_per_day = 10000                           # that each peer may have scored with you
+
+# [policy.columns]
+# customers = ["age", "income"]                  # no other column of customers ever takes part
+
+# [policy.budget]                                # privacy loss of all runs together
+# epsilon = 10.0
+# delta = 1e-5
+# [policy.budget.peers.shop]
+# epsilon = 3.0
+# [policy.budget.datasets.customers]
+# epsilon = 5.0
+"""

@@ -1,0 +1,423 @@
+"""A party's own part of a run that all have signed: match rows, train, keep the result. The same roles as everywhere.
+
+    with Node(home, identity) as node:
+        folder = play(node, paper)               # runs/<run_id>: run.json, ledger.jsonl, part.json or model.json
+
+What is checked here before a row is read: everybody has accepted, nobody's certificate is another than the one that was
+signed for, the proposal has not expired, and this party's policy still has nothing against it. Rows and columns are
+those of the party's own source and no others.
+
+A run that breaks off leaves its folder, with the ledger of what was disclosed, the rows that were matched, and what the
+role kept after its last trees. It is taken up again as the next attempt, when all parties are there again. Everything
+happens in the order: kept, then sent; written into the trail, then done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hedgerow._version import __version__
+from hedgerow.aborts import reason_of
+from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.errors import HedgerowError, InvalidInput, JobError, PeerFailed, PeerRefused
+from hedgerow.federation.alignment import party_with_ids
+from hedgerow.federation.federation import Brought
+from hedgerow.ledger import Ledger, Meter
+from hedgerow.node import documents, sources
+from hedgerow.node.budgets import Budgets, Charged
+from hedgerow.node.desk import Node
+from hedgerow.node.digests import Digesting
+from hedgerow.node.papers import Beginning, Paper
+from hedgerow.node.policy import Asked, refusals
+from hedgerow.node.proposal import Proposal
+from hedgerow.node.words import chosen_dataset, columns_of, view
+from hedgerow.protocols.vertical.common.parts import Part, save_part
+from hedgerow.runtime.budgets import Budget
+from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import Job, PartyData, Protocol, agreed, find
+from hedgerow.runtime.running import role, warm_up
+from hedgerow.runtime.saved_files import damage_told, private_folder, write_private
+
+FORMAT, VERSION = "hedgerow run of one party", 1
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass
+class Place:
+    """The folder of one run at one party, and what it says about attempts so far."""
+
+    folder: Path
+    books: dict[str, Ledger] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the result is there."""
+        return (self.folder / "run.json").exists()
+
+    @property
+    def attempts(self) -> int:
+        """How many were begun."""
+        path = self.folder / "attempt.json"
+        if not path.exists():
+            return 0
+        with damage_told(f"{path} is damaged"):
+            return int(json.loads(documents.read_bounded(path, documents.MOST_BYTES))["attempt"])
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the role keeps its states."""
+        return self.folder / "checkpoints"
+
+    @property
+    def rows(self) -> Path:
+        """The rows that were matched, in the common order."""
+        return self.folder / "rows.npy"
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """JobError if another process of this party plays the run right now. The lock ends with the process."""
+        private_folder(self.folder)
+        with os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JobError(f"another process here plays this run already, see {self.folder}") from None
+            file.truncate()
+            file.write(str(os.getpid()).encode())
+            file.flush()
+            yield
+
+    def begin(self, attempt: int) -> None:
+        """From here on this attempt counts, whatever becomes of it."""
+        (self.folder / "failed.json").unlink(missing_ok=True)
+        documents.write(self.folder / "attempt.json", {"attempt": attempt, "pid": os.getpid(), "at": documents.stamp()})
+
+
+def place_of(node: Node, proposal: Proposal) -> Place:
+    """The folder of the run."""
+    return Place(node.home.runs / proposal.run_id)
+
+
+def play(
+    node: Node,
+    paper: Paper,
+    *,
+    wait: float = 600.0,
+    on_progress: OnProgress | None = None,
+    resume: bool = False,
+    books: dict[str, Ledger] | None = None,
+) -> Path:
+    """Play this party's role; the folder that holds what it has of the result. Raises what ended the run early.
+
+    All parties call it at about the same time, and wait for each other. `resume` takes up a run that was broken off.
+    Ledgers are put into `books` as they begin, for whoever wants to watch them.
+    """
+    proposal, place = paper.proposal, place_of(node, paper.proposal)
+    if books is not None:
+        place.books = books
+    if place.is_over:
+        raise JobError(f"the run {proposal.run_id[:12]} is over; its result is in {place.folder}")
+    if place.attempts and not resume:
+        raise JobError(
+            f"the run {proposal.run_id[:12]} was begun before and broke off; hedgerow resume takes it up again"
+        )
+    check_may_begin(node, paper)
+    has_rows = place.rows.exists() or node.name not in proposal.owners_of_data
+    begin = node.meet(proposal.run_id, Beginning(place.attempts + 1, has_rows), proposal.peers_of(node.name), wait)
+    paper = node.papers.get(proposal.hash)
+    if not paper.is_agreed:
+        raise JobError(f"the proposal {proposal.hash[:12]} cannot run: it is {paper.state}")
+    with place.alone():
+        return _attempt(node, proposal, place, begin, wait, on_progress)
+
+
+def _attempt(
+    node: Node, proposal: Proposal, place: Place, begin: Beginning, wait: float, on_progress: OnProgress | None
+) -> Path:
+    if not begin.has_rows and proposal.matching is not None:
+        _forget_rows(place)
+    place.begin(begin.attempt)
+    facts = {"run_id": proposal.run_id, "proposal": proposal.hash, "attempt": begin.attempt}
+    signers = {each.name: each.fingerprint for each in proposal.parties}
+    node.trail.append("run_started", **facts, protocol=proposal.protocol, signers=signers, version=__version__)
+    try:
+        run = _Run(node, proposal, place, begin.attempt, wait, on_progress)
+        started = time.monotonic()
+        result = run.train()
+        _save(node, proposal, result, place, run.seconds, run.n_matched)
+    except BaseException as problem:
+        _save_failure(place, problem)
+        whose = problem.party if isinstance(problem, PeerFailed) else node.name
+        node.trail.append("run_failed", **facts, reason=reason_of(problem).name.lower(), party=whose)
+        raise
+    model = next(path for name in ("part.json", "model.json", "run.json") if (path := place.folder / name).exists())
+    digests = {"model": _digest(model), "ledger": _digest(place.folder / "ledger.jsonl")}
+    node.trail.append("run_ended", **facts, **digests, seconds=round(time.monotonic() - started, 3))
+    shutil.rmtree(place.checkpoints, ignore_errors=True)
+    return place.folder
+
+
+def check_may_begin(node: Node, paper: Paper) -> None:
+    """JobError or PeerRefused for what this party can see by itself, before it looks for the others."""
+    proposal = paper.proposal
+    if paper.refused_by:
+        raise JobError(f"the proposal {proposal.hash[:12]} cannot run: it is {paper.state}")
+    proposal.check_now()
+    for name in proposal.peers_of(node.name):
+        known = node.home.peers.get(name).certificate.fingerprint
+        if known != proposal.place(name).fingerprint:
+            raise PeerRefused(
+                f"{name} is paired with the certificate {known}, but the proposal was signed for "
+                f"{proposal.place(name).fingerprint}; propose it again"
+            )
+    against = view(proposal, node.home, is_begun=bool(place_of(node, proposal).attempts)).refusals
+    if against:
+        raise JobError(f"the policy of {node.name} does not allow it any more: {against[0].sentence}")
+
+
+def _forget_rows(place: Place) -> None:
+    """Somebody has no matched rows, so nobody has begun to train on them; who says otherwise does not go on."""
+    if place.checkpoints.exists() and any(place.checkpoints.iterdir()):
+        raise JobError(
+            "another party has lost the rows that were matched, and this one has trained on them: this run cannot go "
+            "on, propose it again"
+        )
+    place.rows.unlink(missing_ok=True)
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """One attempt."""
+
+    def __init__(
+        self, node: Node, proposal: Proposal, place: Place, attempt: int, wait: float, on_progress: OnProgress | None
+    ) -> None:
+        self._node, self._proposal, self._place = node, proposal, place
+        self._attempt, self._wait = attempt, wait
+        self._watch = _Progress(place.folder / "progress.json", on_progress)
+        self.n_matched: int | None = None
+        self.seconds: dict[str, float] = {}  # of each role, from its first message to its result
+
+    def train(self) -> Any:
+        """The result of this party's role."""
+        proposal, name = self._proposal, self._node.name
+        spec, job = proposal.chosen.protocol, proposal.job
+        data = self._bring() if name in proposal.owners_of_data else None
+        kept = CheckpointFiles(self._place.checkpoints, spec, job, name)
+        # A run that kept nothing would draw its noise a second time, and has to pay for that: it is not taken up.
+        is_kept = self._attempt > 1 and bool(kept.trees)
+        return self._role("ledger", spec, job, data, self._budget(data, is_kept=is_kept), kept)
+
+    def _bring(self) -> PartyData:
+        """The rows of this party's own source; those that all have, where ids are compared."""
+        node, proposal = self._node, self._proposal
+        dataset = chosen_dataset(proposal, node.home)
+        columns = columns_of(dataset, sources.look(dataset, node.home.path).columns)
+        has_labels = proposal.label_holder in (None, node.name)
+        more = [dataset.label] if has_labels else []
+        more += [dataset.id] if proposal.matching is not None else []
+        wanted = dict.fromkeys([*columns, *(name for name in more if name is not None)])
+        table = sources.read(dataset, base=node.home.path, columns=list(wanted))
+        brought = Brought(
+            node.name,
+            table.select(list(columns)),
+            table.column(dataset.label) if has_labels else None,
+            task=proposal.task,
+            categorical_features=list(dataset.categorical) or "from_dtype",
+            has_labels=has_labels,
+        )
+        if proposal.matching_job is not None:
+            brought.rows = self._match(table.column(dataset.id), f"{node.name}: column {dataset.id!r}", brought.n_rows)
+            self.n_matched = len(brought.rows)
+            peers = proposal.peers_of(node.name)
+            asked = Asked(proposal.hash, proposal.protocol, peers, dataset.name, columns, n_matched=self.n_matched)
+            if against := refusals(node.home.party_file.policy, asked):
+                raise InvalidInput(f"{node.name}: {against[0].sentence}")
+        return replace(proposal.chosen.read(brought), n_threads=resolve_n_jobs(None))
+
+    def _match(self, ids: Any, where: str, n_rows: int) -> Any:
+        """Rows of the records that all parties have; from the disk, if an earlier attempt found them at all parties."""
+        if self._place.rows.exists():
+            with damage_told(f"{self._place.rows} cannot be read"):
+                rows = np.load(self._place.rows, allow_pickle=False)
+            if rows.dtype != np.int64 or rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < n_rows):
+                raise InvalidInput(f"{self._place.rows} does not fit the table of {where} any more")
+            return rows
+        job = self._proposal.matching_job
+        if job is None:
+            raise InvalidInput(f"{where}: nothing is to be matched")
+        if self._attempt > 1:
+            job = replace(job, run_id=f"{job.run_id}-{self._attempt}")
+        data = party_with_ids(ids, where, resolve_n_jobs(None))
+        found = self._role("matching", find(job.NAME), job, data)
+        partial = self._place.rows.with_name(".rows.npy")
+        with partial.open("wb") as file:
+            np.save(file, found.rows, allow_pickle=False)
+            os.fsync(file.fileno())
+        partial.chmod(0o600)
+        partial.replace(self._place.rows)
+        return found.rows
+
+    def _budget(self, data: PartyData | None, *, is_kept: bool) -> Budget | None:
+        node, proposal = self._node, self._proposal
+        if data is None:
+            return None
+
+        def tell(charged: Charged) -> None:
+            node.trail.append("charged", run_id=proposal.run_id, **charged._asdict())
+
+        return Budgets(node.home.budget, node.home.party_file.policy).of_run(
+            peers=proposal.peers_of(node.name),
+            dataset=chosen_dataset(proposal, node.home).name,
+            resumed=is_kept,
+            on_charged=tell,
+        )
+
+    def _role(
+        self,
+        book: str,
+        spec: Protocol,
+        job: Job,
+        data: PartyData | None,
+        budget: Budget | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> Any:
+        node, attempt = self._node, self._attempt if checkpoints is not None else 1
+        links = tuple(link for link in job.links if node.name in link)
+        peers = [b if a == node.name else a for a, b in links]
+        warm_up(spec, job)
+        same = agreed(spec, job, attempt)
+        dial = self._proposal.dials(node.name, links)
+        with node.open(job.run_id, peers, dial, job=same, timeout=self._wait) as connection:
+            endpoint = Digesting(connection)
+            with self._digests_told(endpoint, spec.name, job.run_id):
+                connection.wait_connected(self._wait)
+                me = Party(
+                    endpoint,
+                    node.identity,
+                    node.trust,
+                    on_progress=self._watch,
+                    attempt=attempt,
+                    checkpoints=checkpoints,
+                )
+                self._place.books[book] = me.ledger
+                started = time.monotonic()
+                result = role(spec, me, job, data, budget, same)()
+                self.seconds[book] = time.monotonic() - started
+                return result
+
+    @contextlib.contextmanager
+    def _digests_told(self, endpoint: Digesting, protocol: str, run_id: str) -> Iterator[None]:
+        """However it ends, the trail has what passed."""
+        try:
+            yield
+        finally:
+            for peer, facts in endpoint.digests().items():
+                about = {"run_id": run_id, "peer": peer, "protocol": protocol, "attempt": self._attempt}
+                self._node.trail.append("message_digests", **about, **facts)
+
+
+class _Progress:
+    """Tells who watches, and writes down for `hedgerow status` now and then."""
+
+    def __init__(self, path: Path, then: OnProgress | None) -> None:
+        self._path, self._then, self._written = path, then, 0.0
+        self(0, 0)
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._written > 1.0 or done == total:
+            self._written = now
+            documents.write(self._path, {"pid": os.getpid(), "done": done, "total": total, "at": documents.stamp()})
+        if self._then is not None and total:
+            self._then(done, total)
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def _save(
+    node: Node,
+    proposal: Proposal,
+    result: Any,
+    place: Place,
+    seconds: Mapping[str, float],
+    n_matched: int | None,
+) -> None:
+    """The result, the books and what was said in the end; run.json comes last, and says that all is there."""
+    spec, job = proposal.chosen.protocol, proposal.job
+    has_model = spec.partition == "rows"
+    if has_model or spec.parties(job)[0] == node.name:
+        proposal.chosen.sign(result, job, has_names=True)
+        stated = replace(spec.statement(job, result.meta), date=datetime.now(UTC).isoformat(timespec="seconds"))
+        write_private(place.folder / "statement.json", json.dumps(stated.to_dict(), indent=1))
+    if isinstance(result, Part):
+        save_part(result, place.folder / "part.json")
+    elif has_model:
+        model = proposal.chosen.estimator(**proposal.chosen.trees).adopt(result, "the run")
+        model.save_model(place.folder / "model.json")
+    _save_books(place)
+    about = {
+        "format": FORMAT,
+        "version": VERSION,
+        "hedgerow": __version__,
+        "party": node.name,
+        "proposal": proposal.hash,
+        "run_id": proposal.run_id,
+        "protocol": spec.name,
+        "parties": [each.name for each in proposal.parties],
+        "attempts": place.attempts,
+        "seconds": seconds["ledger"],
+        "seconds_of_matching": seconds.get("matching"),
+        "finished": documents.stamp(),
+        "n_matched": n_matched,
+        "traffic": {name: Meter(book).to_dict() for name, book in place.books.items()},
+    }
+    for path in place.folder.glob("*.json"):
+        path.chmod(0o600)
+    documents.write(place.folder / "run.json", about)
+
+
+def _save_books(place: Place) -> None:
+    """Books of earlier attempts stay: what was disclosed then was disclosed."""
+    for name, book in place.books.items():
+        path = place.folder / f"{name}.jsonl"
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        write_private(path, before + book.to_json_lines())
+
+
+def _save_failure(place: Place, problem: BaseException) -> None:
+    """What was disclosed until it ended, and why it did: the sentence stays here."""
+    _save_books(place)
+    kind = type(problem).__name__
+    told = str(problem) if isinstance(problem, HedgerowError) else kind
+    write_private(place.folder / "failed.json", json.dumps({"error": kind, "message": told, "at": documents.stamp()}))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_run(folder: Path) -> Mapping[str, Any]:
+    """What run.json says. InvalidInput if the folder has none that this version can read."""
+    with damage_told(f"{folder} holds no run of a party"):
+        about: Mapping[str, Any] = json.loads(documents.read_bounded(folder / "run.json", 16 << 20))
+        if (about["format"], about["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"it is of version {about['version']}")
+    return about

@@ -1,0 +1,128 @@
+"""A run between nodes that breaks off goes on: the same model, nothing matched, charged or grown twice."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hedgerow.errors import JobError
+from hedgerow.federation.vertical_model import VerticalModel
+from hedgerow.node.audit import verify
+from hedgerow.node.audit_cross import cross_check
+from hedgerow.node.home import Home
+from hedgerow.node.playing import play
+from hedgerow.protocols.vertical.common.parts import load_part
+from twins.organisations import (
+    HOLDERS,
+    LEAKS,
+    TREES,
+    VERTICAL,
+    agreed_by_all,
+    as_one_program,
+    at_every_node,
+    customers,
+    job_text,
+    proposed,
+    two_organisations,
+)
+
+FIVE_TREES = {**TREES, "n_estimators": 5}
+
+
+class Interrupted(Exception):
+    """What a test stops a run with."""
+
+
+def begin(tmp_path, protocol):
+    """Organisations that have agreed on a run."""
+    parties, options = VERTICAL[protocol]
+    homes = two_organisations(tmp_path, *(name for name in parties if name not in HOLDERS))
+    if protocol == "vertical.mp_fedxgb":
+        for home in homes.values():
+            home.party_toml.write_text(home.party_toml.read_text().replace("[policy]", f"[policy]\n{LEAKS}"))
+    homes = {name: Home(home.path) for name, home in homes.items()}
+    proposal = proposed(homes["bank"], job_text(protocol, {**FIVE_TREES, **options}, parties))
+    agreed_by_all(homes, proposal)
+    return homes, proposal
+
+
+def attempt(homes, proposal, *, stop_after=None, resume=False):
+    """Everybody's outcome of one attempt, which the bank breaks off after a number of trees."""
+
+    def stop(done, total):
+        if (done, total) == (stop_after, 5):
+            raise Interrupted
+
+    def at(node):
+        watch = stop if node.name == "bank" and stop_after is not None else None
+        return play(node, node.papers.get(proposal.hash), wait=60.0, on_progress=watch, resume=resume)
+
+    return at_every_node(homes, at)
+
+
+@pytest.mark.parametrize("protocol", [name for name in VERTICAL if name != "vertical.mp_fedxgb"])
+def test_the_model_is_that_of_a_run_that_never_broke_off(tmp_path, protocol):
+    """Bit for bit, after two interruptions."""
+    homes, proposal = begin(tmp_path, protocol)
+    for stop_after, resume in ((2, False), (4, True)):
+        broken = attempt(homes, proposal, stop_after=stop_after, resume=resume)
+        assert isinstance(broken["bank"], Interrupted)
+        assert all(isinstance(problem, Exception) for problem in broken.values())
+    folders = attempt(homes, proposal, resume=True)
+    for folder in folders.values():
+        if isinstance(folder, BaseException):
+            raise folder
+    results = as_one_program(homes, proposal, folders)
+    parts = {name: load_part(folders[name] / "part.json") for name in proposal.owners_of_data}
+    more = customers(seed=6)
+    rows = {"bank": more.select(["x0", "x1"]), "shop": more.select(["x2", "x3", "x4"])}
+    there = {name: results[name] for name in parts}
+    assert np.array_equal(VerticalModel(parts).decision_function(rows), VerticalModel(there).decision_function(rows))
+    about = json.loads((folders["bank"] / "run.json").read_text())
+    assert about["attempts"] == 3
+    assert not (folders["bank"] / "checkpoints").exists()
+
+
+def test_trails_of_all_attempts_agree(tmp_path):
+    """Each party's trail is whole, and they tell the same of every attempt."""
+    homes, proposal = begin(tmp_path, "vertical.noised_gradients")
+    attempt(homes, proposal, stop_after=2)
+    attempt(homes, proposal, resume=True)
+    trails = [home.audit for home in homes.values()]
+    for path in trails:
+        assert verify(path).findings == ()
+    assert cross_check(trails).findings == ()
+    kinds = [json.loads(line)["kind"] for line in homes["bank"].audit.read_text().splitlines()]
+    assert kinds.count("run_started") == 2
+    assert kinds.count("run_failed") == kinds.count("run_ended") == 1
+
+
+def test_rows_are_matched_once(tmp_path):
+    """A later attempt uses the rows that the first one found."""
+    homes, proposal = begin(tmp_path, "vertical.noised_gradients")
+    attempt(homes, proposal, stop_after=1)
+    folder = homes["shop"].runs / proposal.run_id
+    before = (folder / "matching.jsonl").read_text()
+    attempt(homes, proposal, resume=True)
+    assert (folder / "matching.jsonl").read_text() == before
+    assert (folder / "run.json").exists()
+
+
+def test_a_run_that_was_begun_is_resumed_and_not_run(tmp_path):
+    """Who says run is told what to say."""
+    homes, proposal = begin(tmp_path, "vertical.noised_gradients")
+    attempt(homes, proposal, stop_after=1)
+    found = attempt({"bank": homes["bank"]}, proposal)
+    assert isinstance(found["bank"], JobError)
+    assert "hedgerow resume" in str(found["bank"])
+
+
+def test_lost_rows_are_not_matched_anew_behind_a_training(tmp_path):
+    """If one party has lost its matched rows, who has trained on them does not go on with others."""
+    homes, proposal = begin(tmp_path, "vertical.noised_gradients")
+    attempt(homes, proposal, stop_after=2)
+    (homes["bank"].runs / proposal.run_id / "rows.npy").unlink()
+    found = attempt(homes, proposal, resume=True)
+    assert "propose it again" in str(found["shop"])
