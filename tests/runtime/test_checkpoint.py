@@ -110,6 +110,23 @@ def test_the_last_two_are_kept_and_what_was_there_before_the_first_tree(kept):
     same(kept.load(0, State), state(0))
 
 
+def test_a_party_that_was_killed_before_it_forgot_a_state_tells_of_the_last_two(kept, monkeypatch):
+    """A state is written before an older one is forgotten; peers refuse a list of more than two and the first."""
+
+    def killed(n_trees):
+        raise KeyboardInterrupt
+
+    for n in range(3):
+        kept.keep(n, state(n))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(kept, "forget", killed)
+        kept.keep(3, state(3))
+    assert sorted(kept.numbers()) == [0, 1, 2, 3]
+    assert kept.trees == (0, 2, 3)
+    kept.keep(4, state(4))
+    assert sorted(kept.numbers()) == [0, 3, 4]
+
+
 def test_what_is_kept_again_replaces_its_number_and_all_later_ones(kept):
     """A tree that is grown again is followed by its own, not by those of an earlier attempt."""
     for n in (3, 4):

@@ -106,14 +106,19 @@ class Checkpoints:
 
     @property
     def trees(self) -> tuple[int, ...]:
-        """After how many trees there is a state, ascending: the last two, and 0 if something was kept before all."""
-        return tuple(sorted(self._states))
+        """After how many trees there is a state, ascending: the last two, and 0 if something was kept before all.
+
+        A party that was killed between writing a state and forgetting an older one has one more, which is not counted.
+        """
+        before, last = _before_and_last(self.numbers())
+        return (*before, *last)
 
     def keep(self, n_trees: int, state: Any) -> None:
         """Keep the state after this many trees, in place of what was there under this number or a larger one."""
         self.write(n_trees, packed(state, self.about(n_trees)))
-        last = [number for number in self.trees if 0 < number <= n_trees][-_LAST:]
-        for number in self.trees:
+        numbers = self.numbers()
+        _, last = _before_and_last([number for number in numbers if number <= n_trees])
+        for number in numbers:
             if number and number not in last:
                 self.forget(number)
 
@@ -124,6 +129,10 @@ class Checkpoints:
         return unpacked(self.read(n_trees), kind, self.about(n_trees), self.where(n_trees))
 
     # --- where they are ----------------------------------------------------------------------------------------------
+
+    def numbers(self) -> list[int]:
+        """The numbers of all states that are there."""
+        return list(self._states)
 
     def about(self, n_trees: int) -> dict[str, Any]:
         """What a state says of itself, and must say when it is read."""
@@ -155,11 +164,10 @@ class CheckpointFiles(Checkpoints):
         self.folder.chmod(0o700)
         self._whose = {"protocol": protocol.name, "party": party, "job": agreed(protocol, job).digest.hex()}
 
-    @property
-    def trees(self) -> tuple[int, ...]:
-        """After how many trees there is a file."""
+    def numbers(self) -> list[int]:
+        """Of all files."""
         names = [path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in self.folder.glob(f"*{_SUFFIX}")]
-        return tuple(sorted(int(name) for name in names if name.isascii() and name.isdecimal()))
+        return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
     def about(self, n_trees: int) -> dict[str, Any]:
         """Whose it is."""
@@ -198,6 +206,12 @@ class CheckpointFiles(Checkpoints):
     def forget(self, n_trees: int) -> None:
         """The file is gone."""
         self._path(n_trees).unlink(missing_ok=True)
+
+
+def _before_and_last(numbers: list[int]) -> tuple[list[int], list[int]]:
+    """[0], if it is among these numbers of trees, and the last of the others, ascending."""
+    ascending = sorted(numbers)
+    return [n for n in ascending if n == 0], [n for n in ascending if n > 0][-_LAST:]
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
