@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -78,6 +80,24 @@ def test_a_forked_child_has_a_team_of_its_own():
     process.join(timeout=30)
     assert process.exitcode == 0
     assert answers.get() == [1, 2]
+
+
+def test_helpers_end_before_the_interpreter_does():
+    """A process that is interrupted waits for a helper that is in the middle of a task, instead of crashing in it."""
+    script = """
+import threading, time
+from hedgerow.engine.threads import Team
+def task(seconds):
+    time.sleep(seconds)
+    print("done", flush=True)
+caller = threading.Thread(target=lambda: Team(2).run(task, [(1.0,), (1.0,)]), daemon=True)
+caller.start()
+time.sleep(0.3)
+raise KeyboardInterrupt
+"""
+    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
+    assert "done" in ended.stdout
+    assert ended.stderr.strip().endswith("KeyboardInterrupt")
 
 
 def test_watching_ends_when_the_counter_moves_or_patience_does():

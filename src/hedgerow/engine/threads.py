@@ -6,10 +6,14 @@ them; they start on first use, and anew in a forked child, where threads do not 
 A sleeping thread takes 50 microseconds and more to wake up, which is as long as a whole phase of a small tree. Between
 phases, threads of a team therefore watch a counter in memory for a fraction of a millisecond, without the GIL, before
 they really go to sleep: first in a tight loop, then offering the core to others between looks.
+
+When the process ends, after Ctrl-C too, helper threads end before the interpreter does: it would take the machine code
+away under a thread that is still in a kernel.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import threading
@@ -112,14 +116,20 @@ class _Helper:
     """A thread that works on the batches it is given, in turn."""
 
     def __init__(self, number: int) -> None:
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[_Batch | None] = deque()  # None: no more
         self._given = np.zeros(1, np.int64)  # how many batches so far; watched without the GIL
         self._lock = threading.Lock()
         self._asleep = False
         self._alarm = threading.Semaphore(0)
-        threading.Thread(target=self._serve, daemon=True, name=f"hedgerow-engine-{number}").start()
+        self._thread = threading.Thread(target=self._serve, daemon=True, name=f"hedgerow-engine-{number}")
+        self._thread.start()
 
-    def give(self, batch: _Batch) -> None:
+    def end(self) -> None:
+        """Let the thread finish what it has, and wait for that; a kernel takes well under a second."""
+        self.give(None)
+        self._thread.join(timeout=10.0)
+
+    def give(self, batch: _Batch | None) -> None:
         """Put a batch in the queue, and wake the thread if it sleeps."""
         with self._lock:
             self._batches.append(batch)
@@ -132,7 +142,10 @@ class _Helper:
         while True:
             given = int(self._given[0])  # read before the queue is emptied: what comes later changes it
             while self._batches:
-                self._batches.popleft().work()
+                batch = self._batches.popleft()
+                if batch is None:
+                    return
+                batch.work()
             if watch_until_changed(self._given, given):
                 continue
             with self._lock:
@@ -157,6 +170,14 @@ def _helpers(count: int) -> list[_Helper]:
         while len(_running) < count:
             _running.append(_Helper(len(_running)))
         return _running[:count]
+
+
+@atexit.register
+def _end_helpers() -> None:
+    """Of this process; a forked child that has asked for none has none."""
+    if _owner_pid == os.getpid():
+        while _running:
+            _running.pop().end()
 
 
 # --- waiting for a moment without going to sleep ---------------------------------------------------------------------
