@@ -163,12 +163,8 @@ class TranscriptFile:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
-        else:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Leave the file as it is, without an end."""
-        self._file.close()
+        else:  # without an end
+            self._file.close()
 
 
 def _contents_of(path: Path) -> Iterator[Any]:
