@@ -47,6 +47,7 @@ from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.messages import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import (
+    EITHER_WAY,
     LabelHolderPart,
     Question,
     Questions,
@@ -55,10 +56,6 @@ from hedgerow.protocols.vertical.common.parts import (
 )
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import Rehearsal
-
-BETWEEN_SIDES = np.array([0.5])
-"""The edge of the spare column: 0 means left, 1 means right."""
-
 
 # --- growth ----------------------------------------------------------------------------------------------------------
 
@@ -111,7 +108,7 @@ class JointGrower(TreeGrower):
     def __init__(
         self, rows: JointRows, rules: BoostingParams, loss: Loss, quantiser: Quantiser, features: Sequence[FeatureBins]
     ) -> None:
-        edges = [*(feature.edges for feature in features), BETWEEN_SIDES]
+        edges = [*(feature.edges for feature in features), EITHER_WAY]
         super().__init__(rows, rules, loss, quantiser, edges, weighted=False)
         self.joint = rows
 
