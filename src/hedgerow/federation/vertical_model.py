@@ -31,7 +31,8 @@ from hedgerow.federation.finished import Finished
 from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
 from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
 from hedgerow.protocols.services.score_closed.roles import ClosedScoringJob
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Target, load_part, save_part
+from hedgerow.protocols.vertical.common.agreement import FittingParts
+from hedgerow.protocols.vertical.common.parts import OwnerPart, load_part, save_part
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.protocol import PartyData, TrainingRecord, find
@@ -59,37 +60,8 @@ class Scoring(Finished):
         return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
 
 
-class VerticalModel:
-    """The parts of one model, by party; InvalidInput unless they are all of its parts and fit together."""
-
-    def __init__(self, parts: Mapping[str, Part]) -> None:
-        others = [part for part in parts.values() if isinstance(part, LabelHolderPart | SharedLeavesPart)]
-        asking = [(part, part.target) for part in others if part.target is not None]
-        if len(asking) != 1:
-            raise InvalidInput(f"a model has one label holder's part, got {len(asking)} among {list(parts)}")
-        self.asking: LabelHolderPart | SharedLeavesPart  # the label holder's
-        self.target: Target  # how scores become predictions
-        self.asking, self.target = asking[0]
-        for name, part in parts.items():
-            if part.party != name or part.run_id != self.asking.run_id:
-                raise InvalidInput(f"{name}: its part is that of {part.party} in run {part.run_id!r}, of another model")
-            if isinstance(part, SharedLeavesPart) != self.is_shared:
-                raise InvalidInput(f"{name}: its part is of another kind than that of {self.asking.party}")
-        absent = [party for party in self.all_parties if party not in parts]
-        if absent:
-            raise InvalidInput(f"{absent[0]}: its part of the model is not there")
-        self.parts = dict(parts)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether leaf values are shared, so that nobody knows them."""
-        return isinstance(self.asking, SharedLeavesPart)
-
-    @property
-    def all_parties(self) -> tuple[str, ...]:
-        """Whose parts the label holder's part speaks of."""
-        part = self.asking
-        return part.holders if isinstance(part, SharedLeavesPart) else tuple(part.handles)
+class VerticalModel(FittingParts):
+    """The parts of one model, by party."""
 
     @property
     def parties(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.protocols.bad_rows import FittedLabels, OnBadRows, entry_for, fit_described, gaps_of, places_of
 from hedgerow.protocols.made_up import MADE_UP, made_up_model
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
-from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part
+from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Target
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Job, PartyData, Rehearsal, Settled, option
@@ -375,6 +375,39 @@ def _check_is_open(part: Part, job: ServiceJob) -> None:
             f"{part.party}: the leaf values of its model are shared, and nobody knows them: {job.NAME} cannot use it, "
             "vertical.closed_scoring can"
         )
+
+
+class FittingParts:
+    """The parts of one model, by party; InvalidInput unless they are all of its parts and fit together."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        others = [part for part in parts.values() if isinstance(part, LabelHolderPart | SharedLeavesPart)]
+        asking = [(part, part.target) for part in others if part.target is not None]
+        if len(asking) != 1:
+            raise InvalidInput(f"a model has one label holder's part, got {len(asking)} among {list(parts)}")
+        self.asking: LabelHolderPart | SharedLeavesPart  # the label holder's
+        self.target: Target  # how scores become predictions
+        self.asking, self.target = asking[0]
+        for name, part in parts.items():
+            if part.party != name or part.run_id != self.asking.run_id:
+                raise InvalidInput(f"{name}: its part is that of {part.party} in run {part.run_id!r}, of another model")
+            if isinstance(part, SharedLeavesPart) != self.is_shared:
+                raise InvalidInput(f"{name}: its part is of another kind than that of {self.asking.party}")
+        absent = [party for party in self.all_parties if party not in parts]
+        if absent:
+            raise InvalidInput(f"{absent[0]}: its part of the model is not there")
+        self.parts = dict(parts)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether leaf values are shared, so that nobody knows them."""
+        return isinstance(self.asking, SharedLeavesPart)
+
+    @property
+    def all_parties(self) -> tuple[str, ...]:
+        """Whose parts the label holder's part speaks of."""
+        part = self.asking
+        return part.holders if isinstance(part, SharedLeavesPart) else tuple(part.handles)
 
 
 def rows_of(part: Part, table: Table) -> Table:
