@@ -19,7 +19,6 @@ from hedgerow.engine.splitting import (
     SplitRules,
     gradient_of,
     hessian_of,
-    sort_levels,
     sums_of_feature,
     write_goes_left,
 )
@@ -135,7 +134,7 @@ def scan_randomised(
     if all_codes.h + rules.l2 <= 0.0:
         return
     if layout.is_categorical[feature]:
-        rank_levels(n_present, prior, all_codes, bench)
+        sort_levels(n_present, prior, all_codes, bench)
     for missing_left in range(2 if may_miss else 1):
         # All values against the missing ones is a cut too; all values against nothing is not.
         n_cuts = n_present if may_miss and missing_left == 0 else n_present - 1
@@ -175,15 +174,20 @@ def add_up(sums: Ints, n_codes: int, prior: float, rules: SplitRules, bench: Ben
 
 
 @kernel
-def rank_levels(n_present: int, prior: Floats, sums: Sums, bench: Bench) -> None:
+def sort_levels(n_present: int, prior: Floats, sums: Sums, bench: Bench) -> None:
     """Put the levels in `order` into the order of gradient over hessian, each by its share of all rows."""
+    order, keys = bench.order, bench.keys
     for p in range(n_present):
-        level = bench.order[p]
+        level = order[p]
         part = prior[level] / sums.prior
         g = part * sums.unsure_g + bench.sure_g[level]
         h = part * sums.unsure_h + bench.sure_h[level]
-        bench.keys[p] = g / (h + LEVEL_SMOOTHING)
-    sort_levels(bench.keys, n_present, bench.order)
+        key = g / (h + LEVEL_SMOOTHING)
+        at = p  # insertion: levels are few, and equal ones keep their order
+        while at > 0 and keys[at - 1] > key:
+            keys[at], order[at] = keys[at - 1], order[at - 1]
+            at -= 1
+        keys[at], order[at] = key, level
 
 
 @kernel
