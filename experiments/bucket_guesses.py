@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.found import Found
 from hedgerow.attacks.bucket_rr.bucket_bayes import Beliefs, ceiling, infer
-from hedgerow.attacks.results import Found, Interval, share
+from hedgerow.attacks.results import Interval, share
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.errors import InvalidInput
 

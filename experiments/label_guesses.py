@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from experiments.found import Found
 from hedgerow.attacks.masked_gradients.label_network import gradients_by_network
 from hedgerow.attacks.masked_gradients.unmask_least_squares import Masked, behind, labels_of
 from hedgerow.attacks.mp_fedxgb.bucket_labels import UNKNOWN, Buckets, all_labels
 from hedgerow.attacks.noised_gradients.noised_labels import label_scores
 from hedgerow.attacks.private_histograms import noisy_sums
-from hedgerow.attacks.results import Found, Interval, ceiling, matched_area, scored
+from hedgerow.attacks.results import Interval, ceiling, matched_area, scored
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter
 

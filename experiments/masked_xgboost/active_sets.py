@@ -18,8 +18,9 @@ import numpy.typing as npt
 from scipy.special import expit, logit, logsumexp
 from scipy.stats import rankdata
 
+from experiments.found import Found
 from hedgerow.attacks.masked_gradients.active_set import N_KEPT, SURE, decoded
-from hedgerow.attacks.results import Found, Interval, area_under_roc, share
+from hedgerow.attacks.results import Interval, area_under_roc, share
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter
 

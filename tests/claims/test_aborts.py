@@ -129,7 +129,7 @@ def opened(protocol, job, identities, stack):
     """An endpoint for each party, linked as the protocol says."""
     trust, links, ends = trust_in(identities.values()), job.links, {}
     for name in protocol.parties(job):
-        ends[name] = GrpcEndpoint.open(
+        ends[name] = GrpcEndpoint(
             name,
             identities[name],
             trust,

@@ -144,7 +144,7 @@ class Connected:
                         wire = self.wires[listener, name] = CutLink(dial[listener])
                         dial[listener] = wire.address
             listens = {} if name == NAMES[-1] else {"listen": "127.0.0.1:0"}
-            self.endpoints[name] = GrpcEndpoint.open(
+            self.endpoints[name] = GrpcEndpoint(
                 name,
                 identities[name],
                 trust,

@@ -58,13 +58,11 @@ def connected(ours, theirs):
     """A label holder that listens and a dealer that dials it, each with its own idea of the job."""
     identities = make_identities(["anna", "dealer"])
     trust = trust_in(identities.values())
-    hub = GrpcEndpoint.open(
+    hub = GrpcEndpoint(
         "anna", identities["anna"], trust, run_id="a run", peers=["dealer"], listen="127.0.0.1:0", job=ours
     )
     dial = {"anna": f"127.0.0.1:{hub.port}"}
-    dealer = GrpcEndpoint.open(
-        "dealer", identities["dealer"], trust, run_id="a run", peers=["anna"], dial=dial, job=theirs
-    )
+    dealer = GrpcEndpoint("dealer", identities["dealer"], trust, run_id="a run", peers=["anna"], dial=dial, job=theirs)
     try:
         yield hub, dealer
     finally:

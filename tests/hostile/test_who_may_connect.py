@@ -99,7 +99,7 @@ TRUST.own_ca(AUTHORITY.pem)
 
 def _open(me, peer, **how):
     identity = Identity.from_pem(HONEST[me].key, HONEST[me].chain)
-    return GrpcEndpoint.open(me, identity, TRUST, run_id="test", peers=[peer], **how)
+    return GrpcEndpoint(me, identity, TRUST, run_id="test", peers=[peer], **how)
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def test_our_certificate_is_not_accepted_there(shop: Home, bank: Home) -> None:
 
 def test_another_wire_version(shop: Home, bank: Home, port: int) -> None:
     """A peer that speaks another version fails at version, and both are told."""
-    endpoint = GrpcEndpoint.open(
+    endpoint = GrpcEndpoint(
         "bank",
         key_of(bank),
         bank.peers.trust_store(["shop"]),

@@ -22,8 +22,9 @@ from hedgerow.node.desk import Node
 from hedgerow.node.home import Home
 from hedgerow.node.scoring import MESSAGES, ScoringAnswered, ScoringNamed, columns_of, score
 from hedgerow.node.trained import Trained
-from hedgerow.transport.ranges import check, unstated
+from hedgerow.transport.ranges import check
 from twins.trained_homes import ID, NOISED, N, trained_homes
+from twins.unstated import unstated
 
 WAIT = 60.0
 MP_FEDXGB = {"accept_known_leaks": True}

@@ -43,8 +43,9 @@ from hedgerow.node.serving_http import MOST_BODY, TOKEN_FILE, Door, Metrics, add
 from hedgerow.node.serving_scores import MOST_ASKED, Scorer
 from hedgerow.node.trained import Trained
 from hedgerow.runtime.party import Party
-from hedgerow.transport.ranges import check, unstated
+from hedgerow.transport.ranges import check
 from twins.trained_homes import N, trained_homes
+from twins.unstated import unstated
 
 PATIENCE = 60.0
 

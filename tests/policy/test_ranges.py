@@ -6,7 +6,7 @@ import pytest
 
 from hedgerow.runtime.protocol import find, names, services
 from hedgerow.transport.frames import registered
-from hedgerow.transport.ranges import unstated
+from twins.unstated import unstated
 
 
 def messages():

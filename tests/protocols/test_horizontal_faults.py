@@ -81,7 +81,7 @@ class Network:
         """The hub listens, owners dial it; those in `cuttable` through a link that can be cut."""
         settings = {"run_id": self.job.run_id, "grace": 1.0, "connect_timeout": 20.0, **settings}
         owners = self.job.owners
-        hub = GrpcEndpoint.open(HUB, IDENTITIES[HUB], TRUST, peers=owners, listen="127.0.0.1:0", **settings)
+        hub = GrpcEndpoint(HUB, IDENTITIES[HUB], TRUST, peers=owners, listen="127.0.0.1:0", **settings)
         self.endpoints[HUB] = hub
         for name in owners:
             address = f"127.0.0.1:{hub.port}"
@@ -89,7 +89,7 @@ class Network:
                 self.wires[name] = CutLink(address)
                 address = self.wires[name].address
             version = {"wire_version": versions[name]} if name in (versions or {}) else {}
-            self.endpoints[name] = GrpcEndpoint.open(
+            self.endpoints[name] = GrpcEndpoint(
                 name, identities[name], TRUST, peers=[HUB], dial={HUB: address}, **settings, **version
             )
         return self

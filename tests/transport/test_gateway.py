@@ -25,13 +25,13 @@ def gateway():
 
 def hub(gateway, run_id, peers=("bank",), **more):
     """The hub's end of a run."""
-    return GrpcEndpoint.open("hub", PARTIES["hub"], TRUST, run_id=run_id, peers=peers, listen=gateway, **more)
+    return GrpcEndpoint("hub", PARTIES["hub"], TRUST, run_id=run_id, peers=peers, listen=gateway, **more)
 
 
 def dialler(name, gateway, run_id, **more):
     """Somebody who dials the hub."""
     dial = {"hub": f"127.0.0.1:{gateway.port}"}
-    return GrpcEndpoint.open(name, PARTIES[name], TRUST, run_id=run_id, peers=["hub"], dial=dial, **more)
+    return GrpcEndpoint(name, PARTIES[name], TRUST, run_id=run_id, peers=["hub"], dial=dial, **more)
 
 
 def test_runs_side_by_side_do_not_mix(gateway):

@@ -49,7 +49,7 @@ from hedgerow.transport.mtls import TrustStore
 folder, address, task = sys.argv[1:]
 trust = TrustStore()
 trust.pin("hub", open(folder + "/hub.pem", "rb").read())
-bank = GrpcEndpoint.open("bank", load(Path(folder)), trust, run_id="test", peers=["hub"], dial={"hub": address})
+bank = GrpcEndpoint("bank", load(Path(folder)), trust, run_id="test", peers=["hub"], dial={"hub": address})
 bank.wait_connected()
 if task == "echo":
     while (frame := bank.recv("hub", 20)) != b"enough":
@@ -126,13 +126,13 @@ def hub(opened):
 
 def _hub(opened, **settings):
     settings = {"trust": TRUST, "run_id": "test", "peers": ["bank"], "listen": "127.0.0.1:0", **settings}
-    opened.append(GrpcEndpoint.open("hub", PARTIES["hub"], **settings))
+    opened.append(GrpcEndpoint("hub", PARTIES["hub"], **settings))
     return opened[-1]
 
 
 def _bank(opened, address, **settings):
     settings = {"identity": PARTIES["bank"], "trust": TRUST, "run_id": "test", "peers": ["hub"], **settings}
-    opened.append(GrpcEndpoint.open("bank", dial={"hub": address}, **settings))
+    opened.append(GrpcEndpoint("bank", dial={"hub": address}, **settings))
     return opened[-1]
 
 
@@ -620,7 +620,7 @@ def test_a_bad_client_certificate_is_refused(opened, make):
     """PeerRefused for who shows it, before any message; the hub takes nothing of it, and still takes the right one."""
     identity = make("bank")
     trust = _trusting(PARTIES["hub"], PARTIES["bank"] if make is _unknown else identity)
-    hub = GrpcEndpoint.open("hub", PARTIES["hub"], trust, run_id="test", peers=["bank"], listen="127.0.0.1:0")
+    hub = GrpcEndpoint("hub", PARTIES["hub"], trust, run_id="test", peers=["bank"], listen="127.0.0.1:0")
     opened.append(hub)
     stranger = _bank(opened, f"127.0.0.1:{hub.port}", identity=identity)
     stranger.send("hub", b"let me in")
@@ -643,7 +643,7 @@ def test_a_bad_client_certificate_is_refused(opened, make):
 def test_a_bad_server_certificate_is_refused(opened, make, why):
     """PeerRefused for who dialled, with the reason, before it has sent anything."""
     identity = make("hub")
-    hub = GrpcEndpoint.open("hub", identity, TRUST, run_id="test", peers=["bank"], listen="127.0.0.1:0")
+    hub = GrpcEndpoint("hub", identity, TRUST, run_id="test", peers=["bank"], listen="127.0.0.1:0")
     opened.append(hub)
     trust = _trusting(PARTIES["hub"] if make is _unknown else identity)
     bank = _bank(opened, f"127.0.0.1:{hub.port}", trust=trust)
@@ -656,7 +656,7 @@ def test_a_bad_server_certificate_is_refused(opened, make, why):
 
 def test_another_party_at_the_address_is_refused(opened):
     """A known party with a good certificate is still not the one that was dialled."""
-    shop = GrpcEndpoint.open("shop", PARTIES["shop"], TRUST, run_id="test", peers=["bank"], listen="127.0.0.1:0")
+    shop = GrpcEndpoint("shop", PARTIES["shop"], TRUST, run_id="test", peers=["bank"], listen="127.0.0.1:0")
     opened.append(shop)
     bank = _bank(opened, f"127.0.0.1:{shop.port}")
     with pytest.raises(PeerRefused, match="made for shop, not for hub"):
@@ -670,7 +670,7 @@ def test_own_authority(opened):
     authority, other = Authority("ours"), Authority("ours")
     trust = TrustStore()
     trust.own_ca(authority.certificate.pem)
-    hub = GrpcEndpoint.open("hub", authority.issue("hub"), trust, run_id="test", peers=["bank"], listen="127.0.0.1:0")
+    hub = GrpcEndpoint("hub", authority.issue("hub"), trust, run_id="test", peers=["bank"], listen="127.0.0.1:0")
     opened.append(hub)
     stranger = _bank(opened, f"127.0.0.1:{hub.port}", identity=other.issue("bank"), trust=trust)
     with pytest.raises(PeerRefused, match="does not accept the certificate of bank"):
@@ -791,7 +791,7 @@ def test_a_known_party_that_is_not_expected_is_turned_away(opened):
     authority = Authority("ours")
     trust = TrustStore()
     trust.own_ca(authority.certificate.pem)
-    hub = GrpcEndpoint.open("hub", PARTIES["hub"], trust, run_id="test", peers=["bank"], listen="127.0.0.1:0")
+    hub = GrpcEndpoint("hub", PARTIES["hub"], trust, run_id="test", peers=["bank"], listen="127.0.0.1:0")
     opened.append(hub)
     client = RawClient(hub.port, authority.issue("shop"))
     answers, code, details = client.talk(_hello())
@@ -848,13 +848,13 @@ def test_wrong_arguments_are_refused_at_the_door(changes, why):
     """Each with the value that is wrong."""
     arguments = {"name": "hub", "peers": ["bank"], "listen": "127.0.0.1:0", "run_id": "test", **changes}
     with pytest.raises(InvalidParameter, match=why):
-        GrpcEndpoint.open(identity=PARTIES["hub"], trust=TRUST, **arguments)
+        GrpcEndpoint(identity=PARTIES["hub"], trust=TRUST, **arguments)
 
 
 def test_a_peer_without_a_certificate_is_refused_when_opening():
     """Nobody is talked to whose certificate is not known, so opening already says so."""
     with pytest.raises(PeerRefused, match="no certificate is pinned for bank"):
-        GrpcEndpoint.open("hub", PARTIES["hub"], TrustStore(), run_id="test", peers=["bank"], listen="127.0.0.1:0")
+        GrpcEndpoint("hub", PARTIES["hub"], TrustStore(), run_id="test", peers=["bank"], listen="127.0.0.1:0")
 
 
 def test_names_that_are_no_peers(star):
@@ -870,7 +870,7 @@ def test_names_that_are_no_peers(star):
 def test_a_port_that_is_taken(hub):
     """Two endpoints cannot listen on one port: an error that names it."""
     with pytest.raises(TransportError, match=f"cannot listen on 127.0.0.1:{hub.port}"):
-        GrpcEndpoint.open("hub", PARTIES["hub"], TRUST, run_id="test", peers=["bank"], listen=f"127.0.0.1:{hub.port}")
+        GrpcEndpoint("hub", PARTIES["hub"], TRUST, run_id="test", peers=["bank"], listen=f"127.0.0.1:{hub.port}")
 
 
 def test_a_failed_opening_gives_the_port_back(opened):

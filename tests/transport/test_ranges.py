@@ -25,8 +25,8 @@ from hedgerow.transport.ranges import (
     look_closely,
     quick_check,
     require,
-    unstated,
 )
+from twins.unstated import unstated
 
 N_SPLITS = Free("n_splits", at_most="most_splits")
 

@@ -44,11 +44,11 @@ def connect_star(
     identities = identities or make_identities([listener, *dialers])
     trust = trust_in(identities.values())
     settings = {"run_id": "test", "connect_timeout": 20.0, **settings}
-    middle = GrpcEndpoint.open(listener, identities[listener], trust, peers=dialers, listen="127.0.0.1:0", **settings)
+    middle = GrpcEndpoint(listener, identities[listener], trust, peers=dialers, listen="127.0.0.1:0", **settings)
     endpoints = {listener: middle}
     for name in dialers:
         dial = {listener: address or f"127.0.0.1:{middle.port}"}
-        endpoints[name] = GrpcEndpoint.open(name, identities[name], trust, peers=[listener], dial=dial, **settings)
+        endpoints[name] = GrpcEndpoint(name, identities[name], trust, peers=[listener], dial=dial, **settings)
     for endpoint in endpoints.values():
         endpoint.wait_connected()
     return endpoints

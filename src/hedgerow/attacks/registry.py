@@ -170,66 +170,52 @@ def _check_rows(party: str, what: str, n_rows: int, wanted: int | None) -> None:
         raise InvalidInput(f"{party}: its {what} has {n_rows} rows, but the run was trained on {wanted}")
 
 
-class Attack(NamedTuple):
-    """An attack on runs of some protocols."""
-
-    name: str
-    homes: Mapping[str, str]
-    """Protocol -> "module:function", which is imported when it is needed."""
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """Those whose runs it takes."""
-        return tuple(self.homes)
-
-    def load(self, protocol: str | None = None) -> Callable[[Context], list[Outcome]]:
-        """What gives the outcomes for runs of one of its protocols, for every party that attacks or is attacked."""
-        module, _, function = self.homes[protocol or self.protocols[0]].partition(":")
-        found: Callable[[Context], list[Outcome]] = getattr(import_module(f"hedgerow.attacks.{module}"), function)
-        return found
-
-
 _MASKED, _HISTOGRAMS, _MP_FEDXGB = "vertical.masked_gradients", "vertical.private_histograms", "vertical.mp_fedxgb"
 _ON_SHARES = ("vertical.secret_shared", _MP_FEDXGB, _HISTOGRAMS)
 
-ATTACKS = (
-    Attack("bucket_bayes", {"vertical.bucket_rr": "bucket_rr.bucket_bayes:on_run"}),
-    Attack("noised_labels", {"vertical.noised_gradients": "noised_gradients.noised_labels:on_run"}),
-    Attack("argmax_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:argmax_opened"}),
-    Attack("denominators_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:denominators_opened"}),
-    Attack("leaf_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:leaf_opened"}),
-    Attack("openings", {"vertical.secret_shared": "mp_fedxgb.on_runs:nothing_opened"}),
-    Attack("singleton_cells", {"horizontal.secure_sum": "secure_sum.singleton_cells:on_run"}),
-    Attack(
-        "unmask_least_squares",
-        {
-            _MASKED: "masked_gradients.unmask_least_squares:on_run",
-            _HISTOGRAMS: "private_histograms.noisy_sums:unmask_least_squares",
-        },
-    ),
-    Attack("all_but_one", {_HISTOGRAMS: "private_histograms.noisy_sums:all_but_one"}),
-    Attack("label_network", {_MASKED: "masked_gradients.label_network:on_run"}),
-    Attack("active_set", {_MASKED: "masked_gradients.active_set:on_run"}),
-    Attack("mask_reuse", dict.fromkeys(_ON_SHARES, "shares.mask_reuse:on_run")),
-)
+ATTACKS: Mapping[str, Mapping[str, str]] = {
+    "bucket_bayes": {"vertical.bucket_rr": "bucket_rr.bucket_bayes:on_run"},
+    "noised_labels": {"vertical.noised_gradients": "noised_gradients.noised_labels:on_run"},
+    "argmax_opened": {_MP_FEDXGB: "mp_fedxgb.on_runs:argmax_opened"},
+    "denominators_opened": {_MP_FEDXGB: "mp_fedxgb.on_runs:denominators_opened"},
+    "leaf_opened": {_MP_FEDXGB: "mp_fedxgb.on_runs:leaf_opened"},
+    "openings": {"vertical.secret_shared": "mp_fedxgb.on_runs:nothing_opened"},
+    "singleton_cells": {"horizontal.secure_sum": "secure_sum.singleton_cells:on_run"},
+    "unmask_least_squares": {
+        _MASKED: "masked_gradients.unmask_least_squares:on_run",
+        _HISTOGRAMS: "private_histograms.noisy_sums:unmask_least_squares",
+    },
+    "all_but_one": {_HISTOGRAMS: "private_histograms.noisy_sums:all_but_one"},
+    "label_network": {_MASKED: "masked_gradients.label_network:on_run"},
+    "active_set": {_MASKED: "masked_gradients.active_set:on_run"},
+    "mask_reuse": dict.fromkeys(_ON_SHARES, "shares.mask_reuse:on_run"),
+}
+"""Name -> protocol -> "module:function", which is imported when it is needed."""
 
 
-def applicable(protocol: str) -> tuple[Attack, ...]:
-    """The attacks on runs of a protocol."""
-    return tuple(attack for attack in ATTACKS if protocol in attack.protocols)
+def applicable(protocol: str) -> dict[str, str]:
+    """The attacks on runs of a protocol, and where each is."""
+    return {name: homes[protocol] for name, homes in ATTACKS.items() if protocol in homes}
+
+
+def load(home: str) -> Callable[[Context], list[Outcome]]:
+    """What gives the outcomes of an attack, for every party that attacks or is attacked."""
+    module, _, function = home.partition(":")
+    found: Callable[[Context], list[Outcome]] = getattr(import_module(f"hedgerow.attacks.{module}"), function)
+    return found
 
 
 def attacked(context: Context, only: tuple[str, ...] = ()) -> list[Outcome]:
     """All attacks that apply to a run, or those of them that are named. InvalidInput if it was not recorded."""
     if not context.run.transcripts:
         raise InvalidInput("this run was not recorded, so there is nothing to attack: fit(..., record=True)")
-    possible = {attack.name: attack for attack in applicable(context.run.protocol)}
+    possible = applicable(context.run.protocol)
     for name in only:
         if name not in possible:
             some = ", ".join(other for other in names() if applicable(other))
             there_are = ", ".join(possible) or f"none; there are some for {some}"
             raise InvalidParameter(f"{name!r} is not an attack on {context.run.protocol}; there are {there_are}")
-    chosen = [attack.load(context.run.protocol) for name, attack in possible.items() if name in (only or possible)]
+    chosen = [load(home) for name, home in possible.items() if name in (only or possible)]
     return [outcome for run in chosen for outcome in run(context)]
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hedgerow._version import __version__
 from hedgerow.errors import InvalidInput
@@ -51,7 +51,7 @@ class Run(Finished):
     @property
     def rounds(self) -> dict[str, int]:
         """Rounds of messages to the coordinator and back: before the first tree, and for the trees."""
-        return cast("dict[str, int]", dict(self.meta.get("rounds", {})))
+        return dict(self.meta.get("rounds", {}))
 
     @property
     def lost(self) -> dict[str, int]:

@@ -92,7 +92,7 @@ class Node:
                 f"{waits[0]} is to dial {self.name}, which does not listen: give bind under [network] in "
                 f"{self.home.party_toml}, or let {waits[0]} listen and pair again"
             )
-        return GrpcEndpoint.open(
+        return GrpcEndpoint(
             self.name,
             self.identity,
             self.trust,

@@ -22,8 +22,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import tempfile
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,10 +31,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 
 from hedgerow.codec import from_json, to_json
+from hedgerow.engine.model_file import write_file
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import Exact
 from hedgerow.runtime.protocol import DEALER, Job, Protocol, agreed
-from hedgerow.runtime.saved_files import damage_told, private_folder
+from hedgerow.runtime.saved_files import damage_told, private_folder, to_disk
 from hedgerow.transport.frames import Int64s, Message
 from hedgerow.transport.ranges import MOST, Free, Shape, Within
 
@@ -182,21 +181,8 @@ class CheckpointFiles(Checkpoints):
 
     def write(self, n_trees: int, data: bytes) -> None:
         """Onto the disk under another name, and then in one step to its place."""
-        descriptor, partial = tempfile.mkstemp(dir=self.folder, prefix=".new-")  # mode 600
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(partial).replace(self._path(n_trees))
-        except BaseException:
-            Path(partial).unlink(missing_ok=True)
-            raise
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_file(data, self._path(n_trees))
+        to_disk(self.folder)
 
     def read(self, n_trees: int) -> bytes:
         """The whole file."""

@@ -163,7 +163,7 @@ def _open(
     if any(b == name for _, b in links):
         dial = orders.wait_for("dial")
     how = {"listen": listen, "dial": dial, "grace": about["grace"]}
-    endpoint = GrpcEndpoint.open(name, identity, trust, run_id=job.run_id, peers=peers, job=same, **how)
+    endpoint = GrpcEndpoint(name, identity, trust, run_id=job.run_id, peers=peers, job=same, **how)
     if listens:
         _tell(event="listening", port=endpoint.port)
     return endpoint

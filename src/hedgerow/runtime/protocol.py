@@ -223,13 +223,6 @@ class PartyData:
     misfits: Bools | None = None
 
 
-class Rounds(TypedDict):
-    """Rounds of messages: before the first tree, and for the trees."""
-
-    setup: int
-    training: int
-
-
 class TrainingRecord(TypedDict, total=False):
     """What a model says about its training, by name and type: what roles write down, and statements read.
 
@@ -245,7 +238,7 @@ class TrainingRecord(TypedDict, total=False):
     date: str
     seed: int  # where something was drawn, to go on with the same draws
     prediction_bounds: list[float]  # of a private regression: where labels can lie
-    rounds: Rounds
+    rounds: Mapping[str, int]  # of messages: "setup", before the first tree, and "training", for the trees
     attempts: int  # of a run that was broken off and taken up again
     lost_owners: Mapping[str, int]  # whom the others went on without -> number of the tree in which that was noticed
 

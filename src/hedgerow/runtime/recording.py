@@ -10,7 +10,9 @@ Without `record` nothing is kept, and nothing is spent on it. Transcripts are as
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Any, Self
 
 from hedgerow.errors import InvalidParameter
@@ -30,7 +32,7 @@ class Records:
         self.transcripts: dict[str, Transcript] = {}
         self._place = None if folder is None else private_folder(folder)
         self._folder = None if self._place is None else private_folder(self._place / FOLDER)
-        self._files: dict[str, TranscriptFile] = {}
+        self._files = ExitStack()
         self._recordings: dict[str, Recording] = {}
 
     def path(self, party: str) -> Path | None:
@@ -39,27 +41,23 @@ class Records:
 
     def around(self, endpoint: Endpoint) -> Recording:
         """The same endpoint, recorded."""
-        path, name = self.path(endpoint.name), endpoint.name
+        path, file = self.path(endpoint.name), None
         if path is not None:
-            self._files[name] = TranscriptFile(path, name, endpoint.peers, self.run_id)
-        self._recordings[name] = Recording(endpoint, self._files.get(name))
-        return self._recordings[name]
+            file = self._files.enter_context(TranscriptFile(path, endpoint.name, endpoint.peers, self.run_id))
+        self._recordings[endpoint.name] = Recording(endpoint, file)
+        return self._recordings[endpoint.name]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """The run is over. Files of one that failed have no end, so nobody takes them for whole."""
-        if kind is not None:
-            for file in self._files.values():
-                file.abandon()
-            return
-        for name, recording in self._recordings.items():
-            if name in self._files:
-                self._files[name].close()
-                self.transcripts[name] = Transcript.open(self._files[name].path)
-            else:
-                self.transcripts[name] = recording.transcript(self.run_id)
+        self._files.__exit__(kind, error, trace)
+        for name, recording in self._recordings.items() if kind is None else ():
+            path = self.path(name)
+            self.transcripts[name] = recording.transcript(self.run_id) if path is None else Transcript.open(path)
 
     def take(self, written: Path | IO[bytes]) -> None:
         """A transcript that a party's process has written."""

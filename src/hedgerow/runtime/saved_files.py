@@ -41,6 +41,15 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+def to_disk(path: Path) -> None:
+    """Have what is in a file, or the names in a folder, outlive a machine that stops."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def whole_folder(place: str | Path, known: Sequence[str]) -> Iterator[Path]:
     """A folder to write to that becomes `place` when all went well, and disappears otherwise.
@@ -80,11 +89,7 @@ def _seal(folder: Path) -> None:
     """Take all rights from others, and put everything on the disk."""
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o700 if path.is_dir() else 0o600)
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        to_disk(path)
 
 
 def _put(partial: Path, target: Path) -> None:

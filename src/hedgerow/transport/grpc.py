@@ -63,18 +63,34 @@ _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class GrpcEndpoint:
-    """A party's end of its channels. Made by `open`; `close` it, or use it in a `with` statement."""
+    """A party's end of its channels. `close` it, or use it in a `with` statement."""
 
     def __init__(
         self,
+        name: str,
         identity: Identity,
         trust: TrustStore,
-        terms: Terms,
+        *,
+        run_id: str,
         peers: Sequence[str],
-        listen: str | Gateway | None,
-        dial: Mapping[str, str],
+        job: Agreed = NOTHING,
+        listen: str | Gateway | None = None,
+        dial: Mapping[str, str] = _NOBODY,
+        grace: float = 10.0,
+        connect_timeout: float = 60.0,
+        max_unacked_bytes: int = 64 << 20,
+        wire_version: int = WIRE_VERSION,
     ) -> None:
-        self.name = terms.me
+        """Listen and dial; `wait_connected` waits for that. Peers that are not dialled are expected to dial.
+
+        `listen` is "host:port", with port 0 for any free one (see `port`), or a `Gateway` that listens already.
+        `grace` is how many seconds a peer may be away, `connect_timeout` how long the first connection may take.
+        `max_unacked_bytes`, per peer and direction, bounds what is kept: `send` waits beyond it. A peer whose `job`
+        differs is refused: JobDiffers on both sides.
+        """
+        terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version, job)
+        _check_arguments(terms, identity, peers, listen, dial)
+        self.name = name
         self._identity, self._trust, self._terms = identity, trust, terms
         self._channels = {peer: PeerChannel(peer, terms) for peer in peers}
         self._dialled: dict[str, Dialler] = {}
@@ -105,34 +121,6 @@ class GrpcEndpoint:
         elif self._gateway is not None:
             self._gateway.begin(terms.run_id, self._doorkeeper)
         self._clock.start()
-
-    @classmethod
-    def open(
-        cls,
-        name: str,
-        identity: Identity,
-        trust: TrustStore,
-        *,
-        run_id: str,
-        peers: Sequence[str],
-        job: Agreed = NOTHING,
-        listen: str | Gateway | None = None,
-        dial: Mapping[str, str] = _NOBODY,
-        grace: float = 10.0,
-        connect_timeout: float = 60.0,
-        max_unacked_bytes: int = 64 << 20,
-        wire_version: int = WIRE_VERSION,
-    ) -> GrpcEndpoint:
-        """Listen and dial; returns at once (`wait_connected` waits). Peers that are not dialled are expected to dial.
-
-        `listen` is "host:port", with port 0 for any free one (see `port`), or a `Gateway` that listens already.
-        `grace` is how many seconds a peer may be away, `connect_timeout` how long the first connection may take.
-        `max_unacked_bytes`, per peer and direction, bounds what is kept: `send` waits beyond it. A peer whose `job`
-        differs is refused: JobDiffers on both sides.
-        """
-        terms = Terms(name, run_id, secrets.randbits(64), grace, connect_timeout, max_unacked_bytes, wire_version, job)
-        _check_arguments(terms, identity, peers, listen, dial)
-        return cls(identity, trust, terms, peers, listen, dial)
 
     @property
     def peers(self) -> tuple[str, ...]:

@@ -128,8 +128,6 @@ Limits: TypeAlias = Anything | Within | Index | Ends
 FINITE = Within(-sys.float_info.max, sys.float_info.max)
 """Any float64 but NaN and the infinities."""
 
-_SIZED = (bytes, str, tuple[str, ...])
-
 # --- a message class's marks -----------------------------------------------------------------------------------------
 
 
@@ -153,17 +151,6 @@ def stated(kind: type[Message]) -> dict[str, Stated]:
         limits = next((mark for mark in marks if isinstance(mark, Limits)), None)
         found[name] = Stated(plain_type(hints[name]), scalar_of(hints[name]), shape, limits)
     return found
-
-
-def unstated(kind: type[Message]) -> list[str]:
-    """Fields that do not say what they may be: numbers and arrays without limits, arrays and bytes without a shape."""
-    missing = []
-    for name, (plain, scalar, shape, limits) in stated(kind).items():
-        has_numbers = plain in (int, float) or scalar not in (None, np.bool_)
-        has_size = plain in _SIZED or scalar is not None
-        if (has_numbers and limits is None) or (has_size and shape is None):
-            missing.append(name)
-    return missing
 
 
 @cached

@@ -60,16 +60,19 @@ class Passed(NamedTuple):
 class Transcript:
     """All that passed at one party, in order. Of a file nothing is kept: it is read anew with each iteration."""
 
-    def __init__(self, party: str, peers: Iterable[str], passed: Iterable[Passed], run_id: str = "") -> None:
-        self.party, self.peers, self.run_id = party, tuple(peers), run_id
+    def __init__(
+        self, party: str, peers: Iterable[str], passed: Iterable[Passed], run_id: str = "", path: Path | None = None
+    ) -> None:
+        """What passed, or the file that it is read from."""
+        self.party, self.peers, self.run_id, self.path = party, tuple(peers), run_id, path
         self._passed = passed
 
     @classmethod
     def open(cls, path: str | Path) -> Transcript:
         """That of a file. InvalidInput if it is none; whether its records are whole shows when they are read."""
-        file = _File(Path(path))
-        run_id, party, *peers = file.texts
-        return cls(party, peers, file, run_id)
+        place = Path(path)
+        run_id, party, *peers = next(_contents_of(place))
+        return cls(party, peers, (), run_id, place)
 
     @classmethod
     def read(cls, file: IO[bytes]) -> Transcript:
@@ -80,7 +83,7 @@ class Transcript:
         return cls(party, peers, list(contents), run_id)
 
     def __iter__(self) -> Iterator[Passed]:
-        return iter(self._passed)
+        return iter(self._passed) if self.path is None else itertools.islice(_contents_of(self.path), 1, None)
 
     def __repr__(self) -> str:
         return f"Transcript({self.party!r}, with {', '.join(self.peers)})"
@@ -98,11 +101,6 @@ class Transcript:
     def kinds(self) -> set[str]:
         """Names of all messages in it."""
         return {peek(passed.frame)[0] for passed in self}
-
-    @property
-    def path(self) -> Path | None:
-        """The file that it is read from; None: it is in memory."""
-        return self._passed.path if isinstance(self._passed, _File) else None
 
     def save(self, path: str | Path) -> None:
         """Write it as a file that only its owner can read, whole or not at all."""
@@ -165,29 +163,15 @@ class TranscriptFile:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
-        else:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Leave the file as it is, without an end."""
-        self._file.close()
+        else:  # without an end
+            self._file.close()
 
 
-class _File:
-    """What is in a file, read as a stream, each time from the start."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.texts: list[str] = next(self._contents())
-
-    def _contents(self) -> Iterator[Any]:
-        try:
-            return _contents(self.path, self.path.open("rb"))
-        except OSError as problem:
-            raise InvalidInput(f"{self.path}: the transcript cannot be read: {problem.strerror}") from problem
-
-    def __iter__(self) -> Iterator[Passed]:
-        return itertools.islice(self._contents(), 1, None)
+def _contents_of(path: Path) -> Iterator[Any]:
+    try:
+        return _contents(path, path.open("rb"))
+    except OSError as problem:
+        raise InvalidInput(f"{path}: the transcript cannot be read: {problem.strerror}") from problem
 
 
 def _contents(path: Path, file: IO[bytes]) -> Iterator[Any]:

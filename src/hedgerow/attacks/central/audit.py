@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, ndtri
 
-from hedgerow.attacks.results import Found, at_least, at_most, checked_confidence
+from hedgerow.attacks.results import at_least, at_most, checked_confidence
 from hedgerow.engine.dtypes import Bools, Floats, Ints
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.curves import gaussian_delta, smallest
@@ -57,7 +57,7 @@ class Trials(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LowerBound(Found):
+class LowerBound:
     """A lower bound on epsilon."""
 
     epsilon_lower: float
@@ -83,8 +83,9 @@ class LowerBound(Found):
         return f"{bound}; this does not contradict the claim of {epsilon:g}, and does not prove it."
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able, for a privacy statement."""
-        return {"method": self.METHOD, **super().to_dict()}
+        """JSON-able, for a privacy statement: the fields by their names, None for what is infinite."""
+        plain = {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(self).items()}
+        return {"method": self.METHOD, **plain}
 
 
 @dataclass(frozen=True)

@@ -209,27 +209,20 @@ def _trees_told(me: Party, job: ClosedScoringJob, part: OwnerPart) -> tuple[Part
         raise ProtocolError(f"{said}: {problem}") from problem
 
 
-class _Choosing:
-    """A party's side of all blocks."""
-
-    def __init__(self, me: Party, job: ClosedScoringJob, side: Side, blocks: Blocks) -> None:
-        self._side, self._blocks, self._n_outputs = side, blocks, len(blocks.n_leaves)
-        self._place = job.holders.index(me.name)
-        self._supply, self.mesh = Supply(me, job.dealer, job.holders), Mesh(me, job.holders)
-        self._values = [Share(words, SUM64) for words in side.values(self._n_outputs)]
-
-    def shares(self) -> Iterator[tuple[slice, Share]]:
-        """The rows of each block, and shares of their scores [rows, outputs]."""
-        for number, rows in enumerate(self._blocks.rows(), start=1):
-            bits = self._side.bits(rows, self._n_outputs)
-            self._supply.begin(number, 0, self._n_outputs)
-            talks = [
-                chosen(self._supply.step(lane), bits[output], self._values[output], plan, me=self._place)
-                for output, (lane, plan) in enumerate(self._blocks.plans(rows).items())
-            ]
-            found = self.mesh.talks(talks)
-            self._supply.finish()
-            yield rows, Share(np.stack([share.words for share in found], axis=1), SUM64)
+def _shares(me: Party, job: ClosedScoringJob, mesh: Mesh, side: Side, blocks: Blocks) -> Iterator[tuple[slice, Share]]:
+    """A party's side of all blocks: the rows of each, and shares of their scores [rows, outputs]."""
+    supply, n_outputs, place = Supply(me, job.dealer, job.holders), len(blocks.n_leaves), job.holders.index(me.name)
+    values = [Share(words, SUM64) for words in side.values(n_outputs)]
+    for number, rows in enumerate(blocks.rows(), start=1):
+        bits = side.bits(rows, n_outputs)
+        supply.begin(number, 0, n_outputs)
+        talks = [
+            chosen(supply.step(lane), bits[output], values[output], plan, me=place)
+            for output, (lane, plan) in enumerate(blocks.plans(rows).items())
+        ]
+        found = mesh.talks(talks)
+        supply.finish()
+        yield rows, Share(np.stack([share.words for share in found], axis=1), SUM64)
 
 
 # --- parties with data -----------------------------------------------------------------------------------------------
@@ -252,9 +245,9 @@ def feature_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> 
     side = Side.of(me, job, part, table, brought.n_threads)
     if blocks.n_leaves != side.n_leaves(len(blocks.n_leaves)):
         raise ProtocolError(f"{job.label_holder} speaks of other leaves than those of {me.name}")
-    choosing = _Choosing(me, job, side, blocks)
-    for _, share in choosing.shares():
-        choosing.mesh.reveal(ScoreShare, share, to=job.label_holder)
+    mesh = Mesh(me, job.holders)
+    for _, share in _shares(me, job, mesh, side, blocks):
+        mesh.reveal(ScoreShare, share, to=job.label_holder)
     return TookPart(table.n_rows)
 
 
@@ -273,15 +266,15 @@ def label_holder(me: Party, job: ClosedScoringJob, data: PartyData | None) -> Cl
     me.send_all((*job.feature_holders, job.dealer), wanted)
     if isinstance(part, LabelHolderPart):
         _tell_trees(me, job, part)
-    choosing = _Choosing(me, job, side, blocks)
+    mesh = Mesh(me, job.holders)
     raw = np.empty((table.n_rows, len(base)))
-    for rows, share in choosing.shares():
+    for rows, share in _shares(me, job, mesh, side, blocks):
         me.send(job.dealer, messages.BlockDone())
-        total = choosing.mesh.reveal(ScoreShare, share, to=me.name)
+        total = mesh.reveal(ScoreShare, share, to=me.name)
         if total is not None:
             raw[rows] = base + step * total.view(np.int64)
         me.report(rows.stop, table.n_rows)
-    return ClosedScores(raw, choosing.mesh.rounds)
+    return ClosedScores(raw, mesh.rounds)
 
 
 def _scale(part: LabelHolderPart | SharedLeavesPart) -> tuple[Floats, float]:

@@ -34,6 +34,7 @@ from hedgerow.errors import InvalidInput
 from hedgerow.privacy.events import Event, NonPrivate, from_dict
 from hedgerow.protocols.vertical.bucket_rr.buckets import MOST_VALUES, Bucketing, History, Kinds, packed_sizes
 from hedgerow.protocols.vertical.bucket_rr.job import Job, told
+from hedgerow.runtime.saved_files import damage_told
 
 BOOK = "transfers.jsonl"
 _FORMAT = "hedgerow transferred buckets"
@@ -274,14 +275,10 @@ class Shelf:
 
 
 def _make_folder(folder: Path) -> None:
-    try:
+    with damage_told(f"cache: the folder {folder} cannot be made"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InvalidInput(f"cache: the folder {folder} cannot be made: {problem}") from None
 
 
 def _read(party: str, path: Path) -> bytes:
-    try:
+    with damage_told(f"{party}: {path} cannot be read"):
         return path.read_bytes()
-    except OSError as problem:
-        raise InvalidInput(f"{party}: {path} cannot be read: {problem}") from None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import EvalsLog, train
+from hedgerow.engine.boosting import train
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, TreeStack
 from hedgerow.engine.losses import BoostingParams
@@ -100,7 +102,7 @@ class _Foreign:
     """One feature holder's columns, as far as the label holder knows them."""
 
     kinds: Kinds
-    pieces: tuple[tuple[int, Bytes], ...]  # first column and packed buckets of each message
+    packed: Bytes  # buckets of all columns
     history: History
 
     def features(self, party: str) -> list[FeatureBins]:
@@ -115,13 +117,10 @@ class _Foreign:
 
     def unpack(self, party: str, out: Bytes, n_threads: int) -> None:
         """All buckets, straight to where training reads them."""
-        categories = self.kinds.categories
-        stops = [first for first, _ in self.pieces[1:]] + [len(categories)]
-        for (start, packed), stop in zip(self.pieces, stops, strict=True):
-            try:
-                buckets.unpack(packed, categories[start:stop], out[start:stop], n_threads)
-            except InvalidInput as problem:
-                raise ProtocolError(f"what {party} sent cannot be used: {problem}") from None
+        try:
+            buckets.unpack(self.packed, self.kinds.categories, out, n_threads)
+        except InvalidInput as problem:
+            raise ProtocolError(f"what {party} sent cannot be used: {problem}") from None
 
 
 @dataclass(frozen=True)
@@ -145,18 +144,17 @@ class Received:
     @classmethod
     def of(cls, foreign: Mapping[str, _Foreign]) -> Received:
         """From what was received."""
-        packed = {party: np.concatenate([piece for _, piece in theirs.pieces]) for party, theirs in foreign.items()}
         transfers = {
-            party: Transferred(*theirs.kinds, len(packed[party]), theirs.history) for party, theirs in foreign.items()
+            party: Transferred(*theirs.kinds, len(theirs.packed), theirs.history) for party, theirs in foreign.items()
         }
-        return cls(np.concatenate(list(packed.values())), transfers)
+        return cls(np.concatenate([theirs.packed for theirs in foreign.values()]), transfers)
 
     def foreign(self) -> dict[str, _Foreign]:
         """The inverse of `of`."""
         ends = np.cumsum([each.n_bytes for each in self.transfers.values()])
         pieces = zip(self.transfers.items(), np.split(self.packed, ends[:-1]), strict=True)
         return {
-            party: _Foreign(Kinds(each.n_values, each.has_levels, each.may_be_missing), ((0, piece),), each.history)
+            party: _Foreign(Kinds(each.n_values, each.has_levels, each.may_be_missing), piece, each.history)
             for (party, each), piece in pieces
         }
 
@@ -179,7 +177,7 @@ def _receive_all(
                 foreign[party] = _receive(me, job, party, n_columns[party], n_rows, shelf)
             else:  # if it agrees that they are still right
                 history = History.told(me.recv(party, messages.SameAsBefore))
-                foreign[party] = _Foreign(transfer.kinds, ((0, transfer.packed),), history)
+                foreign[party] = _Foreign(transfer.kinds, transfer.packed, history)
         except TransportError as failure:
             if shelf is None:
                 raise
@@ -196,11 +194,13 @@ def _receive(me: Party, job: Job, party: str, n_columns: int, n_rows: int, shelf
     sizes = buckets.packed_sizes(kinds.categories, n_rows)
     ranges = list(buckets.portions(sizes))
     _check_kinds(party, told, len(ranges), is_kept=shelf is not None)
-    sent = [me.recv(party, messages.Buckets, start=start, n_bytes=sum(sizes[start:stop])) for start, stop in ranges]
+    pieces = [
+        me.recv(party, messages.Buckets, start=start, n_bytes=sum(sizes[start:stop])).packed for start, stop in ranges
+    ]
+    packed = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     if shelf is not None:
-        packed = np.concatenate([message.packed for message in sent])
         shelf.keep(party, Kept(told.transfer_id, kinds, packed), buckets.event_of(job, kinds))
-    return _Foreign(kinds, tuple((message.first, message.packed) for message in sent), History.told(told))
+    return _Foreign(kinds, packed, History.told(told))
 
 
 def _check_kinds(party: str, kinds: messages.ColumnKinds, n_messages: int, *, is_kept: bool) -> None:
@@ -281,7 +281,8 @@ def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Flo
             if init.n_iterations == n_trees:
                 return init
             params = replace(params, n_iterations=n_trees - init.n_iterations)
-        return train(params, pool.mapper, pool.codes, labels, callbacks=[_AfterTrees(after)], init=init).ensemble
+        told: Any = SimpleNamespace(after_iteration=lambda model, *_: after(model, None))
+        return train(params, pool.mapper, pool.codes, labels, callbacks=[told], init=init).ensemble
     return train_debiased(
         params,
         pool.mapper,
@@ -294,15 +295,3 @@ def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Flo
         init=before.trees.trees(),
         scores=before.scores,
     )
-
-
-@dataclass(frozen=True)
-class _AfterTrees:
-    """Does something after each iteration."""
-
-    do: Callable[[Ensemble, None], None]
-
-    def after_iteration(self, model: Ensemble, epoch: int, evals_log: EvalsLog) -> bool:  # noqa: ARG002 - the engine calls it so
-        """Go on, whatever the model is."""
-        self.do(model, None)
-        return False

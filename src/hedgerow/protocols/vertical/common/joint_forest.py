@@ -47,6 +47,7 @@ from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.messages import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import (
+    EITHER_WAY,
     LabelHolderPart,
     Question,
     Questions,
@@ -55,10 +56,6 @@ from hedgerow.protocols.vertical.common.parts import (
 )
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import Rehearsal
-
-BETWEEN_SIDES = np.array([0.5])
-"""The edge of the spare column: 0 means left, 1 means right."""
-
 
 # --- growth ----------------------------------------------------------------------------------------------------------
 
@@ -111,7 +108,7 @@ class JointGrower(TreeGrower):
     def __init__(
         self, rows: JointRows, rules: BoostingParams, loss: Loss, quantiser: Quantiser, features: Sequence[FeatureBins]
     ) -> None:
-        edges = [*(feature.edges for feature in features), BETWEEN_SIDES]
+        edges = [*(feature.edges for feature in features), EITHER_WAY]
         super().__init__(rows, rules, loss, quantiser, edges, weighted=False)
         self.joint = rows
 
@@ -307,7 +304,7 @@ class ForestState(Standing):
     """The label holder's: its trees too, and the noise that it has drawn for the next one."""
 
     trees: TreeStack = field(default_factory=lambda: TreeStack.of(()))
-    foreign: Ints | None = None  # [foreign splits, (tree, level, place, handle)]
+    foreign: Ints | None = None  # as `ForeignSplits` has them
     rounds: int = 0
     drawn: Ints | None = None
     recovery: Mapping[str, Any] | None = None  # vertical.masked_gradients: what its first message gave away
@@ -320,58 +317,34 @@ class OwnerState(Standing):
     questions: tuple[tuple[int, int, bool, str], ...] = ()
 
 
-def flat(trees: Sequence[Sequence[Ints]]) -> Ints:
-    """`ForeignSplits.levels` as one array: [foreign splits, (tree, level, place, handle)]."""
-    numbered = [(t, k, level) for t, levels in enumerate(trees) for k, level in enumerate(levels)]
-    where = np.array([(t, k) for t, k, _ in numbered], np.int64).reshape(-1, 2)
-    splits = np.concatenate([np.empty((0, 2), np.int64), *(level for _, _, level in numbered)])
-    return np.column_stack([np.repeat(where, [len(level) for _, _, level in numbered], axis=0), splits])
-
-
-def levels_of(splits: Ints, n_trees: int) -> list[list[Ints]]:
-    """The inverse of `flat`, but for levels without a foreign split below the last one that has any."""
-    trees = [splits[splits[:, 0] == tree, 1:] for tree in range(n_trees)]
-    return [[tree[tree[:, 0] == k, 1:] for k in range(int(tree[:, 0].max(initial=-1)) + 1)] for tree in trees]
-
-
 # --- the label holder ------------------------------------------------------------------------------------------------
 
 
 class ForeignSplits:
-    """Whose each foreign split of the label holder's trees is, and what its owner calls it.
-
-    Kept tree by tree and level by level while trees grow; parties go by their places.
-    """
+    """Whose each foreign split of the label holder's trees is, and what its owner calls it; parties go by places."""
 
     def __init__(self, parties: Sequence[str], label_holder: str) -> None:
         self._parties, self._label_holder = tuple(parties), label_holder
         self._n_handles = np.zeros(len(parties), np.int64)
-        self._levels: list[list[Ints]] = []  # per tree and level: [foreign nodes, (place, handle)]
-
-    def begin_tree(self) -> None:
-        """What comes now belongs to a new tree."""
-        self._levels.append([])
+        self._levels = [np.empty((0, 3), np.int64)]  # [foreign nodes, (tree, place, handle)] each
 
     def n_handles_of(self, place: int) -> int:
         """Questions of a party so far."""
         return int(self._n_handles[place])
 
-    def add_level(self, place: Ints, handle: Ints) -> None:
-        """The foreign splits of a level, in the order of nodes."""
-        np.maximum.at(self._n_handles, place, handle + 1)
-        self._levels[-1].append(np.column_stack([place, handle]))
+    def add_level(self, tree: int, place: Ints, handle: Ints) -> None:
+        """The foreign splits of the next level, in the order of nodes."""
+        self.add(np.column_stack([np.full(len(place), tree), place, handle]))
+
+    def add(self, splits: Ints) -> None:
+        """Some more: [foreign splits, (tree, place, handle)]."""
+        np.maximum.at(self._n_handles, splits[:, 1], splits[:, 2] + 1)
+        self._levels.append(splits)
 
     @property
-    def levels(self) -> tuple[tuple[Ints, ...], ...]:
-        """Per tree and level: [foreign nodes, (place, handle)]."""
-        return tuple(map(tuple, self._levels))
-
-    def take_up(self, trees: Sequence[Sequence[Ints]]) -> None:
-        """Those of trees that an earlier attempt has grown, as `levels` has them."""
-        for levels in trees:
-            self.begin_tree()
-            for level in levels:
-                self.add_level(*level.T)
+    def splits(self) -> Ints:
+        """All of them, tree by tree and level by level: [foreign splits, (tree, place, handle)]."""
+        return np.concatenate(self._levels)
 
     @property
     def n_handles(self) -> dict[str, int]:
@@ -382,9 +355,10 @@ class ForeignSplits:
     def in_trees(self, trees: Sequence[Tree], n_own: int) -> list[Tree]:
         """Trees over its own columns and handles, from trees with column `n_own` for all foreign splits."""
         first = n_own + np.cumsum([0, *self._n_handles[:-1]])
-        finished = []
-        for tree, levels in zip(trees, self._levels, strict=True):
-            place, handle = np.concatenate([*levels, np.empty((0, 2), np.int64)]).T
+        splits, finished = self.splits, []
+        ends = np.searchsorted(splits[:, 0], np.arange(len(trees)), side="right")
+        for tree, of_tree in zip(trees, np.split(splits, ends)[:-1], strict=True):
+            _, place, handle = of_tree.T
             columns = tree.feature.copy()
             columns[tree.feature == n_own] = first[place] + handle
             finished.append(with_handles(tree, columns, n_own))
@@ -438,11 +412,11 @@ class JointForest(ABC):
         """Begin with what there was after some trees; the rows stand there already."""
         self.trees, self.rounds = state.trees.trees(), state.rounds
         if state.foreign is not None:
-            self.foreign.take_up(levels_of(state.foreign, len(self.trees)))
+            self.foreign.add(state.foreign)
 
     def state(self) -> ForestState:
         """What there is after the last tree."""
-        return ForestState(trees=TreeStack.of(self.trees), foreign=flat(self.foreign.levels), rounds=self.rounds)
+        return ForestState(trees=TreeStack.of(self.trees), foreign=self.foreign.splits, rounds=self.rounds)
 
     def keep_released(self, released: Mapping[str, int]) -> None:
         """Keep that this much will have been released, before it is: a tree that is broken off stays in the count."""
@@ -463,7 +437,6 @@ class JointForest(ABC):
         for done in range(len(self.trees), self._n_trees):
             self.me.report(done, self._n_trees)
             self._begin_tree()
-            self.foreign.begin_tree()
             while self._grow_level():
                 pass
             self.trees.append(self.grower.finish())
@@ -514,7 +487,7 @@ class JointForest(ABC):
             handles[nodes] = answer.handles
             rows.sides[:] |= new_sides(party, answer, rows.n_rows, partial(rows.count_sides, nodes=winner == place))
         foreign = (winner >= 0) & (winner != self._place)
-        self.foreign.add_level(winner[foreign], handles[foreign])
+        self.foreign.add_level(len(self.trees), winner[foreign], handles[foreign])
 
     def tell_sides(self, winner: Ints) -> None:
         """Everybody's bits to those who need them: not to the winner of all nodes."""

@@ -40,7 +40,7 @@ FORMAT = "hedgerow part of a vertical model"
 VERSION = 1
 _TEXTS = ("party", "label_holder", "protocol", "run_id")
 
-_EITHER_WAY = np.array([0.5])  # the edge between "left" (0) and "right" (1)
+EITHER_WAY = np.array([0.5])  # the edge between "left" (0) and "right" (1)
 
 
 class Part:
@@ -263,7 +263,7 @@ class LabelHolderPart(Part):
         if self.party in self.handles:
             raise InvalidInput(f"{self.party}: the label holder asks nothing of itself, but has handles")
         for feature in self.ensemble.features[self.n_own :]:
-            if feature.edges is None or not np.array_equal(feature.edges, _EITHER_WAY):
+            if feature.edges is None or not np.array_equal(feature.edges, EITHER_WAY):
                 raise InvalidInput(f"{self.party}: column {feature.name!r} stands for a handle, but has other bins")
 
     @property
@@ -330,7 +330,7 @@ def composite_features(own: Sequence[FeatureBins], handles: Mapping[str, int]) -
             while name in taken:  # a column of the label holder may have any name
                 name += "'"
             taken.add(name)
-            answers.append(FeatureBins(name, _EITHER_WAY))
+            answers.append(FeatureBins(name, EITHER_WAY))
     return BinMapper((*own, *answers))
 
 
@@ -344,7 +344,7 @@ def with_handles(tree: Tree, column: Int32s, n_own: int) -> Tree:
         tree,
         feature=column,
         bin=np.where(foreign, 0, tree.bin),
-        threshold=np.where(foreign, _EITHER_WAY[0], tree.threshold),
+        threshold=np.where(foreign, EITHER_WAY[0], tree.threshold),
         missing_left=tree.missing_left & ~foreign,
         level_set=level_set,
         left_levels=tree.left_levels[tree.level_set[by_levels]],

@@ -26,8 +26,6 @@ from hedgerow.protocols.vertical.common.joint_forest import (
     ForeignSplits,
     JointGrower,
     JointRows,
-    flat,
-    levels_of,
     mark_foreign_splits,
     packed_columns,
 )
@@ -46,7 +44,7 @@ class KeptForest:
     """The label holder's state after a tree: what it knows in the clear. Nothing in it is a share, or was dealt."""
 
     trees: TreeStack  # as they were grown
-    foreign: Ints  # as `flat` has them
+    foreign: Ints  # as `ForeignSplits` has them
     scores: Scores
     rounds: int
     levels: int
@@ -290,21 +288,20 @@ class _Forest(Growing):
     def grow(self, tree: int) -> None:
         """One tree."""
         self._own.begin_tree()
-        self.foreign.begin_tree()
         super().grow(tree)
         self.grown.append(self._own.grower.finish())
 
     @property
     def state(self) -> KeptForest:
         """After a tree."""
-        trees, foreign = TreeStack.of(self.grown), flat(self.foreign.levels)
+        trees, foreign = TreeStack.of(self.grown), self.foreign.splits
         return KeptForest(trees, foreign, self._own.rows.scores, self.rounds, self.levels)
 
     def take_up(self, kept: KeptForest) -> None:
         """Go on after the trees of an earlier attempt."""
         check_rows_kept(self.me.name, kept.scores.shape[1], self._own.rows.n_rows)
         self.grown, self.levels, self._other_rounds = kept.trees.trees(), kept.levels, kept.rounds
-        self.foreign.take_up(levels_of(kept.foreign, len(self.grown)))
+        self.foreign.add(kept.foreign)
         self._own.rows.scores[:] = kept.scores
 
     def grow_level(self, level: int, parents: Array | None) -> Array:
@@ -385,4 +382,4 @@ class _Forest(Growing):
             right |= np.bitwise_or.reduce(members[nodes] & ~left, axis=0)
         rows.sides[:] |= np.unpackbits(right, count=rows.n_rows)
         foreign = winners > 0
-        self.foreign.add_level(winners[foreign], handles[foreign])
+        self.foreign.add_level(len(self.grown), winners[foreign], handles[foreign])
