@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
-from hedgerow.errors import InvalidInput, JobError
+from hedgerow.errors import HedgerowError, InvalidInput, JobError
 from hedgerow.federation.federation import Chosen
 from hedgerow.node import audit, bundles, playing, replay
 from hedgerow.node.commitments import Opening
@@ -120,14 +121,35 @@ def test_owners_of_rows(tmp_path):
         replayed({name: folders[name] for name in ("anna", "ben")})
 
 
-@pytest.mark.parametrize("protocol", [PLAIN, "vertical.secret_shared"])
+@pytest.mark.parametrize("protocol", [PLAIN, "vertical.secret_shared", "horizontal.secure_sum"])
 def test_a_run_that_was_taken_up_again(tmp_path, protocol):
     """The model says how many attempts it took, and is the same in all else."""
-    homes, proposal = organisations(tmp_path / "homes", protocol, n_estimators=5)
-    for stop_after, resume in ((2, False), (4, True)):
-        assert isinstance(attempted(homes, proposal, stop_after=stop_after, resume=resume)["bank"], Interrupted)
+    is_rows = protocol == "horizontal.secure_sum"
+    homes, proposal = three_owners(tmp_path / "homes") if is_rows else organisations(tmp_path / "homes", protocol)
+    for stop_after, resume in ((1, False), (2, True)):
+        broken = attempted(homes, proposal, stop_after=stop_after, resume=resume)
+        assert isinstance(broken[proposal.proposed_by], Interrupted)
     or_raise(attempted(homes, proposal, resume=True))
-    assert replayed(handed_over(homes, proposal, tmp_path)).attempts == 3
+    report = replayed(handed_over(homes, proposal, tmp_path))
+    assert report.attempts == 3
+    assert [note for note in report.notes if "rounds" in note and "anna" in note] if is_rows else len(report.notes) == 1
+
+
+def test_levels_and_gaps_of_a_csv_file(tmp_path):
+    """Texts, empty cells and numbers that only look like levels are committed to as they were read."""
+    homes, proposal = organisations(tmp_path / "homes", "vertical.bucket_rr")
+    home = homes["shop"]
+    table = pq.read_table(home.path / "customers.parquet")
+    region = pa.array([None if k % 7 == 0 else "north" if k % 3 else "NA" for k in range(table.num_rows)])
+    visits = pa.array([None if k % 5 == 0 else k % 4 for k in range(table.num_rows)])
+    csv.write_csv(table.append_column("region", region).append_column("visits", visits), home.path / "customers.csv")
+    text = home.party_toml.read_text().replace("customers.parquet", "customers.csv")
+    home.party_toml.write_text(text.replace('id = "customer"', 'id = "customer"\ncategorical = ["region", "visits"]'))
+    homes = {name: Home(each.path) for name, each in homes.items()}
+    trained(homes, proposal)
+    folders = handed_over(homes, proposal, tmp_path)
+    assert "region" in load_part(folders["shop"] / "part.json").to_dict()["features"][3]["name"]
+    replayed(folders)
 
 
 def test_who_goes_on_does_so_with_the_same_table(tmp_path):
@@ -203,6 +225,53 @@ def test_a_trail_that_ends_before_the_run_does(copies):
     trail = copies["shop"] / bundles.TRAIL
     trail.write_bytes(b"".join(trail.read_bytes().splitlines(keepends=True)[:-1]))
     replayed(copies, TRAIL, saying="does not say that the run")
+
+
+@pytest.mark.parametrize(
+    ("changed", "step", "saying"),
+    [
+        (lambda lines, late: [*lines[:-1], late, lines[-1]], COMMITMENT, "is not the one that shop committed to"),
+        (lambda lines, late: [*lines[:2], late, *lines[2:]], COMMITMENT, "is not the one that shop committed to"),
+        (lambda lines, late: [*lines[:2], late, *lines[2:]], TRAIL, "has two commitments to inputs"),
+        (lambda lines, late: [*lines, late], TRAIL, "does not say that the run"),
+    ],
+)
+def test_a_commitment_that_came_late_or_twice(honest, copies, changed, step, saying):
+    """With its key a party can write its trail anew, but what it commits to must stand before the first message."""
+    identity = honest[0]["shop"].identity()
+    trail = copies["shop"] / bundles.TRAIL
+    _, *lines = [(entry.kind, entry.facts) for _, entry in audit.Reading(trail).entries]
+    (place,) = [k for k, (_, facts) in enumerate(lines) if "inputs" in facts]
+    late = lines[place]
+    if step == COMMITMENT:
+        del lines[place]
+    trail.unlink()
+    for kind, facts in changed(lines, late):
+        audit.Trail(trail, identity).append(kind, **facts)
+    assert not audit.verify(trail).findings
+    replayed(copies, step, saying=saying)
+
+
+@pytest.mark.parametrize(
+    "name", ["audit.jsonl", "opening.json", "inputs.arrow", "rows.npy", "proposal.json", "part.json"]
+)
+def test_damaged_files_are_told_in_words(copies, name):
+    """A file with other bytes, or cut off, is a finding or an error in words; or it says the same as before."""
+    path, rng = copies["shop"] / name, np.random.default_rng(3)
+    whole = path.read_bytes()
+    before = list(map(bytes, bundles.Bundle.read(copies["shop"]).inputs.blocks()))
+    for _ in range(12):
+        damaged = bytearray(whole)
+        for place in rng.integers(len(whole), size=3):
+            damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged if rng.random() < 0.7 else whole[: int(rng.integers(len(whole)))])
+        try:
+            is_ok = replay.replay(list(copies.values())).ok
+        except HedgerowError:
+            is_ok = False
+        if is_ok:  # in what fills up a file of arrow, or between the words of a document
+            assert list(map(bytes, bundles.Bundle.read(copies["shop"]).inputs.blocks())) == before
+            assert name in ("inputs.arrow", "proposal.json", "opening.json")
 
 
 def test_a_certificate_from_elsewhere(honest, copies):

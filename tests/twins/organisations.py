@@ -194,7 +194,7 @@ class Interrupted(Exception):
 def attempted(
     homes: Mapping[str, Home], proposal: Proposal, *, stop_after: int | None = None, resume: bool = False
 ) -> dict[str, Any]:
-    """Everybody's outcome of one attempt, which the bank breaks off after a number of trees."""
+    """Everybody's outcome of one attempt, which the proposer breaks off after a number of trees."""
     n_trees = proposal.params["n_estimators"]
 
     def stop(done: int, total: int) -> None:
@@ -202,7 +202,7 @@ def attempted(
             raise Interrupted
 
     def at(node: Node) -> Path:
-        watch = stop if node.name == "bank" and stop_after is not None else None
+        watch = stop if node.name == proposal.proposed_by and stop_after is not None else None
         return play(node, node.papers.get(proposal.hash), wait=60.0, on_progress=watch, resume=resume)
 
     return at_every_node(homes, at)

@@ -16,12 +16,15 @@ The order of matched rows is taken from the parties, because the matching draws 
 ids themselves, which are in the tables that were committed to.
 
 A run that was taken up again is repeated from its first tree, as an attempt with the number of the last one: the model
-says how many attempts it took, and nothing else in it depends on them. Roles, jobs and files are those of a node
-(`playing`, `runtime.running`): all parties are threads of one program.
+says how many attempts it took, and nothing else in it depends on them. But for one number: horizontal.secure_sum counts
+rounds of messages, and new keys of a later attempt take some more. How many they were, such a model is believed.
+
+Roles, jobs and files are those of a node (`playing`, `runtime.running`): all parties are threads of one program.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +41,7 @@ from hedgerow.errors import HedgerowError, JobError
 from hedgerow.node import bundles
 from hedgerow.node.audit import Reading
 from hedgerow.node.audit_cross import cross_check
-from hedgerow.node.audit_lines import COMMITTED, RUN_ENDED, RUN_STARTED
+from hedgerow.node.audit_lines import COMMITTED, DIGESTS, RUN_ENDED, RUN_STARTED
 from hedgerow.node.bundles import Bundle
 from hedgerow.node.inputs import read_rows
 from hedgerow.node.playing import save_result
@@ -46,6 +49,7 @@ from hedgerow.node.proposal import Proposal
 from hedgerow.protocols.services.align.roles import AligningJob
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import OnProgress, run_together
+from hedgerow.runtime.saved_files import damage_told
 
 TRAIL, PROPOSAL, COMMITMENT, MATCH, PART = STEPS = ("trail", "proposal", "commitment", "match", "part")
 
@@ -138,22 +142,26 @@ class _Told(NamedTuple):
     rows: str | None
 
     @classmethod
-    def by(cls, reading: Reading, run_id: str) -> _Told | None:
-        """None if the run did not come to its end there."""
-        lines = [entry for _, entry in reading.entries if entry.facts.get("run_id") == run_id]
-        ended = [entry.facts for entry in lines if entry.kind == RUN_ENDED]
-        started = [entry.facts for entry in lines if entry.kind == RUN_STARTED]
-        if not ended or not started:
-            return None
-        attempt = ended[-1].get("attempt", 1)
-        to: dict[str, Any] = {}
-        for entry in lines:
-            if entry.kind == COMMITTED and entry.facts["attempt"] == attempt:
-                to |= entry.facts
-        about = started[-1]
+    def by(cls, reading: Reading, run_id: str) -> _Told | str:
+        """Or what is wrong: the run did not come to its end, or a commitment came late or twice."""
+        lines = [entry for _, entry in reading.entries if str(entry.facts.get("run_id")).startswith(run_id)]
+        kinds = [entry.kind for entry in lines]
+        if RUN_STARTED not in kinds or kinds[-1] != RUN_ENDED:
+            return f"does not say that the run {run_id[:12]} came to its end"
+        first = len(kinds) - 1 - kinds[::-1].index(RUN_STARTED)
+        about, ended = lines[first].facts, lines[-1].facts
+        to: dict[str, str] = {}
+        open_to = {"inputs", "rows"}
+        for kind, facts in ((entry.kind, entry.facts) for entry in lines[first + 1 :]):
+            if kind == DIGESTS:  # told when messages have passed: what follows was not committed to before them
+                open_to = open_to - {"inputs"} if facts["run_id"] != run_id else set()
+            for what in open_to & facts.keys() if kind == COMMITTED else ():
+                if what in to:
+                    return f"has two commitments to {what} in one attempt of the run {run_id[:12]}"
+                to[what] = facts[what]
         return cls(
-            about["proposal"], about["signers"], about["version"], attempt, ended[-1].get("model"), to.get("inputs"),
-            to.get("rows"),
+            about["proposal"], about["signers"], about["version"], ended.get("attempt", 1), ended.get("model"),
+            to.get("inputs"), to.get("rows"),
         )  # fmt: skip
 
 
@@ -180,8 +188,8 @@ class _Again:
             told = _Told.by(reading, self.run_id)
             if reading.party != party:
                 found.append(f"{bundle.trail} is the trail of {reading.party}, in the bundle of {party}")
-            elif told is None:
-                found.append(f"{bundle.trail} does not say that the run {self.run_id[:12]} came to its end")
+            elif isinstance(told, str):
+                found.append(f"{bundle.trail} {told}")
             else:
                 self.told[party] = told
         if len({told.attempt for told in self.told.values()}) > 1:
@@ -304,12 +312,25 @@ class _Again:
         return replace(self._agreed.chosen.read(brought), n_threads=resolve_n_jobs(None))
 
     def _about_repeated(self, party: str, bundle: Bundle, result: Any) -> str | None:
+        if self.told[party].attempt > 1:
+            self._believe_rounds(party, bundle, result)
         with tempfile.TemporaryDirectory() as folder:
             save_result(self._agreed, party, result, Path(folder))
             written = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         if bundle.result is not None and written == {bundle.result.name: bundle.result_bytes()}:
             return None
         return f"the run, repeated on the committed inputs, gives {party} another part than {bundle.result}"
+
+    def _believe_rounds(self, party: str, bundle: Bundle, result: Any) -> None:
+        """Put the rounds of a run that was taken up again into what it gives, where the model counts them otherwise."""
+        made = getattr(result, "meta", {}).get("rounds")
+        with damage_told(f"{bundle.result} cannot be read"):
+            said = json.loads(bundle.result_bytes()).get("meta", {}).get("rounds")
+            if made is None or said in (None, made):
+                return
+            result.meta["rounds"] = {name: int(said[name]) for name in made}
+            rounds, others = said["training"], made["training"]
+            self.notes.append(f"{party} says that the attempts took {rounds} rounds, and one alone takes {others}")
 
 
 def _about_records(job: AligningJob, brought: Mapping[str, tuple[Any, Ints]]) -> list[str]:
