@@ -31,10 +31,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from hedgerow.errors import InvalidInput
+from hedgerow.errors import HedgerowError, InvalidInput, plain
 from hedgerow.node import documents
 from hedgerow.node.inputs import How, Inputs
-from hedgerow.runtime.saved_files import damage_told
 
 FORMAT = "hedgerow opening"
 FILE = "opening.json"
@@ -75,9 +74,11 @@ class Opening:
     def read(cls, path: Path) -> Self:
         """From a file; InvalidInput for anything else."""
         found = documents.read(path, FORMAT, _FIELDS, MOST_BYTES)
-        with damage_told(f"{path} is damaged"):
+        try:
             salt = bytes.fromhex(found["salt"])
             how = None if found["how"] is None else How.from_dict(found["how"])
+        except (HedgerowError, ValueError, TypeError) as problem:
+            raise InvalidInput(f"{path} is damaged: {plain(str(problem))}") from None
         if len(salt) != SALT_BYTES:
             raise InvalidInput(f"{path} is damaged: a salt has {SALT_BYTES} bytes, and this one {len(salt)}")
         return cls(found["party"], found["run_id"], salt, how, found["inputs"])
