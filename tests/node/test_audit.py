@@ -119,7 +119,8 @@ def test_every_kind_can_be_written(path):
         "party": "bank", "peer": "shop", "version": "1", "fingerprint": SHOP.fingerprint, "how": "code", "why": "lost",
         "address": "host:1", "proposal": HASH, "protocol": "p", "parties": ["bank"], "run_id": "r1", "codes": [1],
         "unattended": True, "heads": {"shop": f"3:{HASH}"}, "signers": {"bank": BANK.fingerprint}, "attempt": 1,
-        "dataset": "d", "n_rows": 5, "model": HASH, "ledger": HASH, "seconds": 1.5, "reason": "lost", "sent": HASH,
+        "dataset": "d", "n_rows": 5, "model": HASH, "ledger": HASH, "inputs": HASH, "rows": HASH,
+        "seconds": 1.5, "reason": "lost", "sent": HASH,
         "received": HASH, "n_sent": 1, "n_received": 1, "limits": ["all"], "epsilon": None, "delta": 0.0,
         "peers": ["shop"], "n_batches": 2, "n_bytes": 1, "sha256": HASH,
     }  # fmt: skip

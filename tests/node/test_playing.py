@@ -31,20 +31,11 @@ from twins.organisations import (
     customers,
     job_text,
     make_home,
-    pair_all,
     proposed,
+    three_owners,
+    trained,
     two_organisations,
 )
-
-
-def trained(homes, proposal):
-    """Everybody's folder of the run; fails with the first error."""
-    agreed_by_all(homes, proposal)
-    found = at_every_node(homes, lambda node: play(node, node.papers.get(proposal.hash), wait=60.0))
-    for folder in found.values():
-        if isinstance(folder, BaseException):
-            raise folder
-    return found
 
 
 @pytest.mark.parametrize("protocol", VERTICAL)
@@ -86,18 +77,7 @@ def _comparable(part):
 def test_rows_split_between_owners(tmp_path):
     """Every owner has the model of the pooled rows' federation."""
     table = customers()
-    homes = {}
-    for k, name in enumerate(("anna", "ben", "carla")):
-        rows = table.slice(80 * k, 80).drop_columns(["customer"])
-        homes[name] = make_home(tmp_path, name, rows, listens=name == "anna", label="bad", policy="minimum_rows = 10")
-        text = homes[name].party_toml.read_text()
-        homes[name].party_toml.write_text(text.replace('id = "customer"\n', ""))
-    homes = {name: Home(home.path) for name, home in homes.items()}
-    pair_all(homes)
-    parties = dict.fromkeys(homes, "owner")
-    text = job_text("horizontal.secure_sum", TREES, parties, matching=False)
-    text = text.replace('[parties.anna]\nrole = "owner"', '[parties.anna]\nrole = "coordinator"\ndataset = "customers"')
-    proposal = proposed(homes["anna"], text)
+    homes, proposal = three_owners(tmp_path)
     folders = trained(homes, proposal)
     models = {name: load_model(folder / "model.json") for name, folder in folders.items()}
     data = {}

@@ -12,27 +12,24 @@ from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.node.audit import verify
 from hedgerow.node.audit_cross import cross_check
 from hedgerow.node.home import Home
-from hedgerow.node.playing import play
 from hedgerow.protocols.vertical.common.parts import load_part
 from twins.organisations import (
     HOLDERS,
     LEAKS,
     TREES,
     VERTICAL,
+    Interrupted,
     agreed_by_all,
     as_one_program,
-    at_every_node,
+    attempted,
     customers,
     job_text,
+    or_raise,
     proposed,
     two_organisations,
 )
 
 FIVE_TREES = {**TREES, "n_estimators": 5}
-
-
-class Interrupted(Exception):
-    """What a test stops a run with."""
 
 
 def begin(tmp_path, protocol):
@@ -48,32 +45,15 @@ def begin(tmp_path, protocol):
     return homes, proposal
 
 
-def attempt(homes, proposal, *, stop_after=None, resume=False):
-    """Everybody's outcome of one attempt, which the bank breaks off after a number of trees."""
-
-    def stop(done, total):
-        if (done, total) == (stop_after, 5):
-            raise Interrupted
-
-    def at(node):
-        watch = stop if node.name == "bank" and stop_after is not None else None
-        return play(node, node.papers.get(proposal.hash), wait=60.0, on_progress=watch, resume=resume)
-
-    return at_every_node(homes, at)
-
-
 @pytest.mark.parametrize("protocol", [name for name in VERTICAL if name != "vertical.mp_fedxgb"])
 def test_the_model_is_that_of_a_run_that_never_broke_off(tmp_path, protocol):
     """Bit for bit, after two interruptions."""
     homes, proposal = begin(tmp_path, protocol)
     for stop_after, resume in ((2, False), (4, True)):
-        broken = attempt(homes, proposal, stop_after=stop_after, resume=resume)
+        broken = attempted(homes, proposal, stop_after=stop_after, resume=resume)
         assert isinstance(broken["bank"], Interrupted)
         assert all(isinstance(problem, Exception) for problem in broken.values())
-    folders = attempt(homes, proposal, resume=True)
-    for folder in folders.values():
-        if isinstance(folder, BaseException):
-            raise folder
+    folders = or_raise(attempted(homes, proposal, resume=True))
     results = as_one_program(homes, proposal, folders)
     parts = {name: load_part(folders[name] / "part.json") for name in proposal.owners_of_data}
     more = customers(seed=6)
@@ -88,8 +68,8 @@ def test_the_model_is_that_of_a_run_that_never_broke_off(tmp_path, protocol):
 def test_trails_of_all_attempts_agree(tmp_path):
     """Each party's trail is whole, and they tell the same of every attempt."""
     homes, proposal = begin(tmp_path, "vertical.noised_gradients")
-    attempt(homes, proposal, stop_after=2)
-    attempt(homes, proposal, resume=True)
+    attempted(homes, proposal, stop_after=2)
+    attempted(homes, proposal, resume=True)
     trails = [home.audit for home in homes.values()]
     for path in trails:
         assert verify(path).findings == ()
@@ -102,10 +82,10 @@ def test_trails_of_all_attempts_agree(tmp_path):
 def test_rows_are_matched_once(tmp_path):
     """A later attempt uses the rows that the first one found."""
     homes, proposal = begin(tmp_path, "vertical.noised_gradients")
-    attempt(homes, proposal, stop_after=1)
+    attempted(homes, proposal, stop_after=1)
     folder = homes["shop"].runs / proposal.run_id
     before = (folder / "matching.jsonl").read_text()
-    attempt(homes, proposal, resume=True)
+    attempted(homes, proposal, resume=True)
     assert (folder / "matching.jsonl").read_text() == before
     assert (folder / "run.json").exists()
 
@@ -113,8 +93,8 @@ def test_rows_are_matched_once(tmp_path):
 def test_a_run_that_was_begun_is_resumed_and_not_run(tmp_path):
     """Who says run is told what to say."""
     homes, proposal = begin(tmp_path, "vertical.noised_gradients")
-    attempt(homes, proposal, stop_after=1)
-    found = attempt({"bank": homes["bank"]}, proposal)
+    attempted(homes, proposal, stop_after=1)
+    found = attempted({"bank": homes["bank"]}, proposal)
     assert isinstance(found["bank"], JobError)
     assert "hedgerow resume" in str(found["bank"])
 
@@ -122,7 +102,7 @@ def test_a_run_that_was_begun_is_resumed_and_not_run(tmp_path):
 def test_lost_rows_are_not_matched_anew_behind_a_training(tmp_path):
     """If one party has lost its matched rows, who has trained on them does not go on with others."""
     homes, proposal = begin(tmp_path, "vertical.noised_gradients")
-    attempt(homes, proposal, stop_after=2)
+    attempted(homes, proposal, stop_after=2)
     (homes["bank"].runs / proposal.run_id / "rows.npy").unlink()
-    found = attempt(homes, proposal, resume=True)
+    found = attempted(homes, proposal, resume=True)
     assert "propose it again" in str(found["shop"])

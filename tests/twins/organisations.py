@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hedgerow.federation.federation import Brought
 from hedgerow.node.desk import Node
 from hedgerow.node.home import Home
+from hedgerow.node.inputs import Inputs
 from hedgerow.node.job_file import read_job_file
 from hedgerow.node.papers import Papers, answer
+from hedgerow.node.playing import play
 from hedgerow.node.proposal import Proposal, propose
 from hedgerow.runtime.running import run_together
 
@@ -100,6 +101,23 @@ def two_organisations(folder: Path, *others: str, policy: str = "", shuffled: bo
     return homes
 
 
+def three_owners(folder: Path) -> tuple[dict[str, Home], Proposal]:
+    """Anna, who coordinates, Ben and Carla with 80 people each, and what they have agreed on."""
+    homes = {}
+    for k, name in enumerate(("anna", "ben", "carla")):
+        rows = customers().slice(80 * k, 80).drop_columns(["customer"])
+        homes[name] = make_home(folder, name, rows, listens=name == "anna", label="bad", policy="minimum_rows = 10")
+        text = homes[name].party_toml.read_text()
+        homes[name].party_toml.write_text(text.replace('id = "customer"\n', ""))
+    homes = {name: Home(home.path) for name, home in homes.items()}
+    pair_all(homes)
+    text = job_text("horizontal.secure_sum", TREES, dict.fromkeys(homes, "owner"), matching=False)
+    text = text.replace('[parties.anna]\nrole = "owner"', '[parties.anna]\nrole = "coordinator"\ndataset = "customers"')
+    proposal = proposed(homes["anna"], text)
+    agreed_by_all(homes, proposal)
+    return homes, proposal
+
+
 def job_text(protocol: str, options: Mapping[str, Any], parties: Mapping[str, str], *, matching: bool = True) -> str:
     """A job file."""
     lines = [f'protocol = "{protocol}"']
@@ -155,17 +173,49 @@ def at_every_node(homes: Mapping[str, Home], call: Callable[[Node], Any], names:
     return found
 
 
+def trained(homes: Mapping[str, Home], proposal: Proposal) -> dict[str, Path]:
+    """Everybody's folder of the run; fails with the first error."""
+    agreed_by_all(homes, proposal)
+    return or_raise(at_every_node(homes, lambda node: play(node, node.papers.get(proposal.hash), wait=60.0)))
+
+
+def or_raise(found: dict[str, Any]) -> dict[str, Any]:
+    """What came of it everywhere; the first error, if there is one."""
+    for each in found.values():
+        if isinstance(each, BaseException):
+            raise each
+    return found
+
+
+class Interrupted(Exception):
+    """What a test stops a run with."""
+
+
+def attempted(
+    homes: Mapping[str, Home], proposal: Proposal, *, stop_after: int | None = None, resume: bool = False
+) -> dict[str, Any]:
+    """Everybody's outcome of one attempt, which the proposer breaks off after a number of trees."""
+    n_trees = proposal.params["n_estimators"]
+
+    def stop(done: int, total: int) -> None:
+        if (done, total) == (stop_after, n_trees):
+            raise Interrupted
+
+    def at(node: Node) -> Path:
+        watch = stop if node.name == proposal.proposed_by and stop_after is not None else None
+        return play(node, node.papers.get(proposal.hash), wait=60.0, on_progress=watch, resume=resume)
+
+    return at_every_node(homes, at)
+
+
 def as_one_program(homes, proposal, folders):
     """The results of the same job played by threads of one program, on the rows that were matched."""
     data = {}
     for name in proposal.owners_of_data:
-        table = pq.read_table(homes[name].path / "customers.parquet")
-        has_labels = name == proposal.label_holder
-        y = table.column("bad") if has_labels else None
-        X = table.drop_columns(["customer", *(["bad"] if has_labels else [])])
-        brought = Brought(name, X, y, task="classification", categorical_features="from_dtype", has_labels=has_labels)
+        inputs = Inputs.read(proposal, homes[name])
+        brought = inputs.brought(proposal, name)
         # Rows of all parties by id: their order does not matter to a model.
-        ids = np.array(table.column("customer").to_pylist())
+        ids = np.array(inputs.ids.to_pylist())
         common = np.flatnonzero(np.char.startswith(ids, "c"))
         brought.rows = common[np.argsort(ids[common])]
         data[name] = proposal.chosen.read(brought)

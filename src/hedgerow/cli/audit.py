@@ -1,4 +1,4 @@
-"""`hedgerow audit`: read and check the trails that parties keep, offline."""
+"""`hedgerow audit`: read and check the trails that parties keep, and repeat a run from what they hand over. Offline."""
 
 from __future__ import annotations
 
@@ -7,19 +7,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, Outcome, print_lines, verb, wrapped
+from hedgerow.cli.outcome import (
+    EXIT_CODES_HELP,
+    ExitCode,
+    Outcome,
+    print_lines,
+    progress_of_parties,
+    say,
+    verb,
+    wrapped,
+)
+from hedgerow.cli.unlocking import HomeOption
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hedgerow.node.audit import Report
+    from hedgerow.node.replay import Replayed
 
 MOST_CERTIFICATE_BYTES = 1 << 20
 
+CertificateOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="A party's certificate (PEM), got from elsewhere; may be repeated."),
+]
+STEPS = {
+    "trail": "trails are whole and signed, and tell the same story",
+    "proposal": "all signed the proposal that the trails speak of",
+    "commitment": "every table is the one that its party committed to",
+    "match": "matched rows are the same records, and all of them",
+    "part": "the repeated run gives the same parts, byte for byte",
+}
+
 app = typer.Typer(
     name="audit",
-    help="Read and check the trails that parties keep.",
+    help="Read and check the trails that parties keep, and repeat runs.",
     epilog=EXIT_CODES_HELP,
     no_args_is_help=True,
 )
@@ -30,12 +53,9 @@ app = typer.Typer(
 def verify(
     trails: Annotated[list[Path], typer.Argument(metavar="TRAIL...", help="Files audit.jsonl, one of each party.")],
     *,
-    certificate: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="A party's certificate (PEM), got from elsewhere; may be repeated."),
-    ] = None,
+    certificate: CertificateOption = None,
 ) -> Outcome:
-    """Check trails: chain, signatures, certificates; several also against each other. Exit code 8 if one is broken.
+    """Check trails: chain, signatures, certificates; several also against each other. Exit code 9 if one is broken.
 
     Example: hedgerow audit verify bank/audit.jsonl shop/audit.jsonl --certificate bank.pem
     """
@@ -59,7 +79,7 @@ def show(
     *,
     kind: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only lines of this kind.")] = None,
 ) -> Outcome:
-    """Show what a trail says, line by line. Exit code 8 if it is broken; what can be read is shown all the same.
+    """Show what a trail says, line by line. Exit code 9 if it is broken; what can be read is shown all the same.
 
     Example: hedgerow audit show bank/audit.jsonl --kind refused
     """
@@ -81,6 +101,79 @@ def show(
 
     code = ExitCode.TRAIL_BROKEN if findings else ExitCode.OK
     return Outcome(result, lambda: print_lines(lines()), code)
+
+
+@app.command("export", epilog=EXIT_CODES_HELP)
+@verb("The same as JSON on stdout.")
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The beginning of the run's id.")],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the bundle is put.")],
+    home: HomeOption = None,
+) -> Outcome:
+    """Put together what an auditor needs to repeat a run. WHOEVER GETS IT HAS THIS PARTY'S DATA.
+
+    The bundle has the papers, the trail up to the end of the run, all rows of the columns that took part, what opens
+    the commitments to them, and this party's part of the model.
+
+    Example: hedgerow audit export 3f9a --out for-the-auditor
+    """
+    from hedgerow.node import bundles
+    from hedgerow.node.home import Home
+
+    made = bundles.write(Home.find(home), run, out)
+    files = sorted(path.relative_to(made.folder).as_posix() for path in made.folder.rglob("*") if path.is_file())
+    lines = [f"What {made.party} has of the run {made.opening.run_id[:12]} is in {made.folder}:"]
+    lines += [f"  {name}" for name in files]
+    if bundles.TABLE in files:
+        say(f"hedgerow: warning: {made.folder / bundles.TABLE} has the rows of {made.party}; give it to nobody else")
+    result = {"command": "audit export", "party": made.party, "run_id": made.opening.run_id, "folder": made.folder}
+    return Outcome({**result, "files": files}, lambda: print_lines(lines))
+
+
+@app.command("replay", epilog=EXIT_CODES_HELP)
+@verb("The same as JSON on stdout.")
+def replay(
+    bundles: Annotated[
+        list[Path], typer.Argument(metavar="BUNDLE...", help="Folders of audit export, one of each party with data.")
+    ],
+    *,
+    certificate: CertificateOption = None,
+) -> Outcome:
+    """Repeat a run from what its parties handed over: does it give the same model, byte for byte?
+
+    Steps: trail, proposal, commitment, match, part. The first that fails is named, with exit code 9 for a trail and 11
+    for all others. A run whose model has something drawn at random in it is refused, with exit code 2.
+
+    Example: hedgerow audit replay from-bank from-shop --certificate bank.pem
+    """
+    from hedgerow.node.replay import TRAIL
+    from hedgerow.node.replay import replay as played_again
+
+    pems = [_certificate(path) for path in certificate or ()]
+    with progress_of_parties("repeating the run") as draw:
+        report = played_again(bundles, pems, draw)
+    code = ExitCode.OK
+    if not report.ok:
+        code = ExitCode.TRAIL_BROKEN if report.failed == TRAIL else ExitCode.REPLAY
+    return Outcome({"command": "audit replay", **report.to_dict()}, lambda: print_lines(_steps(report)), code)
+
+
+def _steps(report: Replayed) -> list[str]:
+    lines = [
+        f"Run {report.run_id[:12]} of {', '.join(report.parties)}" + (f", {report.protocol}" if report.protocol else "")
+    ]
+    for step, words in STEPS.items():
+        made = "not reached" if step not in report.steps else "FAILED" if report.steps[step] else "ok"
+        lines.append(f"  {step:<11} {made:<11}  {words}")
+    lines.append("")
+    if report.ok:
+        lines.append("The run, repeated from committed inputs, gives the same model, byte for byte.")
+    for finding in report.steps.get(report.failed or "", ()):
+        lines += wrapped(f"{report.failed}: {finding}")
+    for note in report.notes:
+        lines += wrapped(f"Note: {note}")
+    return lines
 
 
 def _certificate(path: Path) -> bytes:

@@ -43,6 +43,7 @@ class ExitCode(IntEnum):
     PEER = 8
     TRAIL_BROKEN = 9
     DOCTOR = 10
+    REPLAY = 11
     INTERNAL = 70
     INTERRUPTED = 130
 
@@ -50,7 +51,7 @@ class ExitCode(IntEnum):
 EXIT_CODES_HELP = (
     "Exit codes: 0 ok; 2 wrong usage or job file; 3 data or output file; 4 model file; 5 export refused; "
     "6 privacy budget exceeded; 7 an attack refutes a claim; 8 another party; 9 an audit trail is broken; "
-    "10 a step of the doctor failed; "
+    "10 a step of the doctor failed; 11 a repeated run is another one; "
     "70 internal error; 130 interrupted."
 )
 

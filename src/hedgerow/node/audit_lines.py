@@ -113,6 +113,7 @@ _heads = _by_party(_like(_HEAD, "the head of a trail: its number of lines, a col
 
 INIT, ROTATED, TORN = "init", "rotated", "torn"
 RUN_STARTED, RUN_ENDED, RUN_FAILED, DIGESTS = "run_started", "run_ended", "run_failed", "message_digests"
+COMMITTED = "committed"
 
 KINDS: dict[str, dict[str, Check]] = {
     INIT: {"party": check_party_name, "version": _text, "certificate": _pem},
@@ -133,6 +134,7 @@ KINDS: dict[str, dict[str, Check]] = {
         "run_id": _id, "proposal": _hash, "protocol": _text, "signers": _by_party(_fingerprint), "version": _text,
         "attempt?": _whole, "dataset?": _text, "n_rows?": _whole, "heads?": _heads,
     },
+    COMMITTED: {"run_id": _id, "attempt": _whole, "inputs?": _hash, "rows?": _hash},
     RUN_ENDED: {
         "run_id": _id, "proposal": _hash, "attempt?": _whole, "model?": _hash, "ledger?": _hash, "seconds?": _number,
         "heads?": _heads,

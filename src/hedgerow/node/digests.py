@@ -1,6 +1,7 @@
 """Digests of all messages between two parties, so that their trails can be compared.
 
     endpoint = Digesting(endpoint)                    # the role that uses it notices nothing
+    exchange_salts(Party(endpoint, ...))
     ...
     for peer, facts in endpoint.digests().items():
         trail.append("message_digests", run_id=run_id, peer=peer, **facts)
@@ -10,16 +11,46 @@ with its length (8 bytes, little-endian) before it. What one party sent is what 
 came to its end the digests of both agree, crosswise. Frames that were sent and never read, because a run was broken
 off, are in the sender's digest alone; the numbers of frames show that.
 
-A digest tells nothing about a message that nobody could guess, but it commits to it: who kept a transcript can show
-what was said. The last word of a party that stops (`Endpoint.abort`) is not in it: its reason has a line of its own.
+The first frame each way is a salt of 32 random bytes, another one for every peer. So a digest tells nothing to who
+does not know the salt, also where messages could be guessed, such as values of a small table in the clear; the two that
+talk know it, and know the messages anyway. And a digest commits to the messages: who kept a transcript can show what
+was said. The last word of a party that stops (`Endpoint.abort`) is not in it: its reason has a line of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+import secrets
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from hedgerow.ledger import Public
+from hedgerow.runtime.party import Party
 from hedgerow.transport.endpoint import Endpoint, Wrapped
+from hedgerow.transport.frames import Message
+from hedgerow.transport.ranges import Shape
+
+SALT_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Salt(Message, name="node.salt", version=1):
+    """Either node to the other: random bytes, before the first message of a role."""
+
+    discloses = Public("random bytes")
+    salt: Annotated[bytes, Shape(SALT_BYTES)]
+
+
+def exchange_salts(me: Party) -> None:
+    """The first message to and from every peer; nobody can guess what the digests of all messages are of."""
+    try:
+        for peer in me.peers:
+            me.send(peer, Salt(secrets.token_bytes(SALT_BYTES)))
+        for peer in me.peers:
+            me.recv(peer, Salt)
+    except BaseException as error:
+        me.abort(error)
+        raise
 
 
 class _Running:

@@ -53,9 +53,11 @@ def verify(document: Mapping[str, Any], certificate: Certificate) -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def read(path: Path, form: str, fields: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
-    """A document of this format with exactly these fields, beside `format` and `version`."""
-    content = read_bounded(path, MOST_BYTES)
+def read(
+    path: Path, form: str, fields: Mapping[str, type | tuple[type, ...]], most: int = MOST_BYTES
+) -> dict[str, Any]:
+    """A document of this format with exactly these fields, beside `format` and `version`, and of `most` bytes."""
+    content = read_bounded(path, most)
     try:
         document = json.loads(content, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as problem:

@@ -146,6 +146,21 @@ def check_answer(document: Mapping[str, Any], proposal: Proposal, trust: TrustSt
     documents.verify(document, certificate)
 
 
+def read_paper(folder: Path, hash_: str | None = None) -> Paper:
+    """The proposal in a folder, which must have this hash if one is given, and all answers; signatures are checked."""
+    with damage_told(f"{folder} holds no proposal"):
+        content = documents.read_bounded(folder / "proposal.json", MOST_BYTES)
+        proposal = Proposal.from_dict(json.loads(content))
+        if hash_ not in (None, proposal.hash):
+            raise ValueError("what it says is not what its hash stands for")
+        answers = {}
+        for path in sorted((folder / "answers").glob("*.json")):
+            document = json.loads(documents.read_bounded(path, documents.MOST_BYTES))
+            check_answer(document, proposal)
+            answers[document["party"]] = document
+    return Paper(proposal, answers)
+
+
 class Papers:
     """The papers in a party's folder."""
 
@@ -160,18 +175,7 @@ class Papers:
 
     def get(self, hash_: str) -> Paper:
         """The one with this hash, as it is on the disk now."""
-        folder = self._folder / hash_
-        with damage_told(f"{folder} holds no proposal"):
-            content = documents.read_bounded(folder / "proposal.json", MOST_BYTES)
-            proposal = Proposal.from_dict(json.loads(content))
-            if proposal.hash != hash_:
-                raise ValueError("what it says is not what its hash stands for")
-            answers = {}
-            for path in sorted((folder / "answers").glob("*.json")):
-                document = json.loads(documents.read_bounded(path, documents.MOST_BYTES))
-                check_answer(document, proposal)
-                answers[document["party"]] = document
-        return Paper(proposal, answers)
+        return read_paper(self._folder / hash_, hash_)
 
     def find(self, start: str | None = None) -> Paper:
         """By the beginning of a hash or of a run id; without one, the only open proposal."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -34,25 +33,28 @@ from hedgerow.aborts import reason_of
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import HedgerowError, InvalidInput, JobError, PeerFailed, PeerRefused
 from hedgerow.federation.alignment import party_with_ids
-from hedgerow.federation.federation import Brought
 from hedgerow.ledger import Ledger, Meter
-from hedgerow.node import documents, sources
+from hedgerow.node import commitments, documents
 from hedgerow.node.budgets import Budgets, Charged
+from hedgerow.node.commitments import Opening
 from hedgerow.node.desk import Node
-from hedgerow.node.digests import Digesting
+from hedgerow.node.digests import Digesting, exchange_salts
+from hedgerow.node.inputs import Inputs, read_rows
 from hedgerow.node.papers import Beginning, Paper
 from hedgerow.node.policy import Asked, refusals
 from hedgerow.node.proposal import Proposal
-from hedgerow.node.words import chosen_dataset, columns_of, view
+from hedgerow.node.words import chosen_dataset, view
 from hedgerow.protocols.vertical.common.parts import Part, save_part
 from hedgerow.runtime.budgets import Budget
 from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import Job, PartyData, Protocol, agreed, find
+from hedgerow.runtime.protocol import ROWS, Job, PartyData, Protocol, agreed, find
 from hedgerow.runtime.running import role, warm_up
 from hedgerow.runtime.saved_files import damage_told, private_folder, write_private
 
 FORMAT, VERSION = "hedgerow run of one party", 1
+RESULTS = ("part.json", "model.json")
+"""What a party has of the model: its own part, or the whole."""
 OnProgress = Callable[[int, int], None]
 
 
@@ -81,6 +83,11 @@ class Place:
     def checkpoints(self) -> Path:
         """Where the role keeps its states."""
         return self.folder / "checkpoints"
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether the role has kept any state."""
+        return self.checkpoints.exists() and any(self.checkpoints.iterdir())
 
     @property
     def rows(self) -> Path:
@@ -154,8 +161,9 @@ def _attempt(
     facts = {"run_id": proposal.run_id, "proposal": proposal.hash, "attempt": begin.attempt}
     signers = {each.name: each.fingerprint for each in proposal.parties}
     node.trail.append("run_started", **facts, protocol=proposal.protocol, signers=signers, version=__version__)
+    opening = Opening.of_run(place.folder, node.name, proposal.run_id)
     try:
-        run = _Run(node, proposal, place, begin.attempt, wait, on_progress)
+        run = _Run(node, proposal, place, opening, begin.attempt, wait, on_progress)
         started = time.monotonic()
         result = run.train()
         _save(node, proposal, result, place, run.seconds, run.n_matched)
@@ -164,9 +172,12 @@ def _attempt(
         whose = problem.party if isinstance(problem, PeerFailed) else node.name
         node.trail.append("run_failed", **facts, reason=reason_of(problem).name.lower(), party=whose)
         raise
-    model = next(path for name in ("part.json", "model.json", "run.json") if (path := place.folder / name).exists())
-    digests = {"model": _digest(model), "ledger": _digest(place.folder / "ledger.jsonl")}
-    node.trail.append("run_ended", **facts, **digests, seconds=round(time.monotonic() - started, 3))
+    model = next(path for name in (*RESULTS, "run.json") if (path := place.folder / name).exists())
+    kept: dict[str, str] = {
+        "model": opening.commit("model", [model.read_bytes()]),
+        "ledger": opening.commit("ledger", [(place.folder / "ledger.jsonl").read_bytes()]),
+    }
+    node.trail.append("run_ended", **facts, **kept, seconds=round(time.monotonic() - started, 3))
     shutil.rmtree(place.checkpoints, ignore_errors=True)
     return place.folder
 
@@ -191,7 +202,7 @@ def check_may_begin(node: Node, paper: Paper) -> None:
 
 def _forget_rows(place: Place) -> None:
     """Somebody has no matched rows, so nobody has begun to train on them; who says otherwise does not go on."""
-    if place.checkpoints.exists() and any(place.checkpoints.iterdir()):
+    if place.has_kept:
         raise JobError(
             "another party has lost the rows that were matched, and this one has trained on them: this run cannot go "
             "on, propose it again"
@@ -206,9 +217,16 @@ class _Run:
     """One attempt."""
 
     def __init__(
-        self, node: Node, proposal: Proposal, place: Place, attempt: int, wait: float, on_progress: OnProgress | None
+        self,
+        node: Node,
+        proposal: Proposal,
+        place: Place,
+        opening: Opening,
+        attempt: int,
+        wait: float,
+        on_progress: OnProgress | None,
     ) -> None:
-        self._node, self._proposal, self._place = node, proposal, place
+        self._node, self._proposal, self._place, self._opening = node, proposal, place, opening
         self._attempt, self._wait = attempt, wait
         self._watch = _Progress(place.folder / "progress.json", on_progress)
         self.n_matched: int | None = None
@@ -227,38 +245,39 @@ class _Run:
     def _bring(self) -> PartyData:
         """The rows of this party's own source; those that all have, where ids are compared."""
         node, proposal = self._node, self._proposal
-        dataset = chosen_dataset(proposal, node.home)
-        columns = columns_of(dataset, sources.look(dataset, node.home.path).columns)
-        has_labels = proposal.label_holder in (None, node.name)
-        more = [dataset.label] if has_labels else []
-        more += [dataset.id] if proposal.matching is not None else []
-        wanted = dict.fromkeys([*columns, *(name for name in more if name is not None)])
-        table = sources.read(dataset, base=node.home.path, columns=list(wanted))
-        brought = Brought(
-            node.name,
-            table.select(list(columns)),
-            table.column(dataset.label) if has_labels else None,
-            task=proposal.task,
-            categorical_features=list(dataset.categorical) or "from_dtype",
-            has_labels=has_labels,
-        )
+        inputs = Inputs.read(proposal, node.home)
+        brought = inputs.brought(proposal, node.name)
+        self._commit_to(inputs)
         if proposal.matching_job is not None:
-            brought.rows = self._match(table.column(dataset.id), f"{node.name}: column {dataset.id!r}", brought.n_rows)
+            how = inputs.how
+            brought.rows = self._match(inputs.ids, f"{node.name}: column {how.id!r}", brought.n_rows)
             self.n_matched = len(brought.rows)
+            self._committed(rows=self._opening.commit("rows", [brought.rows.astype("<i8").tobytes()]))
             peers = proposal.peers_of(node.name)
-            asked = Asked(proposal.hash, proposal.protocol, peers, dataset.name, columns, n_matched=self.n_matched)
+            asked = Asked(proposal.hash, proposal.protocol, peers, how.dataset, how.columns, n_matched=self.n_matched)
             if against := refusals(node.home.party_file.policy, asked):
                 raise InvalidInput(f"{node.name}: {against[0].sentence}")
         return replace(proposal.chosen.read(brought), n_threads=resolve_n_jobs(None))
 
+    def _commit_to(self, inputs: Inputs) -> None:
+        """Before anything leaves the house. Who has begun goes on with the same table, or not at all."""
+        path, before = self._place.folder / commitments.FILE, self._opening.inputs
+        now = self._opening.with_inputs(inputs)
+        if before not in (None, now.inputs) and (self._place.rows.exists() or self._place.has_kept):
+            raise JobError(
+                f"{self._node.name}: the dataset {inputs.how.dataset} is not what it was when the run began. Put it "
+                "back as it was, or propose the run again"
+            )
+        now.write(path)
+        self._committed(inputs=now.inputs)
+
+    def _committed(self, **to: str | None) -> None:
+        self._node.trail.append("committed", run_id=self._proposal.run_id, attempt=self._attempt, **to)
+
     def _match(self, ids: Any, where: str, n_rows: int) -> Any:
         """Rows of the records that all parties have; from the disk, if an earlier attempt found them at all parties."""
         if self._place.rows.exists():
-            with damage_told(f"{self._place.rows} cannot be read"):
-                rows = np.load(self._place.rows, allow_pickle=False)
-            if rows.dtype != np.int64 or rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < n_rows):
-                raise InvalidInput(f"{self._place.rows} does not fit the table of {where} any more")
-            return rows
+            return read_rows(self._place.rows, n_rows)
         job = self._proposal.matching_job
         if job is None:
             raise InvalidInput(f"{where}: nothing is to be matched")
@@ -317,8 +336,10 @@ class _Run:
                     checkpoints=checkpoints,
                 )
                 self._place.books[book] = me.ledger
+                playing = role(spec, me, job, data, budget, same)
+                exchange_salts(Party(endpoint, node.identity, node.trust))
                 started = time.monotonic()
-                result = role(spec, me, job, data, budget, same)()
+                result = playing()
                 self.seconds[book] = time.monotonic() - started
                 return result
 
@@ -362,16 +383,10 @@ def _save(
 ) -> None:
     """The result, the books and what was said in the end; run.json comes last, and says that all is there."""
     spec, job = proposal.chosen.protocol, proposal.job
-    has_model = spec.partition == "rows"
-    if has_model or spec.parties(job)[0] == node.name:
-        proposal.chosen.sign(result, job, has_names=True)
+    save_result(proposal, node.name, result, place.folder)
+    if spec.partition == ROWS or spec.parties(job)[0] == node.name:
         stated = replace(spec.statement(job, result.meta), date=datetime.now(UTC).isoformat(timespec="seconds"))
         write_private(place.folder / "statement.json", json.dumps(stated.to_dict(), indent=1))
-    if isinstance(result, Part):
-        save_part(result, place.folder / "part.json")
-    elif has_model:
-        model = proposal.chosen.estimator(**proposal.chosen.trees).adopt(result, "the run")
-        model.save_model(place.folder / "model.json")
     _save_books(place)
     about = {
         "format": FORMAT,
@@ -394,6 +409,19 @@ def _save(
     documents.write(place.folder / "run.json", about)
 
 
+def save_result(proposal: Proposal, party: str, result: Any, folder: Path) -> None:
+    """What a party has of the model, as one of `RESULTS`; nothing of a dealer. It follows from the run alone."""
+    spec, job = proposal.chosen.protocol, proposal.job
+    has_model = spec.partition == ROWS
+    if has_model or spec.parties(job)[0] == party:
+        proposal.chosen.sign(result, job, has_names=True)
+    if isinstance(result, Part):
+        save_part(result, folder / "part.json")
+    elif has_model:
+        model = proposal.chosen.estimator(**proposal.chosen.trees).adopt(result, "the run")
+        model.save_model(folder / "model.json")
+
+
 def _save_books(place: Place) -> None:
     """Books of earlier attempts stay: what was disclosed then was disclosed."""
     for name, book in place.books.items():
@@ -408,10 +436,6 @@ def _save_failure(place: Place, problem: BaseException) -> None:
     kind = type(problem).__name__
     told = str(problem) if isinstance(problem, HedgerowError) else kind
     write_private(place.folder / "failed.json", json.dumps({"error": kind, "message": told, "at": documents.stamp()}))
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_run(folder: Path) -> Mapping[str, Any]:

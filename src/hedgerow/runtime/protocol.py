@@ -319,6 +319,8 @@ class Protocol:
     """Reads the part of a model that a party brings, where it brings one."""
     later: tuple[type[Message], ...] = ()
     """Messages of later attempts alone, of a run that was broken off."""
+    drawn: Callable[[Any], str | None] = lambda _job: "what it does not tell"
+    """What is drawn at random and stays in a model; None: the same rows and job give the same one, bit for bit."""
 
     def __post_init__(self) -> None:
         """What all protocols state alike is stated here."""

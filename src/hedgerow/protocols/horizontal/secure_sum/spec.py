@@ -320,4 +320,5 @@ SPEC = Protocol(
     maps_rows=lambda options, _has_labels: options.get("dp") is not None,
     expected=expected,
     planned=planned,
+    drawn=lambda job: "noise" if job.dp is not None or job.quantiles == "private" else None,
 )

@@ -99,4 +99,5 @@ SPEC = Protocol(
     warmup=warmup,
     result=part_from_dict,
     stamp=lambda _job: STAMP,
+    drawn=lambda _job: "noise for every candidate",
 )

@@ -60,4 +60,5 @@ SPEC = Protocol(
     statement=statement,
     warmup=small,
     result=result,
+    drawn=lambda _job: "how quotients on shares are rounded, and shares of leaves",
 )

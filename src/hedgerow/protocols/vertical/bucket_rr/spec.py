@@ -30,6 +30,7 @@ NOT_COVERED = (
     "numbers of buckets",
     *stating.NOT_COVERED,
 )
+BUCKETS, EDGES, KEPT = "the buckets of rows", "noise for the edges of buckets", "what a cache has kept of earlier runs"
 _NEIGHBOURS = ("with one value as with another", "which of two values an element has")
 
 
@@ -244,4 +245,5 @@ SPEC = Protocol(
     planned=planned,
     stamp=Job.stamp,
     charges_itself=charges_itself,
+    drawn=lambda job: BUCKETS if job.is_noisy else EDGES if job.edges_mode == PRIVATE else job.cache and KEPT,
 )

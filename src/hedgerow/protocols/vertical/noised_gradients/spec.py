@@ -155,4 +155,5 @@ SPEC = Protocol(
     maps_rows=lambda _options, has_labels: has_labels,
     planned=planned,
     stamp=stamp,
+    drawn=lambda job: "noise for the gradients of rows" if job.has_noise else None,
 )

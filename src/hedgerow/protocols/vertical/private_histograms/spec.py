@@ -210,4 +210,5 @@ SPEC = Protocol(
     maps_rows=always,
     expected=lambda job: {"privacy": as_planned(job.noise, job.delta)},
     planned=planned,
+    drawn=lambda job: "noise" if job.is_noisy else "how words on shares are rounded",
 )

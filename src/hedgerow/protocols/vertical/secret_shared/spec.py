@@ -69,4 +69,5 @@ SPEC = Protocol(
     result=result,
     variant=variant,
     of_variants=OF_THE_PAPER,
+    drawn=lambda _job: None,  # masks and shares are gone once words are opened
 )
