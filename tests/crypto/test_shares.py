@@ -79,7 +79,7 @@ def test_local_operations():
     with pytest.raises(IndexError):
         parties[0][0][0, 0]  # the second index would be a limb
     bits = Share(np.array([0b1100], np.uint8), XOR8)
-    assert (bits ^ Share(np.array([0b1010], np.uint8), XOR8)).words.tolist() == [0b0110]
+    assert (bits + Share(np.array([0b1010], np.uint8), XOR8)).words.tolist() == [0b0110]
     assert (-bits).words.tolist() == [0b1100]
 
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from hedgerow.crypto import limbs
 from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream, Spent, Unshared
 from hedgerow.crypto.masking import derived
-from hedgerow.crypto.shares import Array, Kind, Shape, Share
+from hedgerow.crypto.shares import Array, Kind, Shape, Share, as_bytes
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType, ProtocolError
 
 Bytes = npt.NDArray[np.uint8]
@@ -113,12 +113,10 @@ class _Lane(Unshared):
         for start in range(0, len(flat), rows):
             piece = flat[start : start + rows]
             first.fill(piece.reshape(-1).view(np.uint8).data)
-            if not np.little_endian:
-                piece.byteswap(inplace=True)
             for stream in others:
                 words = scratch[: len(piece)]
                 stream.fill(words.reshape(-1).view(np.uint8).data)
-                kind.add(piece, _native(words), out=piece)
+                kind.add(piece, words, out=piece)
             if values is not None:
                 kind.sub(values[start : start + rows], piece, out=piece)
         return total
@@ -296,7 +294,7 @@ class HandStep(_Step):
             raise ProtocolError(f"the dealer's corrections for {self.label} are missing or end too early")
         words.reshape(-1).view(np.uint8)[:] = self._corrections[start:end]
         self._taken = min(end + -end % _ALIGNED, len(self._corrections))
-        return _native(words)
+        return words
 
 
 def _heading(label: Label) -> bytes:
@@ -309,14 +307,9 @@ def _joined(heading: Bytes, arrays: Sequence[Array]) -> Bytes:
     buffer = np.zeros(start + sum(sizes), np.uint8)
     buffer[:start] = heading
     for array, size in zip(arrays, sizes, strict=True):
-        buffer[start : start + array.nbytes] = _native(array).reshape(-1).view(np.uint8)
+        buffer[start : start + array.nbytes] = as_bytes(array)
         start += size
     return buffer
-
-
-def _native(words: Array) -> Array:
-    """Words that were written as little-endian bytes, in this machine's order (and back)."""
-    return words if np.little_endian else words.byteswap()
 
 
 def _packed(label: Label) -> bytes:

@@ -180,26 +180,17 @@ def add_streams(
         flat = result.reshape(-1)
         for stream in (*added, *subtracted):
             stream.start(nonce)
-        if len(flat) <= _CHUNK_WORDS:
-            _add_chunk(flat, added, subtracted)
-        else:
-            for start in range(0, len(flat), _CHUNK_WORDS):
-                _add_chunk(flat[start : start + _CHUNK_WORDS], added, subtracted)
+        for start in range(0, len(flat), _CHUNK_WORDS):
+            part = flat[start : start + _CHUNK_WORDS]
+            mask = np.empty(len(part), WORD)
+            for streams, combine in ((added, np.add), (subtracted, np.subtract)):
+                for stream in streams:
+                    stream.fill(mask.data.cast("B"))
+                    combine(part, mask, part)
     except BaseException:
         result.fill(0)  # it may hold bare values, or values under some of their masks only
         raise
     return result
-
-
-def _add_chunk(part: Words, added: list[Keystream], subtracted: list[Keystream]) -> None:
-    mask = np.empty(len(part), WORD)
-    buffer = mask.data.cast("B")
-    for stream in added:
-        stream.fill(buffer)
-        np.add(part, mask, part)
-    for stream in subtracted:
-        stream.fill(buffer)
-        np.subtract(part, mask, part)
 
 
 def check_values(values: Words, out: Words | None) -> None:

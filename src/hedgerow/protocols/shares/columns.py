@@ -17,12 +17,12 @@ import numpy as np
 
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.ring import histogram, one_hot_minus
-from hedgerow.crypto.shares import SUM32, Array, Kind
+from hedgerow.crypto.shares import SUM32, Array, Kind, as_bytes
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bools, Bytes, Ints
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.job import MOST_ROWS, SharesJob
-from hedgerow.protocols.shares.mesh import as_bytes, blocks, received
+from hedgerow.protocols.shares.mesh import blocks, received
 from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes, MaskedBins
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree
 from hedgerow.runtime.party import Party
@@ -109,11 +109,8 @@ def bins_minus(codes: Bytes, n_codes: Sequence[int], masks: Array, bins: slice) 
     for column, n in zip(codes, n_codes, strict=True):
         first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
         if first < last:
-            here = column
-            if (first, last) != (0, n - 1):  # a block may end within a column; codes of other bins go to the last
-                here = np.minimum(column - np.uint8(first), np.uint8(last - first))
             place = start + first - bins.start
-            one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
+            one_hot_minus(column, first, masks[place : place + last - first])
         start += n - 1
     return masks
 

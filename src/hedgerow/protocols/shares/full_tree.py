@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import Array
 from hedgerow.protocols.shares.columns import Matrices, OneHotColumns, children_of
 from hedgerow.protocols.shares.mesh import Mesh
@@ -72,7 +72,7 @@ class TreeDealing:
         for place, mine in enumerate(own):
             bins = matrices.of(place)
             others = total[::VECTORS] - mine[::VECTORS]  # of gradients
-            products[:, bins] = rows_times(self.masks[bins], others, kind, n_threads=self.n_threads)
+            products[:, bins] = rows_times(self.masks[bins], others, n_threads=self.n_threads)
         step.share(products, kind)
         self._new = total.reshape(-1, VECTORS, matrices.n_rows)
 
@@ -104,7 +104,7 @@ class FullTree:
         mine, of_gradients = matrices.of(self.place), np.ascontiguousarray(masks[::VECTORS])
         for others in (slice(0, mine.start), slice(mine.stop, matrices.n_bins)):
             hidden = self.hidden[others]
-            made[:, others] += rows_times(hidden, of_gradients, self.matrices.kind, n_threads=self.n_threads)
+            made[:, others] += rows_times(hidden, of_gradients, n_threads=self.n_threads)
         self._masks = masks.reshape(-1, VECTORS, matrices.n_rows)
         self._made = made  # all but what the owners of columns add
         ones = np.full_like(gradients, int(self.place == 0))

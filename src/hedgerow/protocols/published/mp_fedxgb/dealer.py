@@ -6,11 +6,12 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from hedgerow.crypto.beaver import deal_product, rows_times
+from hedgerow.crypto.beaver import deal_product
 from hedgerow.crypto.choosing import deal_choosing
 from hedgerow.crypto.dealing import DealerStep, Label
 from hedgerow.crypto.division import deal_descent_start, deal_descent_turn, deal_quotients
 from hedgerow.crypto.lifting import deal_gains, deal_lift
+from hedgerow.crypto.ring import rows_times
 from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Lane, Plan
@@ -58,7 +59,7 @@ class _Dealing:
         n_nodes = plan.n_nodes(label.level)
         with self._out.parcel(Lane.HISTOGRAMS, label) as step:
             b = step.mask((2 * n_nodes, plan.n_rows), sums)
-            step.share(rows_times(self._masks, b, sums, n_threads=self._n_threads), sums)
+            step.share(rows_times(self._masks, b, n_threads=self._n_threads), sums)
         with self._out.parcel(Lane.SPLITS, label) as step:
             a = step.mask((n_nodes, plan.n_rows), sums)
             step.share(sums.mul(np.repeat(a, 2, axis=0), b), sums)

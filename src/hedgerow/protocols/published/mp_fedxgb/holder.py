@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.beaver import multiplied, rows_times
+from hedgerow.crypto.beaver import multiplied
 from hedgerow.crypto.choosing import chosen
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.division import descended, iterations_needed, quotients
 from hedgerow.crypto.lifting import gains, lift
-from hedgerow.crypto.shares import SUM64, Array, Share
+from hedgerow.crypto.ring import rows_times
+from hedgerow.crypto.shares import SUM64, Array, Share, as_bytes
 from hedgerow.engine.dtypes import SCORE, Bools, Ints
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import ProtocolError
@@ -30,7 +31,6 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import MU, Lane, Plan
 from hedgerow.protocols.shares.columns import OneHotColumns, agreed_sizes, exchanged, filled, tell_dealer
-from hedgerow.protocols.shares.mesh import as_bytes, as_words
 from hedgerow.protocols.shares.playing import Player, begin, check_rows_kept, checked_labels
 from hedgerow.protocols.shares.supply import Sharing
 from hedgerow.protocols.vertical.common.agreement import check_table
@@ -190,7 +190,7 @@ class _Growing(Player[MpFedXgbJob]):
         b = step.mask((n_vectors, plan.n_rows), sums).words[: len(y)]
         dealt = step.share((n_vectors, plan.matrices.n_bins), sums).words[: len(y)]
         (shown,) = self.mesh.masked_rows(sums, (y, b))
-        histograms = rows_times(self._hidden, b, sums, n_threads=self.n_threads)
+        histograms = rows_times(self._hidden, b, n_threads=self.n_threads)
         histograms += dealt
         histograms[:, plan.matrices.of(self.place)] += self._columns.histograms(shown, self.n_threads)
         n_nodes = len(y) // 2
@@ -381,7 +381,7 @@ class _Growing(Player[MpFedXgbJob]):
             sent = self.me.recv(job.label_holder, Steps, n_bytes=perturbed.words.nbytes)
             if sent.tree != tree:
                 raise ProtocolError(f"{job.label_holder} sent the steps of tree {sent.tree}, not of {tree}")
-            shown = as_words(job.label_holder, sent.words, wide.dtype, perturbed.words.shape)
+            shown = sent.words.view(wide.dtype).reshape(perturbed.words.shape)
         steps = [int(step) for step in limbs.to_ints(shown)]
         low, high = plan.scales.lambda_int, plan.descent.largest_total
         if not all(low <= step <= high for step in steps):

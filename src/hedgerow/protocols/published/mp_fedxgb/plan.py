@@ -17,7 +17,7 @@ from hedgerow.protocols.published.mp_fedxgb.argmax import Round, rounds
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes, check_splits
 from hedgerow.protocols.shares.mesh import blocks
-from hedgerow.protocols.shares.scales import Scales, largest_denominator
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 MU = 2
@@ -114,8 +114,7 @@ class Plan(OfAllColumns):
     @cached_property
     def wide(self) -> Kind:
         """The ring of comparisons. Denominators are opened here, so it must hold products of two of them as well."""
-        most = largest_denominator(self.n_rows, self.scales.largest_hessian, self.scales.lambda_int)
-        return self._at_least((most**2).bit_length() + 1)
+        return self._at_least((self.scales.bounds.largest_denominator**2).bit_length() + 1)
 
     def _at_least(self, bits: int) -> Kind:
         """The ring that numerators need, or a wider one."""
@@ -143,17 +142,16 @@ class Plan(OfAllColumns):
     @property
     def _largest_total(self) -> int:
         """Of H + lambda."""
-        scales = self.scales
-        return self.n_rows * scales.largest_hessian + scales.lambda_int
+        return self.n_rows * self.scales.bounds.largest_hessian + self.scales.lambda_int
 
     @property
     def _largest_gradient(self) -> int:
-        return self.n_rows * self.scales.largest_gradient
+        return self.n_rows * self.scales.bounds.largest_gradient
 
     @cached_property
     def descent(self) -> Descent:
         """How weights are found. |w| is at most G / lambda, below 2**31 as all sums are, so 64 bits hold w 2**32."""
-        roomy = Descent.of(
+        roomy = Descent(
             self.n_leaves,
             _WIDEST,
             largest_total=self._largest_total + MU * self.scales.lambda_int,

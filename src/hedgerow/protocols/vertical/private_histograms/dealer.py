@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.compare import deal_absolute
 from hedgerow.crypto.dealing import Ints, Label, deal_noise
+from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import SUM32, SUM64
 from hedgerow.crypto.sigmoid import deal_sigmoid
 from hedgerow.crypto.tournament import deal_level
@@ -170,7 +170,7 @@ class SmoothDealing(_Dealing):
             own = [step.mask((1, schedule.n_rows), SUM32, (place,)) for place in range(schedule.n_holders)]
             others = without(own, schedule.layout.owners[column])
             masks = self._masks[self._starts[column] : self._starts[column + 1]]
-            step.share(rows_times(masks, others, SUM32, n_threads=self._n_threads), SUM32)
+            step.share(rows_times(masks, others, n_threads=self._n_threads), SUM32)
 
     def _deal_leaves(self, label: Label) -> None:
         n_expansions = len(self._schedule.expansions)

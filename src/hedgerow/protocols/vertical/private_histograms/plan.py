@@ -59,8 +59,8 @@ from hedgerow.privacy.accountants import Accountant, GaussianDP, ZeroConcentrate
 from hedgerow.privacy.calibrate import mu_for, rho_for, sigma_for_mu, sigma_for_rho
 from hedgerow.privacy.events import Composed, DiscreteGaussian, Event, NonPrivate, Repeated
 from hedgerow.privacy.gumbel import GumbelNoise
-from hedgerow.protocols.shares import scales
 from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes, check_splits
+from hedgerow.protocols.shares.scales import Bounds
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
@@ -356,7 +356,7 @@ class Plan(OfAllColumns):
                 f"{job.NAME}: max_depth={plan.depth} with {sizes.n_rows:,} rows needs {n_bytes >> 20:,} MB in one "
                 f"message of the dealer, and {MAX_FRAME_BYTES >> 20} MB are available: use less depth or fewer rows"
             )
-        scales.require_sum_bits(32, sizes.n_rows, plan.largest_gradient, spending.count_unit)
+        Bounds(sizes.n_rows, plan.largest_gradient, spending.count_unit).sum_bits(32)
         if spending.largest_release >= 1 << 31 or plan.largest_utility >= 1 << 31:
             raise InvalidParameter(
                 f"{job.NAME}: epsilon={job.epsilon} and delta={job.delta} for {plan.n_trees} trees of depth "
@@ -441,7 +441,7 @@ class Plan(OfAllColumns):
         sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
         select: tuple[Select, ...] = ("table",) if n <= MANY_CANDIDATES else ("lean", "table")
         plans = [Tournament(1, n, 1, groups, select, QUICK) for groups in sizes if math.prod(groups) >= n]
-        return min(plans, key=lambda plan: (plan.opened_bytes(), plan.groups))
+        return min(plans, key=lambda plan: (sum(plan.openings()), plan.groups))
 
     # --- what is dealt -----------------------------------------------------------------------------------------------
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.crypto.beaver import deal_private_product, rows_times
+from hedgerow.crypto.beaver import deal_private_product
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.lifting import deal_gains
+from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.protocols.shares.columns import drawn_masks
@@ -53,7 +54,7 @@ class _Dealing:
         shape, sums = self._shape, self._shape.scales.sums
         with self._out.parcel(HISTOGRAMS, label) as step:
             b = step.mask((2 * shape.n_families(label.level), shape.n_rows), sums, (0,))
-            products = rows_times(self._masks, b, sums, n_threads=self._job.boosting.n_threads)
+            products = rows_times(self._masks, b, n_threads=self._job.boosting.n_threads)
             for place in self._others:
                 step.share(np.ascontiguousarray(products[:, shape.matrices.of(place)]), sums, (0, place))
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.crypto.beaver import PrivateMasks, answer_to_reader, hidden_input, take_as_other
-from hedgerow.crypto.shares import XOR8, Array
+from hedgerow.crypto.shares import XOR8, Array, as_bytes
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.columns import OneHotColumns, children_of
-from hedgerow.protocols.shares.mesh import as_bytes, as_words
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Question, Questions
 from hedgerow.protocols.vertical.secret_shared.growing import Growing
@@ -115,12 +114,11 @@ class _WithColumns(Growing):
             message = self.me.recv(
                 sender, LevelInput, n_bytes=n_bytes, n_row_bytes=n_nodes * shape.bytes_of_bits if is_first else 0
             )
-            vectors = as_words(sender, message.sums, sums.dtype, size)
+            vectors = message.sums.view(sums.dtype).reshape(size)
             made[piece] = self._columns.histograms(vectors, self.n_threads)
             rows = message.rows if is_first else rows
         made += dealt.words[: len(made)]
-        members = as_words(sender, rows, np.dtype(np.uint8), (n_nodes, shape.bytes_of_bits))
-        return made.reshape(n_families, 2, n_bins), members
+        return made.reshape(n_families, 2, n_bins), rows.reshape(n_nodes, shape.bytes_of_bits)
 
     def _play(self, level: int, histograms: Array, handles: Array) -> Array:
         """The winning handle of each node."""

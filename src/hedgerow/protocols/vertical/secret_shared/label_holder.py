@@ -9,8 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.beaver import PrivateMasks, hidden_input, private_product, rows_times, take_as_reader
-from hedgerow.crypto.shares import XOR8, Array
+from hedgerow.crypto.beaver import PrivateMasks, hidden_input, private_product, take_as_reader
+from hedgerow.crypto.ring import rows_times
+from hedgerow.crypto.shares import XOR8, Array, as_bytes
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Tree, TreeStack
@@ -18,9 +19,9 @@ from hedgerow.engine.growth import LevelSplits
 from hedgerow.engine.splitting import MIN_GAIN, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
-from hedgerow.protocols.shares.mesh import as_bytes, received
+from hedgerow.protocols.shares.mesh import received
 from hedgerow.protocols.shares.playing import check_rows_kept, checked_labels
-from hedgerow.protocols.shares.scales import Scales, largest_denominator, largest_numerator
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import (
     ForeignSplits,
@@ -123,7 +124,7 @@ class _OwnRows:
         self.grower = JointGrower(self.rows, params, loss, quantiser, mapper.features)
         self._rules = self.grower.split_rules
         self._scales = scales
-        self._stopping = Stopping(scales, data.table.n_rows)
+        self._stopping = Stopping(scales)
 
     def begin_tree(self) -> None:
         """All rows stand at the root of a new tree, with new gradients."""
@@ -223,14 +224,10 @@ class Stopping:
     may be (neighbours in a Farey sequence).
     """
 
-    def __init__(self, scales: Scales, n_rows: int) -> None:
-        self._lambda, self._threshold = scales.lambda_int, scales.threshold
+    def __init__(self, scales: Scales) -> None:
+        self._lambda, self._threshold, self._bounds = scales.lambda_int, scales.threshold, scales.bounds
         # The engine asks for more than MIN_GAIN, but for no more than what somebody asked for.
         self._enough = scales.threshold > Fraction(MIN_GAIN) * Fraction(2) ** scales.gradient_bits
-        gamma2 = -(-self._threshold.numerator // self._threshold.denominator)
-        g, h = scales.largest_gradient, scales.largest_hessian
-        self._most_numerator = largest_numerator(n_rows, g, h, self._lambda, gamma2)
-        self._most_denominator = largest_denominator(n_rows, h, self._lambda)
 
     def fraction(self, gradient: int, hessian: int) -> tuple[int, int]:
         """(P, Q) for a node with these sums; a split is worth making if its own is larger.
@@ -239,7 +236,8 @@ class Stopping:
         beyond all gains), the next smaller one that it holds.
         """
         exact = Fraction(gradient**2, hessian + self._lambda) + self._threshold
-        most = min((hessian + 2 * self._lambda) ** 2 // 4, self._most_denominator, int(self._most_numerator / exact))
+        fits = min(self._bounds.largest_denominator, int(self._bounds.largest_numerator / exact))
+        most = min((hessian + 2 * self._lambda) ** 2 // 4, fits)
         below = next_below(exact, most, or_equal=not self._enough)
         return below.numerator, below.denominator
 
@@ -340,7 +338,7 @@ class _Forest(Growing):
             vectors = own.minus(nodes[piece.start // 2 : piece.stop // 2], b[piece])
             self.me.send_all(self.job.feature_holders, messages.LevelInput(as_bytes(vectors), as_bytes(rows)))
             rows = rows[:0]
-        products = rows_times(self._hidden, b, sums, n_threads=self.n_threads)
+        products = rows_times(self._hidden, b, n_threads=self.n_threads)
         products += np.concatenate(dealt, axis=1)[: len(b)]
         return products.reshape(len(nodes), 2, -1)
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import HandStep
-from hedgerow.crypto.ring import histogram
+from hedgerow.crypto.ring import histogram, rows_times
 from hedgerow.crypto.shares import SUM32, Array, Shape
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
@@ -407,7 +406,7 @@ class Answering(Holding):
             made += histogram(codes[None], f + b, n_bins, n_threads=self.n_threads)[0, 0, :-1]
         else:
             start = self._bin_starts[feature]
-            made += rows_times(self._hidden[start : start + n_bins - 1], b, SUM32, n_threads=self.n_threads)[0]
+            made += rows_times(self._hidden[start : start + n_bins - 1], b, n_threads=self.n_threads)[0]
         return np.concatenate([made, total - made.sum(keepdims=True, dtype=np.uint32)])
 
     def _leaf_sums(self, asked: SmoothAsked) -> Array:
