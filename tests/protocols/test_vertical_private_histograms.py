@@ -28,7 +28,7 @@ from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms import columns as columns_module
 from hedgerow.protocols.vertical.private_histograms import holder, messages
 from hedgerow.protocols.vertical.private_histograms import plan as plan_module
-from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
+from hedgerow.protocols.vertical.private_histograms.columns import OwnColumns, binned_columns, noisy_counts
 from hedgerow.protocols.vertical.private_histograms.dealer import GrownDealing
 from hedgerow.protocols.vertical.private_histograms.holder import Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.job import NOT_PRIVATE, PrivateHistogramsJob
@@ -470,7 +470,7 @@ def cells_for(values, **about):
     column = Column("x", np.asarray(values, float))
     data = {"anna": PartyData(table_of([column]), np.zeros(len(values)), (0, 1)), "ben": PartyData(table_of([column]))}
     schema = Schema.from_public(**{"bounds": {"x": (0.0, 100.0)}, "classes": [0, 1], **about})
-    return public_cells("anna", make_job(data, schema=schema), data["anna"])
+    return OwnColumns("anna", make_job(data, schema=schema), data["anna"])
 
 
 @pytest.mark.parametrize("max_bins", [2, 5, 16, 64, 255])
@@ -679,10 +679,10 @@ def test_parties_may_have_columns_of_the_same_name():
     bounds = {"x": (0.0, 8.0), "ben.x": (-100.0, 100.0)}
     job = make_job(data, schema=Schema.from_public(bounds=bounds, classes=[0, 1]), max_bins=4)
     for name, (low, high) in (("anna", (0.0, 8.0)), ("ben", (-100.0, 100.0))):
-        cells = public_cells(name, job, data[name])
-        assert low < cells.edges[0][0] < cells.edges[0][-1] <= high
-        assert len(cells.edges[0]) > 200
-        assert cells.edges[0][-1] > 0.95 * high
+        cells = OwnColumns(name, job, data[name])
+        assert low < cells.grid[0].edges[0] < cells.grid[0].edges[-1] <= high
+        assert len(cells.grid[0].edges) > 200
+        assert cells.grid[0].edges[-1] > 0.95 * high
 
 
 @pytest.mark.parametrize("leaver", ["ben", "dealer"])

@@ -23,7 +23,12 @@ from hedgerow.protocols.shares.playing import begin, check_rows_kept
 from hedgerow.protocols.shares.supply import Sharing
 from hedgerow.protocols.vertical.common.parts import Target
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
-from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
+from hedgerow.protocols.vertical.private_histograms.columns import (
+    OwnColumns,
+    binned_columns,
+    check_tree_memory,
+    noisy_counts,
+)
 from hedgerow.protocols.vertical.private_histograms.holding import Holding, newest_kept, signed
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import (
@@ -73,7 +78,8 @@ class Kept:
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData, labels: Floats | None) -> SharedLeavesPart:
     """A party with data, from its table, which fits the schema, to its part of the model."""
-    cells = public_cells(me.name, job, data)
+    check_tree_memory(me.name, job, data.table)
+    cells = OwnColumns(me.name, job, data)
     done, kept = me.go_on(Kept, job)
     newest = newest_kept(me, job, Kept)
     begin(me, job, data)
