@@ -136,34 +136,25 @@ class FullTree:
         a = step.mask(self.matrices.n_rows, kind).words
         dealt = step.share((nodes, VECTORS, self.matrices.n_rows), kind).words
         (e,) = self.mesh.masked_rows(kind, (sides, a))
-        self.y = divided(dealt, e[None], a[None], self._b, self._shown, self.y, is_first=self.place == 0)
+        children = np.empty((2 * nodes, *dealt.shape[1:]), dealt.dtype)
+        divide(dealt, e, a, self._b, self._shown, self.y, self.place == 0, children)
+        self.y = children
         self._level += 1
 
 
-def divided(dealt: Array, e: Array, a: Array, b: Array, shown: Array, y: Array, *, is_first: bool) -> Array:
-    """Left and right children in turn: [2 nodes, 2, rows], t y = a B + e B + F a, and e F at the first, then y - t y.
-
-    In: `dealt` = [a B], `b`, `shown`, `y` [nodes, 2, rows]; `e`, `a` [nodes, rows], or [1, rows] for all nodes.
-    """
-    children = np.empty((2 * len(y), *y.shape[1:]), y.dtype)
-    _divide(dealt, e, a, b, shown, y, is_first, children)
-    return children
-
-
 @kernel
-def _divide(
-    dealt: Array, e: Array, a: Array, b: Array, shown: Array, y: Array, is_first: bool, children: Array
-) -> None:
-    """See `divided`."""
+def divide(dealt: Array, e: Array, a: Array, b: Array, shown: Array, y: Array, is_first: bool, children: Array) -> None:
+    """Left and right children in turn. In: `dealt` = [a B], `b`, `shown`, `y` [nodes, 2, rows]; `e`, `a` [rows].
+
+    Out: `children` [2 nodes, 2, rows], t y = a B + e B + F a, and e F at the first party, then y - t y.
+    """
     for node in range(y.shape[0]):
-        side = min(node, e.shape[0] - 1)
-        e_here, a_here = e[side], a[side]
         for vector in range(y.shape[1]):
             for i in range(y.shape[2]):
                 F = shown[node, vector, i]
                 B = b[node, vector, i]
                 if is_first:
                     B += F
-                left = dealt[node, vector, i] + e_here[i] * B + F * a_here[i]
+                left = dealt[node, vector, i] + e[i] * B + F * a[i]
                 children[2 * node, vector, i] = left
                 children[2 * node + 1, vector, i] = y[node, vector, i] - left

@@ -33,7 +33,7 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import MU, Lane, Plan
 from hedgerow.protocols.shares.columns import OneHotColumns, agreed_sizes, exchanged, filled, tell_dealer
-from hedgerow.protocols.shares.full_tree import divided
+from hedgerow.protocols.shares.full_tree import divide
 from hedgerow.protocols.shares.playing import Player, begin, check_rows_kept, checked_labels
 from hedgerow.protocols.shares.supply import Sharing
 from hedgerow.protocols.vertical.common.agreement import check_table
@@ -347,8 +347,11 @@ class Growing(Player[MpFedXgbJob]):
             return y[:0]
         sides = self._shared_sides(tree, level, cut[nodes])
         (e,) = self.mesh.masked_rows(sums, (sides, a))
-        shown, b, y = (each.reshape(-1, 2, plan.n_rows)[nodes] for each in (shown, b, y))
-        return divided(ab, e, a, b, shown, y, is_first=self.is_first).reshape(-1, plan.n_rows)
+        shown, b, y = (each.reshape(-1, 1, 2, plan.n_rows) for each in (shown, b, y))
+        children = np.empty((len(nodes), 2, 2, plan.n_rows), sums.dtype)
+        for k, node in enumerate(nodes):
+            divide(ab[k : k + 1], e[k], a[k], b[node], shown[node], y[node], self.is_first, children[k])
+        return children.reshape(-1, plan.n_rows)
 
     def _shared_sides(self, tree: int, level: int, cuts: Ints) -> Array:
         """Shares of which rows go left, shared by the owner of each split."""
