@@ -555,7 +555,8 @@ def test_coefficients_are_those_of_the_function():
 
 def test_many_rows_are_dealt_in_parcels(monkeypatch):
     """With small parcels and messages a run is the same; labels of steps go on."""
-    monkeypatch.setattr(series, "DEALT_ROWS", 64)
+    for module in ("dealer", "smooth.holder"):
+        monkeypatch.setattr(f"hedgerow.protocols.vertical.private_histograms.{module}.DEALT_ROWS", 64)
     monkeypatch.setattr(mesh, "MESSAGE_BYTES", 1000)
     data = make_data(2, 150, 3)
     run(make_job(data), data)

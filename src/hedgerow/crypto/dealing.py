@@ -32,16 +32,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.crypto import limbs
-from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream, Spent, Unshared
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, Keystream, Spent, Unshared, nonce_at
 from hedgerow.crypto.masking import derived
-from hedgerow.crypto.shares import Array, Kind, Shape, Share, as_bytes
+from hedgerow.crypto.shares import SUM64, Array, Kind, Shape, Share, as_bytes
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType, ProtocolError
 
 Bytes = npt.NDArray[np.uint8]
 
-_LABEL = struct.Struct(">HIBHH")  # big-endian, so that the order of the bytes is the order of the labels
-_COUNTER = bytes(NONCE_BYTES - _LABEL.size)  # 40 bits: the number of the block within the step
+_LABEL = struct.Struct(">HIBHH")  # leaves 40 bits for the number of the block within the step
 MAX_STEP_BYTES = 2**44
 """Bytes that one party may read in one step; the counter has room for just these, so two steps never meet."""
 
@@ -82,7 +80,7 @@ class _Lane(Unshared):
 
     def spend(self, label: Label) -> tuple[Label, int]:
         """Take a label out of use for ever, or raise; the streams then stand at its beginning. The step's number."""
-        label = Label(*_LABEL.unpack(_packed(label)))
+        label = Label(*_LABEL.unpack_from(_heading(label)))
         self._spent.spend(label)
         self._opened += 1
         self._taken = [0] * len(self.streams)
@@ -298,7 +296,8 @@ class HandStep(_Step):
 
 
 def _heading(label: Label) -> bytes:
-    return _packed(label) + _COUNTER
+    ranges = "a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16)"
+    return nonce_at(_LABEL, label, ranges)
 
 
 def _joined(heading: Bytes, arrays: Sequence[Array]) -> Bytes:
@@ -312,16 +311,6 @@ def _joined(heading: Bytes, arrays: Sequence[Array]) -> Bytes:
     return buffer
 
 
-def _packed(label: Label) -> bytes:
-    try:
-        return _LABEL.pack(*label)
-    except (struct.error, TypeError) as error:
-        raise ProtocolError(
-            f"a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16), "
-            f"got {label}"
-        ) from error
-
-
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 Ints = npt.NDArray[np.int64]
@@ -329,11 +318,11 @@ Draw = Callable[[tuple[int, ...]], Ints]
 """Gives independent whole numbers of this shape, int64, from secret randomness of the dealer."""
 
 
-def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
+def deal_noise(step: DealerStep, shape: Shape, draw: Draw) -> None:
     """Noise that nobody but the dealer knows, as shares: what is opened after it was added is noisy for everybody.
 
         dealer     nu = draw(shape)                 from its own secret randomness, by a sampler of the privacy part
-        dealt      [nu]                             one number is sent for each
+        dealt      [nu] modulo 2**64                one number is sent for each; it is a share modulo 2**32 too
         parties    [x] + [nu]                       and only that is opened, or compared
 
     **What it rests on.** The dealer has no data, works together with nobody and sees nothing that parties open: noise
@@ -345,25 +334,12 @@ def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
     have the wanted distribution, and what the result costs, is said where it was made (`privacy.discrete_gaussian`,
     `privacy.gumbel`). Noise that does not fit the ring is refused, since it would wrap round.
     """
-    axes = (shape,) if isinstance(shape, int) else tuple(shape)
-    _check_numbers(kind)
+    axes = SUM64.words_shape(shape)
     noise = draw(axes)
     if not isinstance(noise, np.ndarray) or noise.dtype != np.int64 or noise.shape != axes:
         got = f"{noise.dtype} {noise.shape}" if isinstance(noise, np.ndarray) else type(noise).__name__
         raise InvalidType(f"draw must give an array of int64 of shape {axes}, got {got}")
-    bits = min(8 * kind.number_bytes, 64) - 2
-    if noise.size and max(int(noise.max()), -int(noise.min())) > 1 << bits:
+    if noise.size and max(int(noise.max()), -int(noise.min())) > 1 << 62:
         # No number is named: what was drawn is a secret, even if it is not used.
-        raise FixedPointOverflow(f"a noise is beyond 2**{bits}, a quarter of what {kind} holds: use a coarser unit")
-    step.share(limbs.from_int64(noise, kind.limbs) if kind.limbs else noise.astype(kind.dtype), kind)
-
-
-def take_noise(step: HandStep, shape: Shape, kind: Kind) -> Share:
-    """The party's share of what `deal_noise` dealt: adding it is local."""
-    _check_numbers(kind)
-    return step.share(shape, kind)
-
-
-def _check_numbers(kind: Kind) -> None:
-    if kind.is_xor:
-        raise InvalidParameter(f"kind must be of numbers, not of bits, got {kind}")
+        raise FixedPointOverflow("a noise is beyond 2**62, a quarter of what 64 bits hold: use a coarser unit")
+    step.share(noise.astype(np.uint64), SUM64)

@@ -251,6 +251,11 @@ def check_masked(parts: Sequence[Masked]) -> None:
             raise InvalidType(f"only masked words can be opened without saying what they tell, got {part!r:.60}")
 
 
+def blocks_of(n: int, size: int) -> list[slice]:
+    """0..n in blocks of this size; the last may be smaller."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
 def as_bytes(words: Array) -> Bytes:
     """The words as they are sent: flat, little-endian bytes, as those of every machine are that numba knows."""
     return np.ascontiguousarray(words).reshape(-1).view(np.uint8)

@@ -271,8 +271,8 @@ def _deal_chosen(step: DealerStep, sigma: Array, differences: Array | None, k_di
     """Shares of sigma, as numbers, and of its products."""
     words, wide = sigma.astype(np.uint32), None
     if differences is not None:
-        numbers = sigma.astype(np.int64)
-        wide = np.stack([limbs.from_int64(numbers, kind.limbs), *limbs.multiply_small(differences, numbers)])
+        chosen = np.where(words[..., None] == 1, differences, np.uint32(0))
+        wide = np.stack([limbs.from_words(words, kind.limbs), *chosen])
     _deal_products(step, words, words * k_differences, wide, kind)
 
 
@@ -292,17 +292,17 @@ def _choose_lean(step: HandStep, z: Array, masks: Array, k: Array, level: Level,
     else:
         hidden = z[:, 0] ^ rho.astype(np.uint8)
         shown = (yield from opened_bits("pairs", hidden, 1)) ^ np.uint8(1)  # W_1 = 1 - z_01
-    is_other = _bits_of(shown, g - 1).astype(np.int64)  # W is 1 - sigma there
-    words = is_other.astype(np.uint32)
+    words = _bits_of(shown, g - 1).astype(np.uint32)  # W is 1 - sigma where it is 1
     w, times_k, wide = _taken_products(step, (n, g - 1), kind, is_last=level.is_last)
     times_k = _flipped(times_k, words) + words * (k[:, 1:] - k[:, :1])
     if wide is None:
         w = _flipped(w, words)
         return _Chosen(w + words if is_first else w, times_k, None)
-    wide = limbs.multiply_small(wide, 1 - 2 * is_other)
-    wide[1:] = limbs.add(wide[1:], limbs.multiply_small(_differences(masks), is_other))
+    is_other = words[..., None] == 1
+    wide = np.where(is_other, limbs.subtract(limbs.constant(0, kind.limbs), wide), wide)
+    limbs.add(wide[1:], np.where(is_other, _differences(masks), np.uint32(0)), wide[1:])
     if is_first:
-        limbs.add(wide[0], limbs.from_int64(is_other, kind.limbs), wide[0])
+        limbs.add(wide[0], limbs.from_words(words, kind.limbs), wide[0])
     return _Chosen(wide[0, ..., 0], times_k, wide)
 
 

@@ -14,7 +14,19 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from hedgerow.crypto.shares import Array, Kind, Masked, Share, Talk, as_bytes, check_masked, joined, masked, total_of
+from hedgerow.crypto.shares import (
+    Array,
+    Kind,
+    Masked,
+    Share,
+    Talk,
+    as_bytes,
+    blocks_of,
+    check_masked,
+    joined,
+    masked,
+    total_of,
+)
 from hedgerow.errors import InvalidType, ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.shares.messages import MaskedWords, Revealed
@@ -133,5 +145,4 @@ def received(me: Party, sender: str, kind: WordsMessage, dtype: np.dtype, shape:
 
 def blocks(n: int, bytes_each: int, most_bytes: int | None = None) -> list[slice]:
     """0..n in blocks of at most this many bytes, of MESSAGE_BYTES if none are given, or of one."""
-    step = max(1, (most_bytes or MESSAGE_BYTES) // bytes_each)
-    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    return blocks_of(n, max(1, (most_bytes or MESSAGE_BYTES) // bytes_each))

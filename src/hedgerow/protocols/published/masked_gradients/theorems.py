@@ -36,6 +36,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scipy.special import log_ndtr
+
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.curves import smallest
 
@@ -271,14 +273,6 @@ def compose_theorem2(epsilon: float, delta: float, messages: int) -> AddedUp:
 
 def gaussian_curve(mu: float, epsilon: float) -> float:
     """delta of mu-GDP at this epsilon, however large: Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)."""
-    gained = _log_tail(epsilon / mu - mu / 2.0)
-    lost = epsilon + _log_tail(epsilon / mu + mu / 2.0)
+    gained = log_ndtr(mu / 2.0 - epsilon / mu)
+    lost = epsilon + log_ndtr(-mu / 2.0 - epsilon / mu)
     return max(math.exp(gained) - math.exp(min(lost, 0.0)), 0.0)
-
-
-def _log_tail(x: float) -> float:
-    """ln P(a standard normal is above x)."""
-    if x < 25.0:
-        return math.log(0.5 * math.erfc(x / math.sqrt(2.0)))
-    series = 1.0 - 1.0 / x**2 + 3.0 / x**4 - 15.0 / x**6
-    return -x * x / 2.0 - math.log(x * math.sqrt(2.0 * math.pi)) + math.log(series)

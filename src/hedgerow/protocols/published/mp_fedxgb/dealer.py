@@ -17,16 +17,12 @@ from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Lane, Plan
 from hedgerow.protocols.shares.columns import drawn_masks, told_sizes
 from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.runtime.party import Party
 
 
-def dealer(me: Party, job: MpFedXgbJob) -> None:
+def dealer(me: Party, job: MpFedXgbJob, done: int) -> None:
     """The dealer, from seeds to the last predictions."""
-    me.wait_longer(PATIENCE)
-    done, _ = me.go_on(NothingToKeep, job)
     plan = Plan.of(job, told_sizes(me, job))
     dealing = _Dealing(DealingOut(me, job.holders), plan, n_threads=job.boosting.n_threads)
     stages = range(done * plan.n_stages, job.boosting.n_iterations * plan.n_stages)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hedgerow.crypto.compare import absolute
-from hedgerow.crypto.dealing import Label, take_noise
+from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Share
 from hedgerow.crypto.sigmoid import sigmoid
 from hedgerow.crypto.tournament import secret_handles, tournament
@@ -217,8 +217,9 @@ class Growing(Holding):
         plan = self._plan
         self.supply.begin(0, 0, 1)
         total = np.asarray([self._labels.sum(dtype=np.uint32)])
-        noisy = self.noisy(total, Lane.START, 0, plan.spending.start_event(), 1)
-        positives = int(signed(self.mesh.reveal(StartShare, noisy.sums, event=noisy.event))[0])
+        event = plan.spending.start_event()
+        noisy = self.noisy(total, Lane.START, 0, event, 1)
+        positives = int(signed(self.mesh.reveal(StartShare, noisy, event=event))[0])
         self.supply.finish()
         first = self._told(lambda: self._follow_up.first_score(positives), 1, -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(first)
@@ -292,7 +293,7 @@ class Growing(Holding):
     def _contest(self, utilities: Array, handles: Array) -> Share:
         """A share of the handle of the winner, by utilities with noise that nobody knows."""
         plan, first = self._plan, self.is_first
-        noise = take_noise(self.supply.step(Lane.WINNER), plan.n_candidates, SUM64).words.astype(np.uint32)
+        noise = self.supply.step(Lane.WINNER).share(plan.n_candidates, SUM64).words.astype(np.uint32)
         whole = plan.tournament.kind
         one = np.full((1, plan.n_candidates, 1), first, np.uint32)  # whole numbers are fractions over 1
         talk = tournament(
@@ -322,7 +323,7 @@ class Growing(Holding):
         columns = self._columns_of_level[level]
         sums, event = self._bins_of(columns, histograms), spending.histogram_event(level)
         noisy = self.noisy(sums, Lane.HISTOGRAMS, 1 + level, event, (len(sums), spending.released.most_bins))
-        seen = signed(self.mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
+        seen = signed(self.mesh.reveal(HistogramShare, noisy, event=event))
         cut = int(self._told(lambda: np.array([self._follow_up.best(seen, columns)]), 1, 0, plan.n_candidates - 1)[0])
         owner = int(plan.owner_of_cut[cut])
         return cut if owner == self.place else -1 - owner
@@ -332,7 +333,7 @@ class Growing(Holding):
         every = list(range(len(self._plan.codes)))
         sums, event = self._bins_of(every, histograms)[0], self._plan.spending.survey_event()
         noisy = self.noisy(sums, Lane.SURVEY, len(self.begun) - 1, event, len(sums))
-        seen = signed(self.mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
+        seen = signed(self.mesh.reveal(HistogramShare, noisy, event=event))
         if self.is_first:
             self._importance = self._follow_up.importance(seen)
             self._draws = Columns(self._importance, self.job.boosting.seed)
@@ -359,10 +360,10 @@ class Growing(Holding):
     def _settle(self) -> None:
         """Values of leaves from noisy sums, and shares of the scores with them."""
         plan = self._plan
-        sums = self._tree.totals
+        sums, event = self._tree.totals, plan.spending.leaf_event()
         sums[:, 1] *= np.uint32(plan.spending.count_unit)
-        noisy = self.noisy(sums, Lane.LEAVES, 1 + plan.depth, plan.spending.leaf_event(), sums.shape)
-        seen = signed(self.mesh.reveal(LeafShare, noisy.sums, event=noisy.event))
+        noisy = self.noisy(sums, Lane.LEAVES, 1 + plan.depth, event, sums.shape)
+        seen = signed(self.mesh.reveal(LeafShare, noisy, event=event))
         values = self._told(lambda: self._follow_up.leaf_values(seen), len(seen), -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(values)
         self._values.append(values)

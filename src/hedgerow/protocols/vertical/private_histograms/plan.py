@@ -152,9 +152,9 @@ class Spending:
         if job.is_zcdp:
             epsilon = math.sqrt(8.0 * splits / levels)
             return replace(made, choice=_gumbel(self.largest_gradient, epsilon, self.gradient_bits))
-        survey = _sigma(job, made.survey_sensitivity, SURVEY_SHARE * whole)
+        survey = _sigma(job, made.sensitivity(math.inf), SURVEY_SHARE * whole)
         return replace(
-            made, survey_sigma=survey, histogram_sigma=_sigma(job, made.histogram_sensitivity, splits / levels)
+            made, survey_sigma=survey, histogram_sigma=_sigma(job, made.sensitivity(COLUMNS_PER_LEVEL), splits / levels)
         )
 
     @property
@@ -180,11 +180,12 @@ class Spending:
 
     def survey_event(self) -> Event:
         """Of the histograms of all columns at the first root."""
-        return self._gaussian(self.survey_sensitivity, self.survey_sigma, self.released.n_bins)
+        return self._gaussian(self.sensitivity(math.inf), self.survey_sigma, self.released.n_bins)
 
     def histogram_event(self, level: int) -> Event:
         """Of all histograms of a level."""
-        return self._gaussian(self.histogram_sensitivity, self.histogram_sigma, self.released.most_bins << level)
+        n_sums = self.released.most_bins << level
+        return self._gaussian(self.sensitivity(COLUMNS_PER_LEVEL), self.histogram_sigma, n_sums)
 
     def choice_event(self) -> Event:
         """Of the winner of a level."""
@@ -224,18 +225,10 @@ class Spending:
         square = float(self.largest_gradient**2 + COUNT_UNIT**2)
         return math.sqrt(square) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
 
-    @property
-    def survey_sensitivity(self) -> float:
-        """Of the histograms of all columns, in units of gradients; rounded up."""
-        return self._of_columns(sum(self.released.n_columns))
-
-    @property
-    def histogram_sensitivity(self) -> float:
-        """The same of those of a level."""
-        return self._of_columns(min(COLUMNS_PER_LEVEL, sum(self.released.n_columns)))
-
-    def _of_columns(self, n_columns: int) -> float:
-        return _over_columns(float(self.largest_gradient) * 2.0**self.gradient_bits * (1.0 + 2.0**-40), n_columns)
+    def sensitivity(self, most_columns: float) -> float:
+        """Of the histograms of all columns, or of this many, in units of gradients; rounded up."""
+        each = float(self.largest_gradient) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
+        return _over_columns(each, min(most_columns, sum(self.released.n_columns)))
 
 
 class EdgeNoise:
@@ -262,7 +255,7 @@ class EdgeNoise:
         return event
 
 
-def _over_columns(each: float, n_columns: int) -> float:
+def _over_columns(each: float, n_columns: float) -> float:
     """The length of a vector of this many numbers; rounded up."""
     return each * math.sqrt(n_columns) * (1.0 + 2.0**-40)
 

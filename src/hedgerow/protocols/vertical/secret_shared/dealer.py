@@ -11,19 +11,15 @@ from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.protocols.shares.columns import drawn_masks
-from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape, received_shape
 from hedgerow.runtime.party import Party
 
 
-def dealer(me: Party, job: SecretSharedJob) -> None:
+def dealer(me: Party, job: SecretSharedJob, done: int) -> None:
     """The dealer, from seeds to the last level of the last tree."""
-    me.wait_longer(PATIENCE)
-    done, _ = me.go_on(NothingToKeep, job)
     shape = received_shape(me, job)
     shape.check_room(me.name, job.depth, sum(shape.bins))
     dealing = _Dealing(DealingOut(me, job.holders), job, shape)
