@@ -155,7 +155,7 @@ class SmoothDealing(_Dealing):
             shape = (1 << schedule.depth, 2)
         else:
             shape = (1,) if kind == "positives" else (2,)
-        self._noise(Lane.NOISE, label, shape, schedule.sigmas[kind])
+        self._noise(Lane.NOISE, label, shape, schedule.sigma(kind))
 
     def _deal_bins(self, label: Label, column: int) -> None:
         """Products for all bins that the column can have, but its last."""

@@ -305,7 +305,7 @@ class Answering(Holding):
             self._own_counts = discrete_gaussian(
                 self._columns.counts() * COUNT_UNIT,
                 sensitivity=COUNT_UNIT * len(self._own) ** 0.5 * (1.0 + 2.0**-48),
-                sigma=self.schedule.sigmas["counts"],
+                sigma=self.schedule.sigma("counts"),
                 random=self.me.rng,
             ).values
         self.keep()

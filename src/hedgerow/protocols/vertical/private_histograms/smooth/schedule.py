@@ -185,8 +185,7 @@ class Schedule:
         return "tables" if number == first_tree else "leaves"
 
     @cached_property
-    def sigmas(self) -> dict[str, float]:
-        """The noise of each number in an answer, by kind of request; 0 for none at all."""
+    def _sigmas(self) -> dict[str, float]:
         mu_squared = mu_for(self.job.noise, self.job.delta) ** 2
         return {
             kind: sigma_for_mu(
@@ -195,6 +194,10 @@ class Schedule:
             )
             for kind, share in SHARES.items()
         }
+
+    def sigma(self, kind: str) -> float:
+        """The noise of each number in an answer; 0 for none at all."""
+        return self._sigmas[kind]
 
     def sensitivity_squared(self, kind: str) -> int:
         """How far one row can move the exact sums, L2 and squared, in their units."""
@@ -209,7 +212,7 @@ class Schedule:
 
     def event(self, kind: str, n_sums: int) -> Event:
         """What an answer of this many numbers costs; counts have one for each party (`counts_event`)."""
-        return event_of(self.sensitivity_squared(kind), self.sigmas[kind], n_sums)
+        return event_of(self.sensitivity_squared(kind), self.sigma(kind), n_sums)
 
     def largest_event(self, number: int) -> Event:
         """What request `number` costs at most, whatever bins there are."""
@@ -221,7 +224,7 @@ class Schedule:
         """What a party's noisy counts cost."""
         theirs = self.layout.of(place)
         n_cells = sum(self.layout.n_cells[j] for j in theirs)
-        return event_of(len(theirs) * COUNT_UNIT**2, self.sigmas["counts"], n_cells)
+        return event_of(len(theirs) * COUNT_UNIT**2, self.sigma("counts"), n_cells)
 
     # --- what is dealt -----------------------------------------------------------------------------------------------
 
