@@ -38,10 +38,10 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     COLUMNS_PER_LEVEL,
     LARGEST_SCORE,
     SCORE_BITS,
-    EdgeNoise,
     Plan,
     Spending,
     accountant_of,
+    edge_event,
 )
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData, find
@@ -325,7 +325,7 @@ def test_ledger_accountant_and_statement_agree(reveal):
     tree = [plan.spending.level_event(level) for level in range(3)] + [plan.spending.leaf_event()]
     first = tree if reveal == "winner" else [plan.spending.survey_event(), *tree]
     planned = [plan.spending.start_event(), *first, *tree]
-    edges = EdgeNoise(job, 2).event()  # two columns each, of many cells
+    edges = edge_event(job, 2)  # two columns each, of many cells
     for party in ("anna", "ben", "carla"):
         for peer in {"anna", "ben", "carla"} - {party}:
             for direction in ("disclosed", "learned"):
@@ -506,11 +506,11 @@ def test_columns_of_few_values_are_not_counted():
     own = binned_columns("anna", few, {}, 5.0, 64)
     assert (own.n_bins, own.codes.tolist()) == ([2], [[0, 1, 1, 2]])
     job = make_job(make_data(2, 20), epsilon=1.0)
-    assert EdgeNoise(job, 0).event() is None
-    one, four = (EdgeNoise(job, n).event() for n in (1, 4))
+    assert edge_event(job, 0) is None
+    one, four = (edge_event(job, n) for n in (1, 4))
     assert four.sigma == pytest.approx(2 * one.sigma)
     assert four.sensitivity == pytest.approx(2 * one.sensitivity)
-    assert isinstance(EdgeNoise(replace(job, epsilon=INF), 4).event(), events.NonPrivate)
+    assert isinstance(edge_event(replace(job, epsilon=INF), 4), events.NonPrivate)
 
 
 def test_others_hear_how_many_bins_there_are_and_no_more():

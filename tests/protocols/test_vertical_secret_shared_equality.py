@@ -19,7 +19,7 @@ from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.label_holder import Stopping, next_below
+from hedgerow.protocols.vertical.secret_shared.label_holder import next_below, stopping
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.protocol import PartyData
@@ -191,12 +191,11 @@ def test_stopping_decides_as_the_exact_threshold_does(seed, bits, min_gain, l2):
     data, name = make_data(0, [(), ()], 6)
     job = make_job(data, name, gradient_bits=bits, min_gain=min_gain, l2=l2)
     scales = Scales.of(job, 6)
-    stopping = Stopping(scales)
     rng = np.random.default_rng(seed)
     g = rng.integers(-scales.bounds.largest_gradient, scales.bounds.largest_gradient + 1, 6).tolist()
     h = rng.integers(0, scales.bounds.largest_hessian + 1, 6).tolist()
     lam, unit = scales.lambda_int, Fraction(2) ** bits
-    P, Q = stopping.fraction(sum(g), sum(h))
+    P, Q = stopping(scales, sum(g), sum(h))
     most = scales.bounds.largest_denominator
     assert 0 < Q <= most
     assert P * most < 1 << (32 * scales.wide.limbs - 1)

@@ -212,7 +212,7 @@ class Alone:
     def report(self, done: int, total: int) -> None:
         """Nobody watches."""
 
-    def send(self, to: str, message: Message) -> None:
+    def send(self, to: str, message: Message, *, event: Any = None) -> None:  # noqa: ARG002 - as a Party
         """Keep it."""
         self.sent.append((to, message))
 

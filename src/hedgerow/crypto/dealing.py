@@ -215,7 +215,7 @@ class Hand(_Lane):
 
     1. `Hand(seed, me, n_parties)`: the seed that it shares with the dealer, and its number.
     2. `step(label, corrections)`: spends the label and begins a step; the step before it is over. The corrections are
-       what the dealer's step has for this party, None if it has none (or not yet: `receive`).
+       what the dealer's step has for this party, None if it has none.
     3. step.mask(...), step.share(...), in the dealer's order; then step.finish(), which finds what was left over.
     """
 
@@ -231,32 +231,24 @@ class Hand(_Lane):
     def step(self, label: Label, corrections: Bytes | None = None) -> HandStep:
         """Begin the step of this label."""
         with self.turn():
-            step = HandStep(self, label)
-        if corrections is not None:
-            step.receive(corrections)
-        return step
+            return HandStep(self, label, corrections)
 
 
 class HandStep(_Step):
     """One step at a party; made by `Hand.step`."""
 
-    def __init__(self, hand: Hand, label: Label) -> None:
+    def __init__(self, hand: Hand, label: Label, corrections: Bytes | None) -> None:
         super().__init__(hand, label)
         self._me = hand.me
-        self._corrections: Bytes | None = None
+        self._corrections = np.zeros(0, np.uint8) if corrections is None else corrections
         self._taken = 0  # bytes of them
-
-    def receive(self, corrections: Bytes) -> None:
-        """Take the dealer's corrections for this step, once."""
-        if not isinstance(corrections, np.ndarray) or corrections.dtype != np.uint8 or corrections.ndim != 1:
-            raise InvalidType("corrections must be an array of bytes")
-        if self._corrections is not None:
-            raise ProtocolError(f"the dealer's corrections for {self.label} came twice")
-        heading = _heading(self.label)
-        if corrections[: len(heading)].tobytes() != heading:
-            raise ProtocolError(f"the dealer's corrections are not those for {self.label}")
-        self._corrections = corrections
-        self._taken = len(heading)
+        if corrections is not None:
+            if not isinstance(corrections, np.ndarray) or corrections.dtype != np.uint8 or corrections.ndim != 1:
+                raise InvalidType("corrections must be an array of bytes")
+            heading = _heading(self.label)
+            if corrections[: len(heading)].tobytes() != heading:
+                raise ProtocolError(f"the dealer's corrections are not those for {self.label}")
+            self._taken = len(heading)
 
     def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
         """The party's words of a mask: [r]_m = its next words."""
@@ -275,8 +267,7 @@ class HandStep(_Step):
 
     def finish(self) -> None:
         """Raise if the dealer sent more than was drawn: the two did not draw the same."""
-        left = (0 if self._corrections is None else len(self._corrections)) - self._taken
-        if left:
+        if left := len(self._corrections) - self._taken:
             raise ProtocolError(f"{left} bytes of the dealer's corrections for {self.label} were not used")
 
     def _placed(self, among: Sequence[int] | None, least: int) -> Sequence[int]:
@@ -288,7 +279,7 @@ class HandStep(_Step):
     def _corrected(self, shape: tuple[int, ...], kind: Kind) -> Array:
         words = np.empty(shape, kind.dtype)
         start, end = self._taken, self._taken + words.nbytes
-        if self._corrections is None or end > len(self._corrections):
+        if end > len(self._corrections):
             raise ProtocolError(f"the dealer's corrections for {self.label} are missing or end too early")
         words.reshape(-1).view(np.uint8)[:] = self._corrections[start:end]
         self._taken = min(end + -end % _ALIGNED, len(self._corrections))

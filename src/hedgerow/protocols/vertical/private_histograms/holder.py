@@ -44,9 +44,10 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     COLUMNS_PER_LEVEL,
     LARGEST_SCORE,
     SCORE_BITS,
-    EdgeNoise,
     Lane,
     Plan,
+    edge_event,
+    edge_sigma,
 )
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -83,17 +84,17 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData, labels: Floats
     done, kept = me.go_on(Kept, job)
     newest = newest_kept(me, job, Kept)
     begin(me, job, data)
-    noise = EdgeNoise(job, len(cells.counted))
+    sigma = edge_sigma(job, len(cells.counted))
     if newest is None:
-        counts = noisy_counts(cells, noise.sigma, me.rng)
+        counts = noisy_counts(cells, sigma, me.rng)
     else:
         counts = dict(zip(cells.counted, newest.counts, strict=True))
     begun = np.zeros(0, np.int64) if newest is None else newest.begun
     state = replace(kept or Kept((), begun), counts=tuple(counts.values()), begun=begun)
     if newest is None:
         me.keep(0, state)  # before edges are told
-    columns = binned_columns(me.name, cells, counts, noise.sigma, job.max_bins)
-    edges = _all_edges(me, job, noise)
+    columns = binned_columns(me.name, cells, counts, sigma, job.max_bins)
+    edges = _all_edges(me, job, len(cells.counted))
     sizes = agreed_sizes(me, job, columns)
     plan = Plan.of(job, sizes)
     tell_dealer(me, job, sizes)
@@ -109,18 +110,18 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData, labels: Floats
     return growing.part(data.classes if labels is not None else None)
 
 
-def _all_edges(me: Party, job: PrivateHistogramsJob, mine: EdgeNoise) -> list[Event]:
+def _all_edges(me: Party, job: PrivateHistogramsJob, n_mine: int) -> list[Event]:
     """What everybody's edges cost: this party's own are told to all others before the numbers of its bins."""
     events = []
     for party in job.holders:
         if party == me.name:
-            event = mine.event()
+            event = edge_event(job, n_mine)
             for other in job.holders:
                 if other != me.name:
-                    me.send(other, CountedColumns(mine.n_counted), event=event)
+                    me.send(other, CountedColumns(n_mine), event=event)
         else:
             n_counted = me.recv(party, CountedColumns, most_columns=job.most_columns).n_counted
-            event = EdgeNoise(job, n_counted).event()
+            event = edge_event(job, n_counted)
         events += [] if event is None else [event]
     return events
 

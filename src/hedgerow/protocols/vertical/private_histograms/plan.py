@@ -231,28 +231,24 @@ class Spending:
         return _over_columns(each, min(most_columns, sum(self.released.n_columns)))
 
 
-class EdgeNoise:
-    """Of the counts from which one party's edges follow; known from the job, before anything is sent."""
+def edge_sigma(job: PrivateHistogramsJob, n_counted: int) -> float:
+    """Noise of the counts from which one party's edges follow: known from the job before anything is sent; 0: none."""
+    wider = 1.0 + 2.0**-30  # so that rounding never makes it cost more than was planned
+    return _over_columns(_edge_sigma(job), n_counted) * wider if job.is_noisy else 0.0
 
-    def __init__(self, job: PrivateHistogramsJob, n_counted: int) -> None:
-        wider = 1.0 + 2.0**-30  # so that rounding never makes it cost more than was planned
-        self.sigma = _over_columns(_edge_sigma(job), n_counted) * wider if job.is_noisy else 0.0
-        self.n_counted, self._job = n_counted, job
 
-    def event(self) -> Event | None:
-        """What they cost; None if there are none. BudgetExceeded if that alone were more than was allowed."""
-        if not self.n_counted:
-            return None
-        if not self.sigma:
-            return NonPrivate("no noise was asked for")
-        event = DiscreteGaussian(_over_columns(1.0, self.n_counted), self.sigma, MOST_CELLS * self.n_counted)
-        accountant = accountant_of(self._job)
-        accountant.compose(event)
-        if not accountant.delta(self._job.noise) <= self._job.delta:
-            raise BudgetExceeded(
-                f"{self._job.NAME}: counts of rows alone would cost more than epsilon={self._job.epsilon}"
-            )
-        return event
+def edge_event(job: PrivateHistogramsJob, n_counted: int) -> Event | None:
+    """What they cost; None if there are none. BudgetExceeded if that alone were more than was allowed."""
+    if not n_counted:
+        return None
+    if not job.is_noisy:
+        return NonPrivate("no noise was asked for")
+    event = DiscreteGaussian(_over_columns(1.0, n_counted), edge_sigma(job, n_counted), MOST_CELLS * n_counted)
+    accountant = accountant_of(job)
+    accountant.compose(event)
+    if not accountant.delta(job.noise) <= job.delta:
+        raise BudgetExceeded(f"{job.NAME}: counts of rows alone would cost more than epsilon={job.epsilon}")
+    return event
 
 
 def _over_columns(each: float, n_columns: float) -> float:

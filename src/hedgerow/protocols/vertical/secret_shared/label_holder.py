@@ -124,7 +124,6 @@ class _OwnRows:
         self.grower = JointGrower(self.rows, params, loss, quantiser, mapper.features)
         self._rules = self.grower.split_rules
         self._scales = scales
-        self._stopping = Stopping(scales)
 
     def begin_tree(self) -> None:
         """All rows stand at the root of a new tree, with new gradients."""
@@ -162,7 +161,7 @@ class _OwnRows:
         numerators, denominators, handles = [], [], []
         totals, lefts = self.grower.totals.tolist(), splits.left_sum.tolist()
         for total, left, feature in zip(totals, lefts, splits.feature.tolist(), strict=True):
-            P, Q = self._stopping.fraction(*_halves(total))
+            P, Q = stopping(scales, *_halves(total))
             handle = STOP
             if feature >= 0:
                 P_own, Q_own = _fraction_of_split(total, left, scales.lambda_int)
@@ -206,11 +205,11 @@ def _gains(totals: Ints, lefts: Ints, rules: SplitRules) -> Floats:
     return gains
 
 
-class Stopping:
-    """What stopping is worth at a node, as a fraction that fits the ring and decides as the exact number does.
+def stopping(scales: Scales, gradient: int, hessian: int) -> tuple[int, int]:
+    """(P, Q) of stopping at a node with these sums; a split is worth making if its own P / Q is larger.
 
-    Only the label holder knows the sums of nodes, so only it can tell. A split is worth making if P / Q, its gain and
-    what the node has already, reaches
+    A fraction that fits the ring and decides as the exact number does. Only the label holder knows the sums of nodes,
+    so only it can tell. A split is worth making if P / Q, its gain and what the node has already, reaches
 
         T = G^2 / (H + lambda) + threshold
 
@@ -221,25 +220,16 @@ class Stopping:
     asks for a least gain, the fraction must be smaller than T and not only at most T.
 
     What is next to a fraction a / b among all with denominators up to B: c / d with a d - b c = 1 and d as large as it
-    may be (neighbours in a Farey sequence).
+    may be (neighbours in a Farey sequence). Where the ring is too narrow for the next smaller fraction (gradients of
+    all rows at their bound, or a threshold beyond all gains), the next smaller one that it holds.
     """
-
-    def __init__(self, scales: Scales) -> None:
-        self._lambda, self._threshold, self._bounds = scales.lambda_int, scales.threshold, scales.bounds
-        # The engine asks for more than MIN_GAIN, but for no more than what somebody asked for.
-        self._enough = scales.threshold > Fraction(MIN_GAIN) * Fraction(2) ** scales.gradient_bits
-
-    def fraction(self, gradient: int, hessian: int) -> tuple[int, int]:
-        """(P, Q) for a node with these sums; a split is worth making if its own is larger.
-
-        Where the ring is too narrow for the next smaller fraction (gradients of all rows at their bound, or a threshold
-        beyond all gains), the next smaller one that it holds.
-        """
-        exact = Fraction(gradient**2, hessian + self._lambda) + self._threshold
-        fits = min(self._bounds.largest_denominator, int(self._bounds.largest_numerator / exact))
-        most = min((hessian + 2 * self._lambda) ** 2 // 4, fits)
-        below = next_below(exact, most, or_equal=not self._enough)
-        return below.numerator, below.denominator
+    bounds, lambda_int = scales.bounds, scales.lambda_int
+    exact = Fraction(gradient**2, hessian + lambda_int) + scales.threshold
+    fits = min(bounds.largest_denominator, int(bounds.largest_numerator / exact))
+    # The engine asks for more than MIN_GAIN, but for no more than what somebody asked for.
+    enough = scales.threshold > Fraction(MIN_GAIN) * Fraction(2) ** scales.gradient_bits
+    below = next_below(exact, min((hessian + 2 * lambda_int) ** 2 // 4, fits), or_equal=not enough)
+    return below.numerator, below.denominator
 
 
 def next_below(value: Fraction, most: int, *, or_equal: bool) -> Fraction:

@@ -49,7 +49,7 @@ from hedgerow.protocols.vertical.private_histograms.smooth.series import (
     SCORE_BITS,
     SLOPE,
     Series,
-    turned,
+    values_of,
 )
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -378,9 +378,9 @@ class Answering(Holding):
         found = [np.empty(self._columns.n_rows, np.uint32) for _ in series]
         for number, rows in enumerate(blocks_of(self._columns.n_rows, DEALT_ROWS)):
             step: HandStep = self.supply.step(Lane.SINES, number)
-            angles = self.mesh.talk(turned(step, self._scores[rows], self._precision))
-            for out, each in zip(found, series, strict=True):
-                out[rows] = angles.shares(each, is_first=self.is_first)
+            talk = values_of(step, self._scores[rows], self._precision, *series, is_first=self.is_first)
+            for out, values in zip(found, self.mesh.talk(talk), strict=True):
+                out[rows] = values
         return found
 
     def _minus_gradients(self, p: Array) -> Array:

@@ -149,31 +149,24 @@ def deal_sines(step: DealerStep, n_rows: int, precision: Precision) -> None:
         step.share(dealt, SUM32)
 
 
-class Turned:
-    """What a party has once the angles of a parcel's rows are open: values of series are local then."""
+def values_of(
+    step: HandStep, scores: Array, precision: Precision, *series: Series, is_first: bool
+) -> Talk[list[Array]]:
+    """Shares of series at a parcel's rows, in units of 2**-bits, from shares of scores modulo 2**32.
 
-    def __init__(self, step: HandStep, c: Array, precision: Precision) -> None:
-        self._c, self._precision = c, precision
-        sizes = [rows.stop - rows.start for rows in blocks_of(len(c), _BLOCK)]
-        self._dealt = [step.share((size, N_SINES, 2), SUM32).words for size in sizes]
-
-    def shares(self, series: Series, *, is_first: bool) -> Array:
-        """Shares of a series, in units of 2**-bits."""
-        out = np.empty(len(self._c), np.uint32)
-        shift = COEFFICIENT_BITS + _UNIT_BITS - self._precision.public
-        for rows, dealt in zip(blocks_of(len(self._c), _BLOCK), self._dealt, strict=True):
-            _add_up(self._c[rows], _table(), series.coefficients, shift, dealt, out[rows])
-        if is_first:
-            cut = COEFFICIENT_BITS - self._precision.bits
-            out += np.uint32((series.constant + (1 << cut >> 1)) >> cut)
-        return out
-
-
-def turned(step: HandStep, scores: Array, precision: Precision) -> Talk[Turned]:
-    """Open the angles of a parcel's rows, from shares of scores modulo 2**32: one word of 4 bytes each, one round."""
+    Angles are opened, one word of 4 bytes each, one round; all else is local.
+    """
     angles = Share(scores * np.uint32(TIMES), SUM32)
     c = yield from opened(masked("angles", angles, step.mask(len(scores), SUM32)))
-    return Turned(step, c, precision)
+    found = [np.empty(len(c), np.uint32) for _ in series]
+    shift, cut = COEFFICIENT_BITS + _UNIT_BITS - precision.public, COEFFICIENT_BITS - precision.bits
+    for rows in blocks_of(len(c), _BLOCK):
+        dealt = step.share((rows.stop - rows.start, N_SINES, 2), SUM32).words
+        for each, out in zip(series, found, strict=True):
+            _add_up(c[rows], _table(), each.coefficients, shift, dealt, out[rows])
+            if is_first:
+                out[rows] += np.uint32((each.constant + (1 << cut >> 1)) >> cut)
+    return found
 
 
 @lru_cache(maxsize=1)
