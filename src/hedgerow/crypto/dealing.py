@@ -40,6 +40,7 @@ from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType, P
 Bytes = npt.NDArray[np.uint8]
 
 _LABEL = struct.Struct(">HIBHH")  # leaves 40 bits for the number of the block within the step
+_RANGES = "a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16)"
 MAX_STEP_BYTES = 2**44
 """Bytes that one party may read in one step; the counter has room for just these, so two steps never meet."""
 
@@ -80,7 +81,7 @@ class _Lane(Unshared):
 
     def spend(self, label: Label) -> tuple[Label, int]:
         """Take a label out of use for ever, or raise; the streams then stand at its beginning. The step's number."""
-        label = Label(*_LABEL.unpack_from(_heading(label)))
+        label = Label(*_LABEL.unpack_from(nonce_at(_LABEL, label, _RANGES)))
         self._spent.spend(label)
         self._opened += 1
         self._taken = [0] * len(self.streams)
@@ -287,8 +288,7 @@ class HandStep(_Step):
 
 
 def _heading(label: Label) -> bytes:
-    ranges = "a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16)"
-    return nonce_at(_LABEL, label, ranges)
+    return nonce_at(_LABEL, label, _RANGES)
 
 
 def _joined(heading: Bytes, arrays: Sequence[Array]) -> Bytes:
