@@ -36,6 +36,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from scipy.special import log_ndtr
 
 from hedgerow.errors import InvalidParameter
@@ -202,15 +203,10 @@ def tail(k: tuple[float, float, float], t: float) -> float:
     if not positive or len(positive) > 2:
         raise InvalidParameter(f"one or two of the three must be above 0, got {k}")
     first, second = (*positive, 0.0)[:2]
-    total = 0.0
-    for step in range(_ANGLES):
-        angle = math.pi * (step + 0.5) / (2.0 * _ANGLES)
-        v = first * math.sin(angle) ** 2 + second * math.cos(angle) ** 2
-        chance = math.exp(-t / (2.0 * v))
-        for x in negative:
-            chance /= math.sqrt(1.0 + x / v)
-        total += chance
-    return total / _ANGLES
+    angles = math.pi / (2.0 * _ANGLES) * (np.arange(_ANGLES) + 0.5)
+    v = first * np.sin(angles) ** 2 + second * np.cos(angles) ** 2
+    chances = np.exp(-t / (2.0 * v)) / np.sqrt(np.prod([1.0 + x / v for x in negative], axis=0))
+    return float(chances.mean())
 
 
 def theorem3_delta(eps_pp: float, ratio: float, n: int, W: int = 1, *, direction: str = "both") -> float:
