@@ -15,7 +15,7 @@ from hedgerow.crypto.shares import Kind, limbs_kind
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
 from hedgerow.protocols.published.mp_fedxgb.argmax import Round, rounds
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
-from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes, check_splits
+from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes
 from hedgerow.protocols.shares.mesh import blocks
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.transport.frames import MAX_FRAME_BYTES
@@ -47,9 +47,8 @@ class Plan(OfAllColumns):
 
     @classmethod
     def of(cls, job: MpFedXgbJob, sizes: Sizes) -> Plan:
-        """For the columns of all holders; InvalidInput if somebody has nothing to split by."""
+        """For the columns of all holders."""
         n_rows = sizes.n_rows
-        check_splits(job, sizes)
         scales = Scales.of(job, n_rows)
         plan = cls(sizes, scales, job.depth, job.argmax, job.first_layer_mask)
         n_bytes = 2 * plan.n_nodes(plan.depth - 1) * n_rows * scales.sums.number_bytes

@@ -59,7 +59,7 @@ from hedgerow.privacy.accountants import Accountant, GaussianDP, ZeroConcentrate
 from hedgerow.privacy.calibrate import mu_for, rho_for, sigma_for_mu, sigma_for_rho
 from hedgerow.privacy.events import Composed, DiscreteGaussian, Event, NonPrivate, Repeated
 from hedgerow.privacy.gumbel import GumbelNoise
-from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes, check_splits
+from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes
 from hedgerow.protocols.shares.scales import Bounds
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.transport.frames import MAX_FRAME_BYTES
@@ -330,7 +330,6 @@ class Plan(OfAllColumns):
     @classmethod
     def of(cls, job: PrivateHistogramsJob, sizes: Sizes) -> Plan:
         """For the columns of all holders; InvalidParameter, naming epsilon, if noise does not fit the numbers."""
-        check_splits(job, sizes)
         bits = gradient_bits(job, sizes.n_rows)
         n_cuts = sum(len(Cuts.of(bins, gaps).bin) for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True))
         n_codes = sizes.codes
