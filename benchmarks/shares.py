@@ -88,16 +88,15 @@ def ring_rates(dtype: type[np.unsignedinteger], n_threads: int, repeats: int) ->
     rates = []
     for n_sides in (2, 4, 8, 16):
         sides = draw.integers(0, 2**bits - 1, (n_sides, ROWS), dtype=dtype)
-        out = np.empty((n_sides, n_rows), dtype)
-        cells = np.empty((n_sides, COLUMNS, BINS), dtype)
-        taken = seconds(lambda s=sides, o=out: ring.products(matrix, s, o, n_threads=n_threads), repeats)
+        taken = seconds(lambda s=sides: ring.rows_times(matrix, s, n_threads=n_threads), repeats)
         name = f"{bits} bits, {n_sides} sides"
         rates.append(Rate(f"products, {name}", n_rows * n_sides * ROWS / taken, "multiply-adds", n_threads))
-        taken = seconds(lambda s=sides, o=cells: ring.histogram(codes, s, BINS, o, n_threads=n_threads), repeats)
+        taken = seconds(lambda s=sides: ring.histogram(codes, s, BINS, n_threads=n_threads), repeats)
         rates.append(Rate(f"histogram, {name}", COLUMNS * n_sides * ROWS / taken, "additions", n_threads))
     if n_threads == 1:
-        taken = seconds(lambda: ring.one_hot_minus(codes, matrix, BINS), repeats)
-        rates.append(Rate(f"one_hot_minus, {bits} bits", matrix.nbytes / taken, "bytes"))
+        masks = matrix[: BINS - 1]
+        taken = seconds(lambda: ring.one_hot_minus(codes[0], 0, masks), repeats)
+        rates.append(Rate(f"one_hot_minus, {bits} bits", masks.nbytes / taken, "bytes"))
     return rates
 
 

@@ -5,7 +5,7 @@ level (those of a block that is not full counted as well):
 
     who -> whom                     message        bytes of a level
     label holder -> each holder     LevelInput     2 s N for the root or each left child, N / 8 for each node
-    everybody -> each other         MaskedWords    4 s C v to lift, and the tournament: `Plan.opened_bytes`
+    everybody -> each other         MaskedWords    4 s C v to lift, and the tournament: `Plan.openings`
     everybody -> each other         WinnerShare    4 v
     winner -> label holder          WhichWay       4 + 2 N / 8 for each node that it won
     dealer -> all of them           Dealt          2 s for each row of their matrices, for the root or each left child;
@@ -99,21 +99,8 @@ def openings(shape: Shape, level: int, n_nodes: int | None = None) -> list[int]:
     """
     n_blocks, plan = shape.n_blocks(level, n_nodes), shape.plan(level)
     lift = 4 * shape.scales.sums.number_bytes * plan.n_nodes * shape.n_candidates
-    each = [lift, *_openings_of(plan), SUM32.number_bytes * plan.n_nodes]
+    each = [lift, *plan.openings(), SUM32.number_bytes * plan.n_nodes]
     return [n_blocks * n_bytes for n_bytes in each]
-
-
-def _openings_of(plan: Plan) -> Iterator[int]:
-    """Of a tournament: fractions and handles, signs, the bits of pairs, and with "lean" those of winners."""
-    for level in plan.levels():
-        n_pairs = level.n_groups * level.n_pairs
-        yield level.n_groups * level.group * (2 * plan.kind.number_bytes + SUM32.number_bytes)
-        yield n_pairs * plan.kind.number_bytes
-        for layer in plan.circuit.layers(plan.n_limbs):
-            yield math.ceil(n_pairs * layer.n_blocks * layer.opened_bits / 8)
-        yield math.ceil(n_pairs / 8)
-        if level.asks_twice:
-            yield math.ceil(level.n_groups * (level.group - 1) / 8)
 
 
 def rounds(shape: Shape, level: int, *, asks_owner: bool = True) -> int:

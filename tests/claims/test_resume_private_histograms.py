@@ -37,7 +37,7 @@ from hedgerow.protocols.vertical.private_histograms.messages import (
     StepsThatFit,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.private_histograms.plan import EdgeNoise, Plan, accountant_of
+from hedgerow.protocols.vertical.private_histograms.plan import Plan, accountant_of, edge_event
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.checkpoint import Checkpoints, GoOnFrom
@@ -187,7 +187,7 @@ def spent(name, end):
     columns = [end.results[holder].features for holder in HOLDERS]
     plan = plan_of(job, columns)
     for _ in HOLDERS:
-        accountant.compose(EdgeNoise(job, 1).event())
+        accountant.compose(edge_event(job, 1))
     start, *levels, leaves = plan.spending.releases()[: job.depth + 2]
     times = {kind: n_released(end, kind) for kind in RELEASES}
     accountant.compose(start, times[StartShare])

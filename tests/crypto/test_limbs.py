@@ -72,9 +72,10 @@ def test_small_numbers_enter_with_their_sign(case, words):
     n_limbs, first, _ = case
     size, small = 1 << (32 * n_limbs), words[: len(first)]
     x, factors = make(first, n_limbs), np.array(small, np.int64)
-    assert ints(limbs.multiply_small(x, factors)) == [a * b % size for a, b in zip(first, small, strict=True)]
-    assert ints(limbs.multiply_small(x, small[0])) == [a * small[0] % size for a in first]
-    assert ints(limbs.from_int64(factors, n_limbs)) == [b % size for b in small]
+    wide = limbs.from_words(factors, n_limbs)
+    assert ints(limbs.multiply(x, wide)) == [a * b % size for a, b in zip(first, small, strict=True)]
+    assert ints(limbs.multiply(x, wide[0])) == [a * small[0] % size for a in first]
+    assert ints(limbs.from_words(factors, n_limbs)) == [b % size for b in small]
     assert ints(limbs.from_words(factors.view(np.uint64), n_limbs)) == [b % 2**64 % size for b in small]
     assert ints(limbs.from_words(factors.view(np.uint32), n_limbs)) == [
         half % size for b in small for half in (b % 2**32, b % 2**64 >> 32)
@@ -150,9 +151,7 @@ def test_views_are_read_where_they_lie():
             limbs.subtract(other, view.copy()).transpose(1, 0, 2),
         )
     factors = draw.integers(-9, 9, (12, 8))
-    np.testing.assert_array_equal(
-        limbs.multiply_small(other, factors[::-2]), limbs.multiply_small(other, factors[::-2].copy())
-    )
+    np.testing.assert_array_equal(limbs.from_words(factors[::-2], 5), limbs.from_words(factors[::-2].copy(), 5))
     unaligned = np.frombuffer(b"x" + other.tobytes(), np.uint8)[1:].view(np.uint32).reshape(other.shape)
     np.testing.assert_array_equal(limbs.add(unaligned, other), limbs.add(other, other))
 
@@ -217,8 +216,8 @@ def test_constants():
         (lambda x: limbs.add(x, x, out=x.astype(np.int32)), InvalidType, "out must be an array of uint32, got int32"),
         (lambda _: limbs.top_bit(np.zeros((1, 17), np.uint32)), InvalidParameter, "between 1 and 16 limbs, got 17"),
         (lambda _: limbs.constant(1, 0), InvalidParameter, "between 1 and 16 limbs, got 0"),
-        (lambda x: limbs.multiply_small(x, np.zeros(3)), InvalidType, "must be int64, got float64"),
-        (lambda _: limbs.from_words(np.zeros(3, np.int64), 5), InvalidType, "uint32 or uint64, got int64"),
+        (lambda _: limbs.from_words(np.zeros(3), 5), InvalidType, "must be an array of uint32, .* got float64"),
+        (lambda _: limbs.from_words(np.zeros(3, np.int32), 5), InvalidType, "uint64 or int64, got int32"),
         (lambda x: limbs.digits(x, 9), InvalidParameter, "between 1 and 8 bits, got 9"),
     ],
 )

@@ -17,10 +17,11 @@ from hedgerow.crypto.psi import (
     ORDER,
     BlindingKey,
     Departure,
-    Stay,
     check_places,
     common_places,
     random_order,
+    restored,
+    shuffled,
     to_point,
     way_round,
 )
@@ -57,39 +58,37 @@ def align_locally(
     random = {party: SecureRandom() for party in parties} if random is None else random
     post = on_send or (lambda _sender, _receiver, _what: None)
 
-    stays, departures, final = {}, {}, {}
+    stays, departures, final = {}, {}, {}  # stays: the orders at all parties after the owner
     for owner in parties:
         departures[owner] = Departure(prepared[owner], random[owner])
         blocks = departures[owner].blocks(keys[owner], block, n_threads=n_threads)
-        stays[owner] = list(
-            round_the_ring(blocks, len(prepared[owner]), ways[owner], keys, random, n_threads, block, post)
-        )
-        final[owner] = stays[owner][-1].points()
+        final[owner], stays[owner] = round_the_ring(blocks, ways[owner], keys, random, n_threads, block, post)
         post(ways[owner][-1], comparer, final[owner])
-        for stay in stays[owner]:
-            stay.release()
 
     rows = {}
     found = common_places(final)
     for owner in parties:
         places, sender = found[owner], comparer
-        for party, stay in zip(reversed(ways[owner]), reversed(stays[owner]), strict=False):  # all but the owner
+        for party, order in zip(reversed(ways[owner]), reversed(stays[owner]), strict=False):  # all but the owner
             post(sender, party, places)
-            places, sender = stay.restored(places), party
+            places, sender = restored(order, places, owner), party
         post(sender, owner, places)
         rows[owner] = departures[owner].restored(places)
     return rows
 
 
-def round_the_ring(blocks, n, way, keys, random, n_threads, block, post):
-    """The stays of one set at all parties after its owner."""
+def round_the_ring(blocks, way, keys, random, n_threads, block, post):
+    """The points of one set at the end of its way, and its orders at all parties after its owner."""
+    orders = []
     for sender, party in itertools.pairwise(way):
-        stay = Stay(n, random[party], owner=way[0], sender=sender)
+        came = []
         for points in blocks:
             post(sender, party, points)
-            stay.put(keys[party].reblind(points, sender=sender, n_threads=n_threads))
-        yield stay
-        blocks = stay.blocks(block)
+            came.append(keys[party].reblind(points, sender=sender, n_threads=n_threads))
+        whole, order = shuffled(came, random[party])
+        orders.append(order)
+        blocks = [whole[start : start + block] for start in range(0, len(whole), block)]
+    return whole, orders
 
 
 def plain_intersection(ids, rule):
@@ -310,7 +309,7 @@ def test_blocks_of_other_shapes_are_refused(block, error):
     for use in (
         key(0).blind,
         lambda block: key(0).reblind(block, sender="ben"),
-        Stay(2, generator(0), owner="anna", sender="ben").put,
+        lambda block: shuffled([block], generator(0)),
         lambda block: common_places({"anna": block, "ben": block}),
     ):
         with pytest.raises(error):
@@ -445,21 +444,16 @@ def test_way_round_the_ring():
 
 
 @settings(max_examples=40, deadline=None)
-@given(n=st.integers(0, 40), size=st.integers(1, 50), cut=st.integers(1, 50), seed=st.integers(0, 255))
-def test_stay_shuffles_and_restores(n, size, cut, seed):
+@given(n=st.integers(0, 40), size=st.integers(1, 50), seed=st.integers(0, 255))
+def test_a_set_is_shuffled_and_restored(n, size, seed):
     """What leaves is what came in another order, whatever the blocks; places lead back to the order of arrival."""
     points = np.random.default_rng(seed).integers(0, 256, (n, 32), dtype=np.uint8)
-    stay = Stay(n, generator(seed), owner="anna", sender="ben")
-    for start in range(0, n, size):
-        stay.put(points[start : start + size])
-    left = np.concatenate([np.empty((0, 32), np.uint8), *stay.blocks(cut)])
+    came = [points[start : start + size] for start in range(0, n, size)]
+    left, order = shuffled(came, generator(seed))
+    assert came == []
     assert sorted(map(bytes, left)) == sorted(map(bytes, points))
     places = random_order(n, generator(seed))[: n // 2]
-    assert np.array_equal(points[stay.restored(places)], left[places])
-    stay.release()
-    assert np.array_equal(points[stay.restored(places)], left[places])
-    with pytest.raises(ProtocolError, match="released"):
-        stay.points()
+    assert np.array_equal(points[restored(order, places, "anna")], left[places])
 
 
 @settings(max_examples=20, deadline=None)
@@ -487,30 +481,6 @@ def test_own_ids_do_not_leave_in_the_order_of_rows():
     assert np.mean(orders[0] == np.arange(200)) < 0.1
     assert np.mean(orders[0] == orders[1]) < 0.1
     assert "200 points" in repr(Departure(prepared, generator(1)))
-
-
-def test_announced_points_take_no_memory():
-    """Whoever announces a million million points, and sends two, makes nobody store more than these two."""
-    stay = Stay(10**12, generator(0), owner="anna", sender="ben")
-    stay.put(key(0).blind(digests("a", "b")))
-    assert stay.missing == 10**12 - 2
-    with pytest.raises(ProtocolError, match="ben sent 2 points of anna"):
-        stay.points()
-
-
-def test_too_few_and_too_many_points_are_refused():
-    """A stay passes nothing on before all announced points came, and takes no more than these."""
-    points = key(0).blind(digests("a", "b", "c"))
-    stay = Stay(3, generator(0), owner="anna", sender="ben")
-    stay.put(points[:2])
-    with pytest.raises(ProtocolError, match="ben sent 2 points of anna, 3 were announced"):
-        next(stay.blocks())
-    with pytest.raises(ProtocolError, match="ben sent 4 points of anna or more, 3 were announced"):
-        stay.put(points[:2])
-    stay.put(points[2:])
-    assert rows_of(stay.points()) == rows_of(points)
-    with pytest.raises(ProtocolError, match="announced -1"):
-        Stay(-1, generator(0), owner="anna", sender="ben")
 
 
 def test_every_party_shuffles():

@@ -61,8 +61,8 @@ def test_printing_shows_the_shape_only(share):
 def test_local_operations():
     """Sums, differences, public numbers, parts and other shapes of shares are those of the numbers."""
     kind = limbs_kind(2)
-    x, y = limbs.from_int64(np.array([5, -7, 2**40]), 2), limbs.from_int64(np.array([3, 9, -1]), 2)
-    noise = limbs.from_int64(np.array([2**60, -(2**59), 1]), 2)
+    x, y = limbs.from_words(np.array([5, -7, 2**40]), 2), limbs.from_words(np.array([3, 9, -1]), 2)
+    noise = limbs.from_words(np.array([2**60, -(2**59), 1]), 2)
     parties = [(Share(noise, kind), Share(y, kind)), (Share(kind.sub(x, noise), kind), Share(np.zeros_like(y), kind))]
 
     def value(of):
@@ -79,7 +79,7 @@ def test_local_operations():
     with pytest.raises(IndexError):
         parties[0][0][0, 0]  # the second index would be a limb
     bits = Share(np.array([0b1100], np.uint8), XOR8)
-    assert (bits ^ Share(np.array([0b1010], np.uint8), XOR8)).words.tolist() == [0b0110]
+    assert (bits + Share(np.array([0b1010], np.uint8), XOR8)).words.tolist() == [0b0110]
     assert (-bits).words.tolist() == [0b1100]
 
 

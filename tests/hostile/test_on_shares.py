@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -158,7 +159,7 @@ def test_sizes_beyond_the_memory_are_refused_before_they_are_allocated():
     """What a job allows may still be more than there is room for here."""
     sizes = AllSizes(MOST_ROWS, ((256,) * MOST_COLUMNS,) * 2, ((True,) * MOST_COLUMNS,) * 2)
     with pytest.raises(InvalidInput, match=r"^dealer: 33,554,432 bins of 2,147,483,647 rows.* need about .* GiB"):
-        sizes.check_room("dealer")
+        sizes.checked("dealer", SimpleNamespace(holders=("anna", "ben")))
     refused = spoiled(
         mp_fedxgb(), AllColumns, lambda m: replace(m, n_rows=MOST_ROWS), party="dealer",
         error=(InvalidInput, InvalidParameter),

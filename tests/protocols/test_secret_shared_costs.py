@@ -195,8 +195,8 @@ def test_a_full_tree_is_the_sum_of_its_levels_and_of_the_tournaments():
     shape = Shape(50_000, (155, 155), (155, 155), Scales.of(job, 50_000))
     tree = costs.full_tree(shape, 4)
     plans = [shape.plan(level) for level in range(4)]
-    assert tree.opened == sum(16 * 310 * p.n_nodes + p.opened_bytes() + 4 * p.n_nodes for p in plans)
-    assert tree.rounds == sum(1 + 1 + p.rounds() + 1 + 1 for p in plans)
+    assert tree.opened == sum(16 * 310 * p.n_nodes + sum(p.openings()) + 4 * p.n_nodes for p in plans)
+    assert tree.rounds == sum(1 + 1 + len(p.openings()) + 1 + 1 for p in plans)
     assert tree.input == 8 * 2 * 4 * 50_000 + 15 * 6_250
     assert tree.answers == 15 * (4 + 2 * 6_250)
     assert costs.node(shape, 3).winner == 12_504

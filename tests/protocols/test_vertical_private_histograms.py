@@ -28,7 +28,7 @@ from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.protocols.vertical.private_histograms import columns as columns_module
 from hedgerow.protocols.vertical.private_histograms import holder, messages
 from hedgerow.protocols.vertical.private_histograms import plan as plan_module
-from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
+from hedgerow.protocols.vertical.private_histograms.columns import OwnColumns, binned_columns, noisy_counts
 from hedgerow.protocols.vertical.private_histograms.dealer import GrownDealing
 from hedgerow.protocols.vertical.private_histograms.holder import Columns, FollowUp
 from hedgerow.protocols.vertical.private_histograms.job import NOT_PRIVATE, PrivateHistogramsJob
@@ -38,10 +38,10 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     COLUMNS_PER_LEVEL,
     LARGEST_SCORE,
     SCORE_BITS,
-    EdgeNoise,
     Plan,
     Spending,
     accountant_of,
+    edge_event,
 )
 from hedgerow.protocols.vertical.private_histograms.spec import SPEC as PROTOCOL
 from hedgerow.runtime.protocol import PartyData, find
@@ -325,7 +325,7 @@ def test_ledger_accountant_and_statement_agree(reveal):
     tree = [plan.spending.level_event(level) for level in range(3)] + [plan.spending.leaf_event()]
     first = tree if reveal == "winner" else [plan.spending.survey_event(), *tree]
     planned = [plan.spending.start_event(), *first, *tree]
-    edges = EdgeNoise(job, 2).event()  # two columns each, of many cells
+    edges = edge_event(job, 2)  # two columns each, of many cells
     for party in ("anna", "ben", "carla"):
         for peer in {"anna", "ben", "carla"} - {party}:
             for direction in ("disclosed", "learned"):
@@ -470,7 +470,7 @@ def cells_for(values, **about):
     column = Column("x", np.asarray(values, float))
     data = {"anna": PartyData(table_of([column]), np.zeros(len(values)), (0, 1)), "ben": PartyData(table_of([column]))}
     schema = Schema.from_public(**{"bounds": {"x": (0.0, 100.0)}, "classes": [0, 1], **about})
-    return public_cells("anna", make_job(data, schema=schema), data["anna"])
+    return OwnColumns("anna", make_job(data, schema=schema), data["anna"])
 
 
 @pytest.mark.parametrize("max_bins", [2, 5, 16, 64, 255])
@@ -506,11 +506,11 @@ def test_columns_of_few_values_are_not_counted():
     own = binned_columns("anna", few, {}, 5.0, 64)
     assert (own.n_bins, own.codes.tolist()) == ([2], [[0, 1, 1, 2]])
     job = make_job(make_data(2, 20), epsilon=1.0)
-    assert EdgeNoise(job, 0).event() is None
-    one, four = (EdgeNoise(job, n).event() for n in (1, 4))
+    assert edge_event(job, 0) is None
+    one, four = (edge_event(job, n) for n in (1, 4))
     assert four.sigma == pytest.approx(2 * one.sigma)
     assert four.sensitivity == pytest.approx(2 * one.sensitivity)
-    assert isinstance(EdgeNoise(replace(job, epsilon=INF), 4).event(), events.NonPrivate)
+    assert isinstance(edge_event(replace(job, epsilon=INF), 4), events.NonPrivate)
 
 
 def test_others_hear_how_many_bins_there_are_and_no_more():
@@ -679,10 +679,10 @@ def test_parties_may_have_columns_of_the_same_name():
     bounds = {"x": (0.0, 8.0), "ben.x": (-100.0, 100.0)}
     job = make_job(data, schema=Schema.from_public(bounds=bounds, classes=[0, 1]), max_bins=4)
     for name, (low, high) in (("anna", (0.0, 8.0)), ("ben", (-100.0, 100.0))):
-        cells = public_cells(name, job, data[name])
-        assert low < cells.edges[0][0] < cells.edges[0][-1] <= high
-        assert len(cells.edges[0]) > 200
-        assert cells.edges[0][-1] > 0.95 * high
+        cells = OwnColumns(name, job, data[name])
+        assert low < cells.grid[0].edges[0] < cells.grid[0].edges[-1] <= high
+        assert len(cells.grid[0].edges) > 200
+        assert cells.grid[0].edges[-1] > 0.95 * high
 
 
 @pytest.mark.parametrize("leaver", ["ben", "dealer"])

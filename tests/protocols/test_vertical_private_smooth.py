@@ -503,14 +503,15 @@ def values_on_shares(words, precision, n_parties=2):
     series.deal_sines(step, len(words), precision)
     parcels = step.corrections()
     hands = [Hand(seed, k, n_parties).step(Label(tree=1), parcels.get(k)) for k, seed in enumerate(seeds)]
-    talks = [Conversation(series.turned(hand, own, precision)) for hand, own in zip(hands, shares, strict=True)]
+    talks = [
+        Conversation(series.values_of(hand, own, precision, LOGISTIC, SLOPE, is_first=k == 0))
+        for k, (hand, own) in enumerate(zip(hands, shares, strict=True))
+    ]
     sent = [talk.send() for talk in talks]
     for talk in talks:
         talk.receive(sent)
-    found = []
-    for each in (LOGISTIC, SLOPE):
-        parts = [talk.result.shares(each, is_first=k == 0) for k, talk in enumerate(talks)]
-        found.append(np.sum(parts, axis=0, dtype=np.uint32).view(np.int32).astype(np.int64))
+    added = np.sum([talk.result for talk in talks], axis=0, dtype=np.uint32)  # [series, rows]
+    found = list(added.view(np.int32).astype(np.int64))
     for hand in hands:
         hand.finish()
     return found
@@ -555,7 +556,8 @@ def test_coefficients_are_those_of_the_function():
 
 def test_many_rows_are_dealt_in_parcels(monkeypatch):
     """With small parcels and messages a run is the same; labels of steps go on."""
-    monkeypatch.setattr(series, "DEALT_ROWS", 64)
+    for module in ("dealer", "smooth.holder"):
+        monkeypatch.setattr(f"hedgerow.protocols.vertical.private_histograms.{module}.DEALT_ROWS", 64)
     monkeypatch.setattr(mesh, "MESSAGE_BYTES", 1000)
     data = make_data(2, 150, 3)
     run(make_job(data), data)

@@ -7,9 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import Label
-from hedgerow.crypto.ring import histogram, one_hot_minus
+from hedgerow.crypto.ring import histogram, rows_times
 from hedgerow.crypto.shares import SUM32
 from hedgerow.crypto.tournament import Plan
 from hedgerow.engine.losses import Loss
@@ -18,10 +17,9 @@ from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.shares import mesh
 from hedgerow.protocols.shares import messages as common
-from hedgerow.protocols.shares import scales as widths
-from hedgerow.protocols.shares.columns import Cuts, masked_rows
+from hedgerow.protocols.shares.columns import Cuts, bins_minus, masked_rows
 from hedgerow.protocols.shares.playing import NothingToKeep
-from hedgerow.protocols.shares.scales import Scales, finest
+from hedgerow.protocols.shares.scales import Bounds, Scales, finest
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.secret_shared import messages, shape
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
@@ -400,8 +398,8 @@ def test_widths_follow_from_public_numbers():
     job = make_job(make_data(2))
     scales = Scales.of(job, 50_000)
     assert (scales.sums.name, scales.wide.name, scales.lambda_int) == ("sum32", "limbs:5", 1 << 14)
-    public = (50_000, 1 << 14, 1 << 12, scales.lambda_int, math.ceil(scales.threshold))
-    assert widths.needed_bits(*public) > 128
+    assert scales.bounds == Bounds(50_000, 1 << 14, 1 << 12, scales.lambda_int, math.ceil(scales.threshold))
+    assert scales.bounds.needed_bits > 128
     with_gamma = Scales.of(make_job(make_data(2), min_gain=0.5), 50_000)
     assert with_gamma.threshold == Fraction(1 << 13)
 
@@ -438,7 +436,7 @@ def test_a_level_is_compared_in_few_rounds():
     """310 possible splits and the label holder's: 20 rounds of tournament; with very many, bytes count for more."""
     scales = Scales.of(make_job(make_data(2)), 50_000)
     plans = {n: Shape(50_000, (n,), (n,), scales).plan(3) for n in (1, 7, 63, 310, 511, 4_095, 4_096, 19_050, 99_999)}
-    rounds = {n: plan.rounds() for n, plan in plans.items()}
+    rounds = {n: len(plan.openings()) for n, plan in plans.items()}
     assert rounds[310] == 20
     assert rounds[19_050] == 41
     assert list(rounds.values()) == sorted(rounds.values())
@@ -456,7 +454,7 @@ def test_groups_send_no_more_than_others_of_as_many_levels(n):
     assert math.prod(groups) >= n
     equal = next(size for size in range(2, 9) if size ** len(groups) >= n)
     chosen, plain = (Plan(8, n, 5, sizes) for sizes in (groups, (equal,) * len(groups)))
-    assert chosen.opened_bytes() <= plain.opened_bytes()
+    assert sum(chosen.openings()) <= sum(plain.openings())
     assert len(list(chosen.levels())) <= len(groups)
 
 
@@ -481,12 +479,12 @@ def test_histograms_are_shared_between_label_holder_and_owner():
     step = deal.step(Label(tree=1))
     a = step.mask((4, 400), SUM32, (1,))
     b = step.mask((2, 400), SUM32, (0,))
-    step.share(rows_times(a, b, SUM32), SUM32, (0, 1))
+    step.share(rows_times(a, b), SUM32, (0, 1))
     parcels = step.corrections()
     first, second = (hand.step(Label(tree=1), parcels.get(place)) for place, hand in enumerate(hold))
-    hidden = one_hot_minus(codes, second.mask((4, 400), SUM32, (1,)).words, 5)
+    hidden = bins_minus(codes, [5], second.mask((4, 400), SUM32, (1,)).words, slice(0, 4))
     mask = first.mask((2, 400), SUM32, (0,)).words
-    holders = rows_times(hidden, mask, SUM32) + first.share((2, 4), SUM32, (0, 1)).words
+    holders = rows_times(hidden, mask) + first.share((2, 4), SUM32, (0, 1)).words
     owners = histogram(codes, y - mask, 5)[:, 0, :4] + second.share((2, 4), SUM32, (0, 1)).words
     plain = histogram(codes, y, 5)[:, 0, :4]
     assert np.array_equal(holders + owners, plain)

@@ -17,9 +17,9 @@ from hedgerow.datasets import load_adult
 from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.engine.table import Column, Table, read_table
-from hedgerow.protocols.shares.scales import Scales, largest_denominator
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.label_holder import Stopping, next_below
+from hedgerow.protocols.vertical.secret_shared.label_holder import next_below, stopping
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.protocol import PartyData
@@ -191,13 +191,12 @@ def test_stopping_decides_as_the_exact_threshold_does(seed, bits, min_gain, l2):
     data, name = make_data(0, [(), ()], 6)
     job = make_job(data, name, gradient_bits=bits, min_gain=min_gain, l2=l2)
     scales = Scales.of(job, 6)
-    stopping = Stopping(scales, 6)
     rng = np.random.default_rng(seed)
-    g = rng.integers(-scales.largest_gradient, scales.largest_gradient + 1, 6).tolist()
-    h = rng.integers(0, scales.largest_hessian + 1, 6).tolist()
+    g = rng.integers(-scales.bounds.largest_gradient, scales.bounds.largest_gradient + 1, 6).tolist()
+    h = rng.integers(0, scales.bounds.largest_hessian + 1, 6).tolist()
     lam, unit = scales.lambda_int, Fraction(2) ** bits
-    P, Q = stopping.fraction(sum(g), sum(h))
-    most = largest_denominator(6, scales.largest_hessian, lam)
+    P, Q = stopping(scales, sum(g), sum(h))
+    most = scales.bounds.largest_denominator
     assert 0 < Q <= most
     assert P * most < 1 << (32 * scales.wide.limbs - 1)
     for sides in range(1 << 6):

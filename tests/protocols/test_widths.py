@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hedgerow.crypto import limbs
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
-from hedgerow.protocols.shares import scales as widths
+from hedgerow.protocols.shares.scales import Bounds
 
 CREDIT = (50_000, 2**14, 2**12, 2**14, 0)  # rows, gradients, hessians of at most a quarter, lambda = 1, gamma = 0
 
@@ -53,10 +53,10 @@ def test_bounds_hold_and_are_close(n_rows, g, h, lam, gamma2):
     """Over all nodes of a few rows, P and Q reach their closed bounds exactly, and differences come within 9/4."""
     kinds = list(itertools.product((-g, 0, g), {0, h}))
     largest_p, largest_q, difference = largest_of_all(n_rows, lam, gamma2, kinds)
-    assert largest_p == widths.largest_numerator(n_rows, g, h, lam, gamma2)
-    assert largest_q == widths.largest_denominator(n_rows, h, lam)
+    assert largest_p == Bounds(n_rows, g, h, lam, gamma2).largest_numerator
+    assert largest_q == Bounds(n_rows, g, h, lam).largest_denominator
     assert difference <= largest_p * largest_q <= difference * 9 // 4
-    bits = widths.needed_bits(n_rows, g, h, lam, gamma2)
+    bits = Bounds(n_rows, g, h, lam, gamma2).needed_bits
     assert difference.bit_length() + 1 <= bits <= difference.bit_length() + 3
 
 
@@ -65,8 +65,8 @@ def test_no_row_between_the_extremes_is_larger(n_rows, lam, gamma2):
     """With every whole number allowed as gradient and hessian, not only the extremes, the bounds hold too."""
     kinds = list(itertools.product(range(-2, 3), range(3)))
     largest_p, largest_q, difference = largest_of_all(n_rows, lam, gamma2, kinds)
-    assert largest_p == widths.largest_numerator(n_rows, 2, 2, lam, gamma2)
-    assert largest_q == widths.largest_denominator(n_rows, 2, lam)
+    assert largest_p == Bounds(n_rows, 2, 2, lam, gamma2).largest_numerator
+    assert largest_q == Bounds(n_rows, 2, 2, lam).largest_denominator
     assert difference <= largest_p * largest_q
 
 
@@ -80,7 +80,7 @@ def test_the_bound_is_reached(quarter, g, h, lam):
     apart = numerator_and_denominator(0, H, (2 * quarter * g, H // 2), lam)
     mixed = numerator_and_denominator(0, H, (0, H // 2), lam)
     difference = apart[0] * mixed[1] - mixed[0] * apart[1]
-    assert difference.bit_length() + 1 == widths.needed_bits(n_rows, g, h, lam, 0)
+    assert difference.bit_length() + 1 == Bounds(n_rows, g, h, lam, 0).needed_bits
 
 
 def signs_in_ring(pairs, others, n_limbs):
@@ -97,7 +97,7 @@ def signs_in_ring(pairs, others, n_limbs):
 def test_one_size_too_narrow_compares_wrongly():
     """In the ring that is asked for all comparisons are right; with one limb less many are not, and nothing tells."""
     n_rows, g, h, lam, _ = CREDIT
-    bits = widths.comparison_bits(*CREDIT)
+    bits = Bounds(*CREDIT).comparison_bits()
     assert bits == 160
     draw = np.random.default_rng(5)
     H = n_rows * h
@@ -113,7 +113,7 @@ def test_one_size_too_narrow_compares_wrongly():
     assert signs_in_ring(pairs, others, bits // 32) == truth
     narrow = signs_in_ring(pairs, others, bits // 32 - 1)
     assert sum(a != b for a, b in zip(narrow, truth, strict=True)) > 20
-    assert bits - 32 < widths.needed_bits(*CREDIT) == 140 <= bits
+    assert bits - 32 < Bounds(*CREDIT).needed_bits == 140 <= bits
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_one_size_too_narrow_compares_wrongly():
 )
 def test_known_widths(numbers, needed, bits):
     """Widths that were worked out by hand or by the maximum over many divisions of the rows."""
-    assert widths.needed_bits(*numbers) == needed
-    assert widths.comparison_bits(*numbers) == bits
+    assert Bounds(*numbers).needed_bits == needed
+    assert Bounds(*numbers).comparison_bits() == bits
 
 
 def test_lambda_and_gamma_are_in_the_width():
     """A large lambda or gamma needs a wider ring."""
     n_rows, g, h, _, _ = CREDIT
-    assert widths.comparison_bits(n_rows, g, h, 2**40, 0) > 160
-    assert widths.comparison_bits(n_rows, g, h, 2**14, 2**80) > 160
+    assert Bounds(n_rows, g, h, 2**40, 0).comparison_bits() > 160
+    assert Bounds(n_rows, g, h, 2**14, 2**80).comparison_bits() > 160
 
 
 def lift(x, r, bits):
@@ -163,32 +163,31 @@ def test_sums_within_both_ends_are_lifted_exactly():
 )
 def test_sums_take_32_bits_up_to_the_closed_bound(n_rows, largest, bits):
     """2**30 still fits 32 bits, whichever of gradients and hessians reach it, and no more does."""
-    assert widths.sum_bits(n_rows, largest, 1) == widths.sum_bits(n_rows, 1, largest) == bits
-    widths.require_sum_bits(bits, n_rows, largest, 1)
+    assert Bounds(n_rows, largest, 1).sum_bits() == Bounds(n_rows, 1, largest).sum_bits() == bits
+    assert Bounds(n_rows, largest, 1).sum_bits(bits) == bits
     if bits == 64:
         with pytest.raises(FixedPointOverflow, match=rf"{n_rows:,} rows .* 2\*\*30 = 1,073,741,824"):
-            widths.require_sum_bits(32, n_rows, largest, 1)
+            Bounds(n_rows, largest, 1).sum_bits(32)
 
 
 def test_what_fits_no_ring_is_refused_with_its_numbers():
     """Sums above 2**62 and comparisons above 512 bits."""
-    widths.sum_bits(2**40, 2**22, 0)
+    Bounds(2**40, 2**22, 0).sum_bits()
     with pytest.raises(FixedPointOverflow, match=r"rows with gradients up to 4,194,305 .*4,194,304 per row"):
-        widths.sum_bits(2**40, 2**22 + 1, 0)
+        Bounds(2**40, 2**22 + 1, 0).sum_bits()
     with pytest.raises(FixedPointOverflow, match="64 bits"):
-        widths.require_sum_bits(64, 2**40, 2**22 + 1, 0)
+        Bounds(2**40, 2**22 + 1, 0).sum_bits(64)
     with pytest.raises(FixedPointOverflow, match="are available"):
-        widths.comparison_bits(10, 1, 1, 2**200, 0)
+        Bounds(10, 1, 1, 2**200, 0).comparison_bits()
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: widths.comparison_bits(10, 1, 1, 0, 0), "lambda_int must be at least 1"),
-        (lambda: widths.comparison_bits(0, 1, 1, 1, 0), "n_rows must be at least 1, got 0"),
-        (lambda: widths.sum_bits(10, -1, 1), "largest_gradient must be at least 0, got -1"),
-        (lambda: widths.needed_bits(10, 1, 1, 1, -1), "gamma2_int must be at least 0, got -1"),
-        (lambda: widths.require_sum_bits(48, 10, 1, 1), "not with bits=48"),
+        (lambda: Bounds(10, 1, 1, 0, 0).comparison_bits(), "lambda_int must be at least 1"),
+        (lambda: Bounds(0, 1, 1, 1, 0).comparison_bits(), "n_rows must be at least 1, got 0"),
+        (lambda: Bounds(10, -1, 1).sum_bits(), "largest_gradient must be at least 0, got -1"),
+        (lambda: Bounds(10, 1, 1, 1, -1).needed_bits, "gamma2_int must be at least 0, got -1"),
     ],
 )
 def test_parameters_out_of_range_are_named(call, said):

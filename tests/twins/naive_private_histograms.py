@@ -23,7 +23,7 @@ from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import Revealed
 from hedgerow.protocols.vertical.private_histograms.dealer import GrownDealing
 from hedgerow.protocols.vertical.private_histograms.holder import LARGEST_STEP, Growing
-from hedgerow.protocols.vertical.private_histograms.holding import Holding, Noisy, signed
+from hedgerow.protocols.vertical.private_histograms.holding import Holding, signed
 
 
 class Binned(NamedTuple):
@@ -169,9 +169,9 @@ def watched(n_parties: int) -> Iterator[Watched]:
         waiting.add(seen.rows, "rows", self.place, self.y)
         return words
 
-    def noisy(self: Holding, words: Array, *rest: Any) -> Noisy:
+    def noisy(self: Holding, words: Array, *rest: Any) -> Share:
         made = adds_noise(self, words, *rest)
-        exact[id(made.sums)] = words
+        exact[id(made)] = words
         return made
 
     def reveal(self: Mesh, kind: type[Revealed], share: Share, *, event: Any) -> Array:

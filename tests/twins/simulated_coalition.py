@@ -227,7 +227,7 @@ class Member(Alone):
         self._inboxes: dict[str, queue.Queue[Message]] = {other: queue.Queue() for other in together.names}
         self._asked: dict[tuple[str, type[Message]], int] = {}
 
-    def send(self, to: str, message: Message) -> None:
+    def send(self, to: str, message: Message, *, event: Any = None) -> None:  # noqa: ARG002 - as a Party
         """Keep it, and hand it to a member."""
         self.send_all([to], message)
 

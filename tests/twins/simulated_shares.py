@@ -212,7 +212,7 @@ class Alone:
     def report(self, done: int, total: int) -> None:
         """Nobody watches."""
 
-    def send(self, to: str, message: Message) -> None:
+    def send(self, to: str, message: Message, *, event: Any = None) -> None:  # noqa: ARG002 - as a Party
         """Keep it."""
         self.sent.append((to, message))
 
@@ -249,7 +249,7 @@ class DealerAlone(Alone):
 def dealt_by_itself(job: SecretSharedJob, sizes: Sizes, seeds: Mapping[str, bytes]) -> dict[str, list[Dealt]]:
     """All that a dealer sends who knows sizes and seeds: party -> messages."""
     alone: Any = DealerAlone(job, sizes, seeds)
-    dealer(alone, job)
+    dealer(alone, job, 0)
     return {party: [message for to, message in alone.sent if to == party] for party in job.holders}
 
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from hedgerow.crypto.shares import Array, Share
 from hedgerow.engine.dtypes import Bools, Ints
-from hedgerow.protocols.published.mp_fedxgb.argmax import Verdicts
-from hedgerow.protocols.published.mp_fedxgb.holder import Labels
+from hedgerow.protocols.published.mp_fedxgb.holder import Growing, Labels
 from hedgerow.protocols.shares.mesh import Mesh
 
 
@@ -49,7 +48,7 @@ class Watched:
 def watched() -> Iterator[Watched]:
     """Openings by party, in order, and the label holder's gradients."""
     seen = Watched()
-    opens, tells, makes = Mesh.reveal, Verdicts.told, Labels.gradients
+    opens, tells, makes = Mesh.reveal, Growing.told, Labels.gradients
 
     def reveal(self: Mesh, kind: type[Any], share: Share, *, to: str, fields: dict[str, int]) -> Array | None:
         value = opens(self, kind, share, to=to, fields=fields)
@@ -58,10 +57,10 @@ def watched() -> Iterator[Watched]:
         return value
 
     def told(
-        self: Verdicts, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
+        self: Growing, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
     ) -> Bools:
         bits = tells(self, numerators, denominators, n, judge)
-        seen.openings.setdefault(self._me.name, []).append(Seen(None, {}, np.array(bits)))
+        seen.openings.setdefault(self.me.name, []).append(Seen(None, {}, np.array(bits)))
         return bits
 
     def gradients(self: Labels) -> Array:
@@ -72,7 +71,7 @@ def watched() -> Iterator[Watched]:
 
     with (
         patch.object(Mesh, "reveal", reveal),
-        patch.object(Verdicts, "told", told),
+        patch.object(Growing, "told", told),
         patch.object(Labels, "gradients", gradients),
     ):
         yield seen

@@ -52,7 +52,7 @@ def report(results: Results, folder: Path, link: str) -> str:
             f"{pairs:,} / {len(rounds([n_buckets] * n_columns))}",
             f"{ours:,} / {sum(1 for _ in plan.levels())}",
             f"{local + PRODUCTS_OF_A_COMPARISON * ours:,}",
-            f"{plan.rounds()}",
+            f"{len(plan.openings())}",
         ])  # fmt: skip
     header = [
         "", "paper, division (as printed)", "paper, no division (as printed)", "paper, every pair counted",

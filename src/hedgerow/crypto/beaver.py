@@ -20,10 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.crypto import ring
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array, Kind, Shape, Share, Talk, masked
-from hedgerow.errors import InvalidType
 
 
 class Triple(NamedTuple):
@@ -182,10 +180,3 @@ def private_product(t_hidden: Array, u: Array, masks: PrivateMasks) -> Array:
     kind = masks.z.kind
     words = kind.add(kind.mul(masks.mine.words, kind.check(t_hidden)), kind.check(u))
     return kind.add(words, masks.z.words, out=words)
-
-
-def rows_times(matrix: Array, vectors: Array, kind: Kind, *, n_threads: int = 1) -> Array:
-    """matrix (rows x columns) times each of some vectors (vectors x columns): vectors x rows, modulo 2**32 or 2**64."""
-    if kind.limbs or kind.is_xor:
-        raise InvalidType(f"a matrix product is for kinds sum32 and sum64, got {kind.name}")
-    return ring.products(kind.check(matrix), kind.check(vectors), n_threads=n_threads)

@@ -20,6 +20,7 @@ Shares of bits are exclusive-or shares (kind xor8, one bit per byte); on the wir
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, reduce
 from operator import xor
 from typing import Any, NamedTuple
@@ -70,7 +71,8 @@ class Layer(NamedTuple):
         return 2 * self.fan_in - 1
 
 
-class Circuit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Circuit:
     """How numbers are cut and digits put together.
 
     Digits of 5 bits and blocks of 6: two rounds for up to 180 bits. Digits of 4 bits and blocks of 4: three rounds (to
@@ -80,9 +82,14 @@ class Circuit(NamedTuple):
     digit_bits: int = 5
     fan_in: int = 6
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.digit_bits <= MAX_DIGIT_BITS:
+            raise InvalidParameter(f"digit_bits must be between 1 and {MAX_DIGIT_BITS}, got {self.digit_bits}")
+        if not 2 <= self.fan_in <= MAX_FAN_IN:
+            raise InvalidParameter(f"fan_in must be between 2 and {MAX_FAN_IN}, got {self.fan_in}")
+
     def layers(self, n_limbs: int) -> Iterator[Layer]:
         """The rounds of the tree for numbers of this many limbs."""
-        _check_circuit(self)
         n_in = n_digits(n_limbs, self.digit_bits)
         while n_in > 1:
             fan_in = min(self.fan_in, n_in)
@@ -90,14 +97,10 @@ class Circuit(NamedTuple):
             yield layer
             n_in = layer.n_blocks
 
-    def rounds(self, n_limbs: int) -> int:
-        """Rounds of `signs`: one for the number, and those of the tree."""
-        return 1 + sum(1 for _ in self.layers(n_limbs))
-
-    def opened_bytes(self, n: int, n_limbs: int) -> int:
-        """Bytes that each party sends for n numbers."""
-        tree = sum(-(-n * layer.n_blocks * layer.opened_bits // 8) for layer in self.layers(n_limbs))
-        return 4 * n_limbs * n + tree
+    def openings(self, n: int, n_limbs: int) -> list[int]:
+        """Bytes that each party sends for n numbers, in each round of `signs`: the number, then the tree."""
+        tree = [-(-n * layer.n_blocks * layer.opened_bits // 8) for layer in self.layers(n_limbs)]
+        return [4 * n_limbs * n, *tree]
 
 
 def deal_signs(step: DealerStep, n: int, kind: Kind, circuit: Circuit) -> None:
@@ -105,7 +108,6 @@ def deal_signs(step: DealerStep, n: int, kind: Kind, circuit: Circuit) -> None:
 
     For each block masks of its bits (nothing is sent), and a word for each of two families of products.
     """
-    _check_circuit(circuit)
     r = step.mask(n, _check_kind(kind))
     one_hot = _words_of(1 << circuit.digit_bits)
     step.share(one_hot.dtype.type(1) << limbs.digits(r, circuit.digit_bits).astype(one_hot.dtype), one_hot)
@@ -131,7 +133,6 @@ def signs(step: HandStep, d: Share, circuit: Circuit, *, is_first: bool) -> Talk
        Then both results are exclusive ors of dealt bits, chosen by what was opened.
     5. [d < 0] = [borrow] ^ [top(r)], and the first adds top(c).
     """
-    _check_circuit(circuit)
     kind = _check_kind(d.kind)
     n = int(np.prod(d.shape, dtype=np.int64))
     words = kind.add(d.words.reshape(n, kind.limbs), step.mask(n, kind).words)
@@ -390,10 +391,3 @@ def _check_kind(kind: Kind) -> Kind:
     if not kind.limbs:
         raise InvalidType(f"signs are of numbers in limbs, got kind {kind}")
     return kind
-
-
-def _check_circuit(circuit: Circuit) -> None:
-    if not 1 <= circuit.digit_bits <= MAX_DIGIT_BITS:
-        raise InvalidParameter(f"digit_bits must be between 1 and {MAX_DIGIT_BITS}, got {circuit.digit_bits}")
-    if not 2 <= circuit.fan_in <= MAX_FAN_IN:
-        raise InvalidParameter(f"fan_in must be between 2 and {MAX_FAN_IN}, got {circuit.fan_in}")

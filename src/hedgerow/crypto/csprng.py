@@ -10,6 +10,7 @@ before. Who reads the memory of a party can compute the words that this party ha
 from __future__ import annotations
 
 import os
+import struct
 from threading import Lock
 from typing import NoReturn, SupportsIndex
 
@@ -71,6 +72,17 @@ class Spent:
                 f"used twice gives away the difference of what it hides. Use a later place or {self._anew}."
             )
         self._last = place
+
+
+def nonce_at(layout: struct.Struct, place: tuple[int, ...], ranges: str) -> bytes:
+    """The counter at which the words of a place begin: its fields, big-endian, so that their order is that of places.
+
+    What is left of the 16 bytes is 0, the number of the first block. ProtocolError for fields beyond their `ranges`.
+    """
+    try:
+        return layout.pack(*place).ljust(NONCE_BYTES, b"\0")
+    except (struct.error, TypeError) as error:
+        raise ProtocolError(f"{ranges}, got {place}") from error
 
 
 class Keystream:

@@ -32,16 +32,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hedgerow.crypto import limbs
-from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, Keystream, Spent, Unshared
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, Keystream, Spent, Unshared, nonce_at
 from hedgerow.crypto.masking import derived
-from hedgerow.crypto.shares import Array, Kind, Shape, Share
+from hedgerow.crypto.shares import SUM64, Array, Kind, Shape, Share, as_bytes
 from hedgerow.errors import FixedPointOverflow, InvalidParameter, InvalidType, ProtocolError
 
 Bytes = npt.NDArray[np.uint8]
 
-_LABEL = struct.Struct(">HIBHH")  # big-endian, so that the order of the bytes is the order of the labels
-_COUNTER = bytes(NONCE_BYTES - _LABEL.size)  # 40 bits: the number of the block within the step
+_LABEL = struct.Struct(">HIBHH")  # leaves 40 bits for the number of the block within the step
+_RANGES = "a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16)"
 MAX_STEP_BYTES = 2**44
 """Bytes that one party may read in one step; the counter has room for just these, so two steps never meet."""
 
@@ -82,7 +81,7 @@ class _Lane(Unshared):
 
     def spend(self, label: Label) -> tuple[Label, int]:
         """Take a label out of use for ever, or raise; the streams then stand at its beginning. The step's number."""
-        label = Label(*_LABEL.unpack(_packed(label)))
+        label = Label(*_LABEL.unpack_from(nonce_at(_LABEL, label, _RANGES)))
         self._spent.spend(label)
         self._opened += 1
         self._taken = [0] * len(self.streams)
@@ -113,12 +112,10 @@ class _Lane(Unshared):
         for start in range(0, len(flat), rows):
             piece = flat[start : start + rows]
             first.fill(piece.reshape(-1).view(np.uint8).data)
-            if not np.little_endian:
-                piece.byteswap(inplace=True)
             for stream in others:
                 words = scratch[: len(piece)]
                 stream.fill(words.reshape(-1).view(np.uint8).data)
-                kind.add(piece, _native(words), out=piece)
+                kind.add(piece, words, out=piece)
             if values is not None:
                 kind.sub(values[start : start + rows], piece, out=piece)
         return total
@@ -219,7 +216,7 @@ class Hand(_Lane):
 
     1. `Hand(seed, me, n_parties)`: the seed that it shares with the dealer, and its number.
     2. `step(label, corrections)`: spends the label and begins a step; the step before it is over. The corrections are
-       what the dealer's step has for this party, None if it has none (or not yet: `receive`).
+       what the dealer's step has for this party, None if it has none.
     3. step.mask(...), step.share(...), in the dealer's order; then step.finish(), which finds what was left over.
     """
 
@@ -235,32 +232,24 @@ class Hand(_Lane):
     def step(self, label: Label, corrections: Bytes | None = None) -> HandStep:
         """Begin the step of this label."""
         with self.turn():
-            step = HandStep(self, label)
-        if corrections is not None:
-            step.receive(corrections)
-        return step
+            return HandStep(self, label, corrections)
 
 
 class HandStep(_Step):
     """One step at a party; made by `Hand.step`."""
 
-    def __init__(self, hand: Hand, label: Label) -> None:
+    def __init__(self, hand: Hand, label: Label, corrections: Bytes | None) -> None:
         super().__init__(hand, label)
         self._me = hand.me
-        self._corrections: Bytes | None = None
+        self._corrections = np.zeros(0, np.uint8) if corrections is None else corrections
         self._taken = 0  # bytes of them
-
-    def receive(self, corrections: Bytes) -> None:
-        """Take the dealer's corrections for this step, once."""
-        if not isinstance(corrections, np.ndarray) or corrections.dtype != np.uint8 or corrections.ndim != 1:
-            raise InvalidType("corrections must be an array of bytes")
-        if self._corrections is not None:
-            raise ProtocolError(f"the dealer's corrections for {self.label} came twice")
-        heading = _heading(self.label)
-        if corrections[: len(heading)].tobytes() != heading:
-            raise ProtocolError(f"the dealer's corrections are not those for {self.label}")
-        self._corrections = corrections
-        self._taken = len(heading)
+        if corrections is not None:
+            if not isinstance(corrections, np.ndarray) or corrections.dtype != np.uint8 or corrections.ndim != 1:
+                raise InvalidType("corrections must be an array of bytes")
+            heading = _heading(self.label)
+            if corrections[: len(heading)].tobytes() != heading:
+                raise ProtocolError(f"the dealer's corrections are not those for {self.label}")
+            self._taken = len(heading)
 
     def mask(self, shape: Shape, kind: Kind, among: Sequence[int] | None = None) -> Share:
         """The party's words of a mask: [r]_m = its next words."""
@@ -279,8 +268,7 @@ class HandStep(_Step):
 
     def finish(self) -> None:
         """Raise if the dealer sent more than was drawn: the two did not draw the same."""
-        left = (0 if self._corrections is None else len(self._corrections)) - self._taken
-        if left:
+        if left := len(self._corrections) - self._taken:
             raise ProtocolError(f"{left} bytes of the dealer's corrections for {self.label} were not used")
 
     def _placed(self, among: Sequence[int] | None, least: int) -> Sequence[int]:
@@ -292,15 +280,15 @@ class HandStep(_Step):
     def _corrected(self, shape: tuple[int, ...], kind: Kind) -> Array:
         words = np.empty(shape, kind.dtype)
         start, end = self._taken, self._taken + words.nbytes
-        if self._corrections is None or end > len(self._corrections):
+        if end > len(self._corrections):
             raise ProtocolError(f"the dealer's corrections for {self.label} are missing or end too early")
         words.reshape(-1).view(np.uint8)[:] = self._corrections[start:end]
         self._taken = min(end + -end % _ALIGNED, len(self._corrections))
-        return _native(words)
+        return words
 
 
 def _heading(label: Label) -> bytes:
-    return _packed(label) + _COUNTER
+    return nonce_at(_LABEL, label, _RANGES)
 
 
 def _joined(heading: Bytes, arrays: Sequence[Array]) -> Bytes:
@@ -309,24 +297,9 @@ def _joined(heading: Bytes, arrays: Sequence[Array]) -> Bytes:
     buffer = np.zeros(start + sum(sizes), np.uint8)
     buffer[:start] = heading
     for array, size in zip(arrays, sizes, strict=True):
-        buffer[start : start + array.nbytes] = _native(array).reshape(-1).view(np.uint8)
+        buffer[start : start + array.nbytes] = as_bytes(array)
         start += size
     return buffer
-
-
-def _native(words: Array) -> Array:
-    """Words that were written as little-endian bytes, in this machine's order (and back)."""
-    return words if np.little_endian else words.byteswap()
-
-
-def _packed(label: Label) -> bytes:
-    try:
-        return _LABEL.pack(*label)
-    except (struct.error, TypeError) as error:
-        raise ProtocolError(
-            f"a label is (attempt below 2**16, tree below 2**32, level below 2**8, step and part below 2**16), "
-            f"got {label}"
-        ) from error
 
 
 # --- noise -----------------------------------------------------------------------------------------------------------
@@ -336,11 +309,11 @@ Draw = Callable[[tuple[int, ...]], Ints]
 """Gives independent whole numbers of this shape, int64, from secret randomness of the dealer."""
 
 
-def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
+def deal_noise(step: DealerStep, shape: Shape, draw: Draw) -> None:
     """Noise that nobody but the dealer knows, as shares: what is opened after it was added is noisy for everybody.
 
         dealer     nu = draw(shape)                 from its own secret randomness, by a sampler of the privacy part
-        dealt      [nu]                             one number is sent for each
+        dealt      [nu] modulo 2**64                one number is sent for each; it is a share modulo 2**32 too
         parties    [x] + [nu]                       and only that is opened, or compared
 
     **What it rests on.** The dealer has no data, works together with nobody and sees nothing that parties open: noise
@@ -352,25 +325,12 @@ def deal_noise(step: DealerStep, shape: Shape, kind: Kind, draw: Draw) -> None:
     have the wanted distribution, and what the result costs, is said where it was made (`privacy.discrete_gaussian`,
     `privacy.gumbel`). Noise that does not fit the ring is refused, since it would wrap round.
     """
-    axes = (shape,) if isinstance(shape, int) else tuple(shape)
-    _check_numbers(kind)
+    axes = SUM64.words_shape(shape)
     noise = draw(axes)
     if not isinstance(noise, np.ndarray) or noise.dtype != np.int64 or noise.shape != axes:
         got = f"{noise.dtype} {noise.shape}" if isinstance(noise, np.ndarray) else type(noise).__name__
         raise InvalidType(f"draw must give an array of int64 of shape {axes}, got {got}")
-    bits = min(8 * kind.number_bytes, 64) - 2
-    if noise.size and max(int(noise.max()), -int(noise.min())) > 1 << bits:
+    if noise.size and max(int(noise.max()), -int(noise.min())) > 1 << 62:
         # No number is named: what was drawn is a secret, even if it is not used.
-        raise FixedPointOverflow(f"a noise is beyond 2**{bits}, a quarter of what {kind} holds: use a coarser unit")
-    step.share(limbs.from_int64(noise, kind.limbs) if kind.limbs else noise.astype(kind.dtype), kind)
-
-
-def take_noise(step: HandStep, shape: Shape, kind: Kind) -> Share:
-    """The party's share of what `deal_noise` dealt: adding it is local."""
-    _check_numbers(kind)
-    return step.share(shape, kind)
-
-
-def _check_numbers(kind: Kind) -> None:
-    if kind.is_xor:
-        raise InvalidParameter(f"kind must be of numbers, not of bits, got {kind}")
+        raise FixedPointOverflow("a noise is beyond 2**62, a quarter of what 64 bits hold: use a coarser unit")
+    step.share(noise.astype(np.uint64), SUM64)

@@ -87,25 +87,21 @@ _GUARD_BITS = 3
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """How weights of some leaves are computed; all of it is public. `Descent.of` chooses the width of the step."""
+    """How weights of some leaves are computed; all of it is public."""
 
     n: int  # leaves
     kind: Kind  # limbs
-    fraction_bits: int  # F
-    step_bits: int  # S
-    max_iterations: int
     largest_total: int  # of a + sigma
     largest_weight: int  # of |b / a|, rounded up
+    fraction_bits: int = 32  # F
+    max_iterations: int = PAPER_TURNS
 
     def __post_init__(self) -> None:
-        _check_positive(self, ("n", "fraction_bits", "step_bits", "max_iterations", "largest_total", "largest_weight"))
+        _check_positive(self, ("n", "fraction_bits", "max_iterations", "largest_total", "largest_weight"))
         if not self.kind.limbs:
             raise InvalidParameter(f"kind must be limbs, got {self.kind}")
         if self.fraction_bits < 4:  # so that the second part of the error is no more than D may be at first
             raise InvalidParameter(f"fraction_bits must be at least 4, got {self.fraction_bits}")
-        needed = _step_bits(self.largest_total, self.largest_weight, self.fraction_bits)
-        if self.step_bits < needed:
-            raise InvalidParameter(f"step_bits must be at least {needed} for these bounds, got {self.step_bits}")
         if bits_of(self.kind) < self.needed_bits:
             raise InvalidParameter(
                 f"kind {self.kind} has {bits_of(self.kind)} bits, and weights up to {self.largest_weight:,} with "
@@ -113,20 +109,10 @@ class Descent:
                 f"need {self.needed_bits}: use a wider kind or fewer fraction_bits"
             )
 
-    @classmethod
-    def of(
-        cls,
-        n: int,
-        kind: Kind,
-        *,
-        largest_total: int,
-        largest_weight: int,
-        fraction_bits: int = 32,
-        max_iterations: int = PAPER_TURNS,
-    ) -> Descent:
-        """The plan with the shortest step that keeps its rounding below half a unit."""
-        step_bits = _step_bits(largest_total, largest_weight, fraction_bits)
-        return cls(n, kind, fraction_bits, step_bits, max_iterations, largest_total, largest_weight)
+    @property
+    def step_bits(self) -> int:
+        """S: the least with a |r D| <= 1/2, for |r| <= 2**-(S+1)."""
+        return (self.largest_total * self.largest_weight - 1).bit_length() + self.fraction_bits
 
     @property
     def needed_bits(self) -> int:
@@ -215,11 +201,6 @@ def _turns(total: int, mu_lambda: int, lambda_: float, ratio: float) -> int:
     if total > mu_lambda:
         bounds.append(math.log(ratio) / math.log(mu_lambda / total))
     return max(1, math.ceil(min(bounds)))
-
-
-def _step_bits(largest_total: int, largest_weight: int, fraction_bits: int) -> int:
-    """S with a |r D| <= 1/2, for |r| <= 2**-(S+1)."""
-    return (largest_total * largest_weight - 1).bit_length() + fraction_bits
 
 
 def _check(a: Share, b: Share, totals: Sequence[int], n_iterations: int, plan: Descent) -> None:

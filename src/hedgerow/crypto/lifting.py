@@ -33,7 +33,6 @@ blocks. Dealer and parties draw within one step, in the same order, and the part
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ import numpy.typing as npt
 from hedgerow.compiling import kernel
 from hedgerow.crypto import limbs
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Masked, Shape, Share, Talk, opened
+from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, Masked, Shape, Share, Talk, blocks_of, opened
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Limbs = npt.NDArray[np.uint32]
@@ -164,7 +163,7 @@ def deal_gains(step: DealerStep, n: int, narrow: Kind, wide: Kind) -> None:
     """Four masks per candidate (nothing is sent), and 32 wide numbers that are products of them."""
     _check_kinds(narrow, wide)
     r = step.mask((4, n), narrow)
-    for block in _blocks(n):
+    for block in blocks_of(n, BLOCK):
         step.share(_tables(r[:, block], wide), wide)
 
 
@@ -193,7 +192,7 @@ def gains(
     offsets = np.stack(plus_lambda)[:, None, :]
     n = c.shape[1]
     P, Q = (np.empty((n, wide.limbs), np.uint32) for _ in range(2))
-    for block in _blocks(n):
+    for block in blocks_of(n, BLOCK):
         here = c[:, block]
         table = step.share((_TABLE, here.shape[1]), wide).words
         dealt = np.empty((_PICKED, here.shape[1], wide.limbs), np.uint32)
@@ -260,7 +259,7 @@ def _outer(x: Limbs, y: Limbs, out: Limbs) -> None:
 def _both(r: Array, wide: Kind) -> Limbs:
     """R(0), r without a sign, and R(1), r with a sign: [2, ..., L]."""
     signed = r.view(np.dtype(f"i{r.itemsize}")).astype(np.int64, copy=False)
-    return np.stack([limbs.from_words(r, wide.limbs), limbs.from_int64(signed, wide.limbs)])
+    return np.stack([limbs.from_words(each, wide.limbs) for each in (r, signed)])
 
 
 def _held(v: npt.NDArray[np.bool_], dealt: Share) -> Share:
@@ -274,10 +273,6 @@ def _is_signed(c: Array) -> npt.NDArray[np.bool_]:
 
 def _offset(narrow: Kind, wide: Kind, add: int = 0) -> Limbs:
     return limbs.constant(add - (1 << (bits_of(narrow) - 2)), wide.limbs)
-
-
-def _blocks(n: int) -> Iterator[slice]:
-    return (slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK))
 
 
 def _check_kinds(narrow: Kind, wide: Kind) -> Kind:

@@ -16,7 +16,6 @@ compilers and processors make of them is theirs to decide.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,27 +54,18 @@ def _place(context: Any, builder: Any, array_type: Any, array: Any, offset: Any,
     return builder.bitcast(builder.gep(start, [offset]), element.as_pointer())
 
 
-def _load(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, wide: Any) -> Any:
-    """A number of the ring: from its limbs, or from one 64-bit word, signed or not."""
-    if array_type.dtype == types.uint32:
-        return builder.load(_place(context, builder, array_type, array, offset, wide), align=4)
-    word = builder.load(_place(context, builder, array_type, array, offset, _I64), align=8)
-    if wide.width <= _I64.width:
-        return builder.trunc(word, wide) if wide.width < _I64.width else word
-    return builder.sext(word, wide) if array_type.dtype == types.int64 else builder.zext(word, wide)
-
-
 def _combine_one(
     _context: Any, x: Any, _at_x: Any, y: Any, _at_y: Any, out: Any, _to: Any, operation: Any, limbs: Any
 ) -> tuple[Any, Callable[..., Any]]:
-    """One number of `out` from one of `x` and one of `y`; offsets count limbs (64-bit words, if y is made of those)."""
+    """One number of `out` from one of `x` and one of `y`; offsets count limbs."""
     signature = types.void(x, types.int64, y, types.int64, out, types.int64, operation, limbs)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(LIMB_BITS * limbs.count)
-        one = _load(context, builder, signature.args[0], arguments[0], arguments[1], wide)
-        other = _load(context, builder, signature.args[2], arguments[2], arguments[3], wide)
-        place = _place(context, builder, signature.args[4], arguments[4], arguments[5], wide)
+        at_x, at_y, place = (
+            _place(context, builder, signature.args[k], arguments[k], arguments[k + 1], wide) for k in (0, 2, 4)
+        )
+        one, other = builder.load(at_x, align=4), builder.load(at_y, align=4)
         if operation.count == len(_ADD):
             result = builder.add(one, other)
         elif operation.count == len(_SUBTRACT):
@@ -97,11 +87,11 @@ _combine_at: Any = intrinsic(_combine_one)
 
 @kernel
 def _combine(
-    x: Any,  # in  uint32 [at least 1], the first number of x; the others lie x_steps apart
-    y: Any,  # in  the same, or int64 or uint64
+    x: Limbs,  # in  the first number of x; the others lie x_steps apart
+    y: Limbs,  # in  the same of y
     out: Limbs,  # out [numbers * limbs]
     axes: tuple[int, ...],  # numbers along the three axes
-    x_steps: tuple[int, ...],  # elements from one number to the next along each axis
+    x_steps: tuple[int, ...],  # limbs from one number to the next along each axis
     y_steps: tuple[int, ...],
     operation: tuple[int, ...],
     limbs: tuple[int, ...],
@@ -128,8 +118,8 @@ def _cut_one(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, bits = ir.IntType(8), LIMB_BITS * limbs.count
         wide = ir.IntType(bits)
-        number = _load(context, builder, signature.args[0], arguments[0], arguments[1], wide)
-        number = builder.and_(number, ir.Constant(wide, (1 << (bits - 1)) - 1))
+        place = _place(context, builder, signature.args[0], arguments[0], arguments[1], wide)
+        number = builder.and_(builder.load(place, align=4), ir.Constant(wide, (1 << (bits - 1)) - 1))
         for digit in range(n_digits(limbs.count, width.count)):
             shifted = builder.trunc(builder.lshr(number, ir.Constant(wide, digit * width.count)), byte)
             offset = builder.add(arguments[3], ir.Constant(_I64, digit))
@@ -168,11 +158,6 @@ def multiply(x: Limbs, y: Limbs, out: Limbs | None = None) -> Limbs:
     return _apply(_MULTIPLY, x, y, out)
 
 
-def multiply_small(x: Limbs, factors: int | npt.NDArray[np.int64], out: Limbs | None = None) -> Limbs:
-    """x times numbers that fit 63 bits and a sign: one, or an array of int64 that broadcasts against x[..., 0]."""
-    return _apply(_MULTIPLY, x, _words(factors), out)
-
-
 def add_product(total: Limbs, x: Limbs, y: Limbs) -> Limbs:
     """total += x * y, without an array for the product."""
     return _apply(_ADD_PRODUCT, x, y, total)
@@ -193,19 +178,19 @@ def constant(value: int, n_limbs: int) -> Limbs:
     return np.frombuffer(whole, np.dtype("<u4")).astype(np.uint32, copy=False)
 
 
-_zero = functools.cache(functools.partial(constant, 0))
-
-
-def from_int64(values: npt.NDArray[np.int64], n_limbs: int, out: Limbs | None = None) -> Limbs:
-    """Signed 64-bit numbers [...] as numbers of the ring [..., L]."""
-    return _apply(_ADD, _zero(n_limbs), _words(values), out)
-
-
-def from_words(values: Array, n_limbs: int, out: Limbs | None = None) -> Limbs:
-    """Words without a sign, uint32 or uint64 [...], as numbers of the ring [..., L]."""
-    if not isinstance(values, np.ndarray) or values.dtype not in {np.dtype(np.uint32), np.dtype(np.uint64)}:
-        raise InvalidType(f"values must be an array of uint32 or uint64, got {_kind(values)}")
-    return _apply(_ADD, _zero(n_limbs), values.astype(np.uint64, copy=False), out)
+def from_words(values: Array, n_limbs: int) -> Limbs:
+    """Words [...] as numbers of the ring [..., L]: int64 with their signs, uint32 or uint64, which have none."""
+    if not isinstance(values, np.ndarray) or values.dtype not in (np.uint32, np.uint64, np.int64):
+        raise InvalidType(f"values must be an array of uint32, uint64 or int64, got {_kind(values)}")
+    _check_limbs(n_limbs)
+    own = np.asarray(values, order="C")[..., None].view(np.uint32)
+    found = np.zeros((*values.shape, n_limbs), np.uint32)
+    for limb in range(n_limbs):  # one after the other: they lie apart in memory, and are many
+        if limb < own.shape[-1]:
+            found[..., limb] = own[..., limb]
+        elif values.dtype == np.int64:
+            found[..., limb] = (values < 0) * np.uint32(0xFFFFFFFF)
+    return found
 
 
 def to_ints(x: Limbs, *, signed: bool = True) -> npt.NDArray[np.object_]:
@@ -249,12 +234,11 @@ def digits(x: Limbs, width: int, out: Bytes | None = None) -> Bytes:
 # --- broadcasting --------------------------------------------------------------------------------------------------
 
 
-def _apply(operation: tuple[int, ...], x: Limbs, y: Array, out: Limbs | None) -> Limbs:
+def _apply(operation: tuple[int, ...], x: Limbs, y: Limbs, out: Limbs | None) -> Limbs:
     n_limbs = _n_limbs(x)
-    own_axes = int(y.dtype == np.uint32)  # of y: the limbs lie along an axis, a 64-bit word does not
-    if own_axes and _n_limbs(y) != n_limbs:
+    if _n_limbs(y) != n_limbs:
         raise InvalidType(f"numbers of {n_limbs} and of {_n_limbs(y)} limbs cannot be put together")
-    x_shape, y_shape = x.shape[:-1], y.shape[: y.ndim - own_axes]
+    x_shape, y_shape = x.shape[:-1], y.shape[:-1]
     shape = x_shape if x_shape == y_shape else np.broadcast_shapes(x_shape, y_shape)
     result = _result(out, (*shape, n_limbs), np.uint32)
     n = result.size // n_limbs
@@ -262,20 +246,20 @@ def _apply(operation: tuple[int, ...], x: Limbs, y: Array, out: Limbs | None) ->
         return result
     if out is not None:
         x, y = _apart(x, result), _apart(y, result)
-    x_step, y_step = _in_line(x, n_limbs, n), _in_line(y, n_limbs if own_axes else 1, n)
+    x_step, y_step = _in_line(x, n_limbs, n), _in_line(y, n_limbs, n)
     if x_step >= 0 and y_step >= 0:  # mostly, and it halves the time of a small call
         axes: tuple[int, ...] = (1, 1, n)
         x_steps: tuple[int, ...] = (0, 0, x_step)
         y_steps: tuple[int, ...] = (0, 0, y_step)
     else:
-        (x, x_steps), (y, y_steps) = _along_axes(x, shape, 1), _along_axes(y, shape, own_axes)
+        (x, x_steps), (y, y_steps) = _along_axes(x, shape), _along_axes(y, shape)
         axes = x.shape[:_AXES]
-    _combine(_first(x, 1), _first(y, own_axes), result.reshape(-1), axes, x_steps, y_steps, operation, (0,) * n_limbs)
+    _combine(_first(x), _first(y), result.reshape(-1), axes, x_steps, y_steps, operation, (0,) * n_limbs)
     return result
 
 
-def _in_line(operand: Array, per_number: int, n: int) -> int:
-    """Elements from one number to the next, if there are n one after another or one for all; else -1."""
+def _in_line(operand: Limbs, per_number: int, n: int) -> int:
+    """Limbs from one number to the next, if there are n one after another or one for all; else -1."""
     flags = operand.flags
     if not (flags.c_contiguous and flags.aligned):
         return -1
@@ -284,28 +268,27 @@ def _in_line(operand: Array, per_number: int, n: int) -> int:
     return per_number if operand.size == n * per_number else -1
 
 
-def _along_axes(operand: Array, shape: tuple[int, ...], own_axes: int) -> tuple[Array, tuple[int, ...]]:
-    """The operand repeated to this shape, along three axes, and the elements from one number to the next along each.
+def _along_axes(operand: Limbs, shape: tuple[int, ...]) -> tuple[Limbs, tuple[int, ...]]:
+    """The operand repeated to this shape, along three axes, and the limbs from one number to the next along each.
 
     What cannot be read so where it lies is copied.
     """
-    wide = np.broadcast_to(operand, shape + operand.shape[operand.ndim - own_axes :])
+    wide = np.broadcast_to(operand, shape + operand.shape[-1:])
     numbers = (1,) * (_AXES - len(shape)) + shape if len(shape) <= _AXES else (-1, *shape[1 - _AXES :])
-    wide = wide.reshape(numbers + wide.shape[len(shape) :])
-    if not wide.flags.aligned or (own_axes and wide.strides[-1] != wide.itemsize):
+    wide = wide.reshape(numbers + operand.shape[-1:])
+    if not wide.flags.aligned or wide.strides[-1] != wide.itemsize:
         wide = np.ascontiguousarray(wide)
     return wide, tuple(stride // wide.itemsize for stride in wide.strides[:_AXES])
 
 
-def _first(array: Array, own_axes: int) -> Array:
-    """A read-only view [at least 1] that begins at the array's first number; kernels go on from there by steps."""
-    index = (0,) * (array.ndim - own_axes)
-    view = array[index] if own_axes else array[(..., *index, None)]
+def _first(array: Limbs) -> Limbs:
+    """A read-only view of the array's first number; kernels go on from there by steps."""
+    view: Limbs = array[(0,) * (array.ndim - 1)]
     view.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
     return view
 
 
-def _apart(operand: Array, result: Limbs) -> Array:
+def _apart(operand: Limbs, result: Limbs) -> Limbs:
     """The operand, or a copy of it where writing the result would change numbers that are still to be read."""
     if not np.may_share_memory(operand, result):
         return operand
@@ -334,13 +317,6 @@ def _n_limbs(x: Limbs) -> int:
     if not isinstance(x, np.ndarray) or x.dtype != np.uint32 or x.ndim == 0:
         raise InvalidType(f"numbers must be arrays of uint32 with their limbs along the last axis, got {_kind(x)}")
     return _check_limbs(x.shape[-1])
-
-
-def _words(values: Any) -> npt.NDArray[np.int64]:
-    words = np.asarray(values, np.int64) if isinstance(values, int) else values
-    if not isinstance(words, np.ndarray) or words.dtype != np.int64:
-        raise InvalidType(f"small numbers must be int64, got {_kind(values)}")
-    return words
 
 
 def _kind(value: Any) -> str:

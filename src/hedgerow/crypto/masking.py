@@ -32,15 +32,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, NONCE_BYTES, WORD, Keystream, Spent, Unshared, Words
+from hedgerow.crypto.csprng import CHUNK_BYTES, KEY_BYTES, WORD, Keystream, Spent, Unshared, Words, nonce_at
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 PUBLIC_KEY_BYTES = 32
 MAX_WORDS = 2**48
 """Words of one message; the counter has room for 2**57, so two messages of one key never meet in its stream."""
 
-_POSITION = struct.Struct(">BIHH")  # big-endian, so that the order of the bytes is the order of the positions
-_COUNTER = bytes(NONCE_BYTES - _POSITION.size)  # 56 bits: the number of the block within the message
+_POSITION = struct.Struct(">BIHH")  # leaves 56 bits for the number of the block within the message
 _CHUNK_WORDS = CHUNK_BYTES // WORD.itemsize
 
 
@@ -57,13 +56,8 @@ class Position(NamedTuple):
     part: int = 0  # below 2**16
 
     def packed(self) -> bytes:
-        """Nine bytes whose order is the order of positions; ProtocolError for fields beyond their ranges."""
-        try:
-            return _POSITION.pack(*self)
-        except (struct.error, TypeError) as error:
-            raise ProtocolError(
-                f"a mask position is (purpose below 2**8, tree below 2**32, level and part below 2**16), got {self}"
-            ) from error
+        """Nine bytes whose order is the order of positions."""
+        return nonce_of(self)[: _POSITION.size]
 
 
 class KeyPair(Unshared):
@@ -161,12 +155,13 @@ class PairwiseMasks(Unshared):
 
 def as_position(position: Position) -> Position:
     """A position whose fields are within their ranges, also from a plain tuple; otherwise ProtocolError."""
-    return Position(*_POSITION.unpack(Position.packed(position)))
+    return Position(*_POSITION.unpack_from(nonce_of(position)))
 
 
 def nonce_of(position: Position) -> bytes:
     """The counter at which the words of a position begin, whether or not it was spent."""
-    return Position.packed(position) + _COUNTER
+    ranges = "a mask position is (purpose below 2**8, tree below 2**32, level and part below 2**16)"
+    return nonce_at(_POSITION, position, ranges)
 
 
 def add_streams(
@@ -180,26 +175,17 @@ def add_streams(
         flat = result.reshape(-1)
         for stream in (*added, *subtracted):
             stream.start(nonce)
-        if len(flat) <= _CHUNK_WORDS:
-            _add_chunk(flat, added, subtracted)
-        else:
-            for start in range(0, len(flat), _CHUNK_WORDS):
-                _add_chunk(flat[start : start + _CHUNK_WORDS], added, subtracted)
+        for start in range(0, len(flat), _CHUNK_WORDS):
+            part = flat[start : start + _CHUNK_WORDS]
+            mask = np.empty(len(part), WORD)
+            for streams, combine in ((added, np.add), (subtracted, np.subtract)):
+                for stream in streams:
+                    stream.fill(mask.data.cast("B"))
+                    combine(part, mask, part)
     except BaseException:
         result.fill(0)  # it may hold bare values, or values under some of their masks only
         raise
     return result
-
-
-def _add_chunk(part: Words, added: list[Keystream], subtracted: list[Keystream]) -> None:
-    mask = np.empty(len(part), WORD)
-    buffer = mask.data.cast("B")
-    for stream in added:
-        stream.fill(buffer)
-        np.add(part, mask, part)
-    for stream in subtracted:
-        stream.fill(buffer)
-        np.subtract(part, mask, part)
 
 
 def check_values(values: Words, out: Words | None) -> None:

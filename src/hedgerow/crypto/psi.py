@@ -8,7 +8,7 @@
 2. Every party's set goes once round the ring of all parties, beginning at its owner (`way_round`). Each party
    multiplies every point with its own secret key for this run (`blind`, `reblind`) and passes the set on in a random
    order of its own. The owner draws this order first and sends block after block as they are made (`Departure`); the
-   others cannot pass on anything before all points have come (`Stay`).
+   others cannot pass on anything before all points have come (`shuffled`).
 3. The last party on each way sends the set to the comparer, one of the parties. Equal ids are now equal points. The
    comparer finds the points that all sets have, sorts them by value, and notes in this order at which place of
    each set they stand (`common_places`).
@@ -105,6 +105,8 @@ ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 Points = Bytes32
 """x coordinates, big-endian: uint8 [n, 32]."""
+Order = npt.NDArray[np.signedinteger[Any]]
+"""Of a set: the number of what stands at each place."""
 
 _CURVE = ec.SECP256R1()
 _ECDH = ec.ECDH()
@@ -248,94 +250,35 @@ class Departure:
 
     def restored(self, places: Rows) -> Rows:
         """The rows whose ids stand at these places of the order; the order of the list is kept."""
-        check_places(places, self.n, self.owner)
-        rows: Rows = self._rows[self._order[places]]
-        return rows
+        return self._rows[restored(self._order, places, self.owner)]
 
 
-class Stay:
-    """One set at one party: blinded points come in block by block, and leave in a random order.
+def shuffled(blocks: list[Points], random: SecureRandom) -> tuple[Points, Order]:
+    """All points of a set in a random order, and for each place which of them stands there, counted by arrival.
 
-    1. `put(block)`: the next points, already blinded by this party.
-    2. `blocks(size)`: when all have come, and not before, the points in their new order, a uniformly random one.
-    3. `restored(places)`: later, places in the new order become places in the order of arrival.
-
-    `owner` and `sender` are for errors; `n` is how many points were announced. Only those that came take memory.
+    The list is emptied: each block is let go of as soon as its points are in their places.
     """
-
-    def __init__(self, n: int, random: SecureRandom, *, owner: str, sender: str) -> None:
-        if n < 0:
-            raise ProtocolError(f"{sender} announced {n} points of {owner}")
-        self.n = n
-        self.owner = owner
-        self.sender = sender
-        self._random = random
-        self._arrival: npt.NDArray[np.signedinteger[Any]] | None = None  # of the point at each place, once all are here
-        self._blocks: list[Points] = []
-        self._points: Points | None = None
-        self._arrived = 0
-
-    def __repr__(self) -> str:
-        return f"Stay(set of {self.owner}, {self._arrived} of {self.n} points)"
-
-    @property
-    def missing(self) -> int:
-        """Points that are still to come."""
-        return self.n - self._arrived
-
-    def put(self, points: Points) -> None:
-        """The next block, blinded by this party."""
-        _checked(points, f"points of {self.owner}")
-        end = self._arrived + len(points)
-        if end > self.n:
-            raise ProtocolError(f"{self.sender} sent {end} points of {self.owner} or more, {self.n} were announced")
-        self._blocks.append(points)
-        self._arrived = end
-
-    def points(self) -> Points:
-        """All points in their new order."""
-        if self._arrived < self.n:
-            raise ProtocolError(
-                f"{self.sender} sent {self._arrived} points of {self.owner}, {self.n} were announced; a part of a set "
-                f"is not passed on, since it would show which points came first"
-            )
-        if self._arrival is None:
-            self._shuffle()
-        if self._points is None:
-            raise ProtocolError(f"the points of {self.owner} were already released")
-        return self._points
-
-    def _shuffle(self) -> None:
-        self._arrival = _compact(random_order(self.n, self._random))
-        place = np.empty_like(self._arrival)
-        place[self._arrival] = np.arange(self.n, dtype=place.dtype)
-        self._points = np.empty((self.n, POINT_BYTES), np.uint8)
-        start = 0
-        self._blocks.reverse()
-        while self._blocks:  # each is let go of as soon as its points are in their places
-            block = self._blocks.pop()
-            self._points[place[start : start + len(block)]] = block
-            start += len(block)
-
-    def blocks(self, size: int = BLOCK) -> Iterator[Points]:
-        """All points in their new order, in blocks of at most `size`."""
-        points = self.points()
-        for start in range(0, self.n, size):
-            yield points[start : start + size]
-
-    def release(self) -> None:
-        """Let go of the points, once they were sent; the shuffle is kept for the way back."""
-        self._points = None
-
-    def restored(self, places: Rows) -> Rows:
-        """Which points, counted by arrival, stand at these places of the new order; the order of the list is kept."""
-        check_places(places, self.n, self.owner)
-        if self._arrival is None:
-            raise ProtocolError(f"the points of {self.owner} have no new order yet")
-        return self._arrival[places].astype(np.int64)
+    n = sum(map(len, blocks))
+    arrival = _compact(random_order(n, random))
+    place = np.empty_like(arrival)
+    place[arrival] = np.arange(n, dtype=place.dtype)
+    points = np.empty((n, POINT_BYTES), np.uint8)
+    start = 0
+    blocks.reverse()
+    while blocks:
+        block = _checked(blocks.pop(), "points")
+        points[place[start : start + len(block)]] = block
+        start += len(block)
+    return points, arrival
 
 
-def _compact(order: Rows) -> npt.NDArray[np.signedinteger[Any]]:
+def restored(order: Order, places: Rows, owner: str) -> Rows:
+    """What stands at these places of an order of the set of `owner`; the order of the list is kept."""
+    check_places(places, len(order), owner)
+    return order[places].astype(np.int64)
+
+
+def _compact(order: Rows) -> Order:
     """The same numbers in half of the memory, where they fit."""
     return order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
 

@@ -5,12 +5,12 @@ ring are the same in any order, so rows are taken in blocks that stay in the cac
 the loops may be vectorised. And the masked one-hot matrix, which is by far the largest thing, is read once for all
 right-hand sides, so all nodes of a level should come in one call.
 
-Arrays are uint32 or uint64, rows of the data along the last axis. They may be ranges of rows of larger ones, as
-E[:, a:b], so that nobody has to hold all rows at a time: sums over ranges add up.
+Arrays are uint32 or uint64, rows of the data along the last axis. Sums over ranges of rows add up.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -45,43 +45,40 @@ _RINGS = (np.dtype(np.uint32), np.dtype(np.uint64))
 
 @kernel
 def _add_products(
-    matrix: Ring,  # in  [R, n], flat
-    step: int,  # from one row of the matrix to the next
-    sides: Ring,  # in  [S, n], flat
-    side_step: int,
+    matrix: Ring,  # in  [R, n]
+    sides: Ring,  # in  [S, n]
     start: int,  # this thread's rows of the data
     stop: int,
-    n_rows: int,  # R
-    n_sides: int,  # S
-    out: Ring,  # out [S, R], flat
+    out: Ring,  # out [S, R]
 ) -> None:
     """out += sides @ matrix.T over some rows of the data; two rows of the matrix with two sides at a time."""
+    n_sides, n_rows = out.shape
     for begin in range(start, stop, TILE):
         n = min(TILE, stop - begin)
         for r in range(0, n_rows, 2):
             below = min(r + 1, n_rows - 1)
-            x = matrix[r * step + begin : r * step + begin + n]
-            y = matrix[below * step + begin : below * step + begin + n]
+            x = matrix[r, begin : begin + n]
+            y = matrix[below, begin : begin + n]
             for s in range(0, n_sides, 2):
                 after = min(s + 1, n_sides - 1)
-                a = sides[s * side_step + begin : s * side_step + begin + n]
-                b = sides[after * side_step + begin : after * side_step + begin + n]
+                a = sides[s, begin : begin + n]
+                b = sides[after, begin : begin + n]
                 xa = xb = ya = yb = np.uint64(0)
                 for i in range(n):
                     xa += x[i] * a[i]
                     xb += x[i] * b[i]
                     ya += y[i] * a[i]
                     yb += y[i] * b[i]
-                out[s * n_rows + r] += xa
+                out[s, r] += xa
                 if after > s:
-                    out[after * n_rows + r] += xb
+                    out[after, r] += xb
                 if below > r:
-                    out[s * n_rows + below] += ya
+                    out[s, below] += ya
                 if after > s and below > r:
-                    out[after * n_rows + below] += yb
+                    out[after, below] += yb
 
 
-def products(matrix: Ring, sides: Ring, *, n_threads: int = 1) -> Ring:
+def rows_times(matrix: Ring, sides: Ring, *, n_threads: int = 1) -> Ring:
     """[S, R]: the product of each of S right-hand sides with each row of a matrix, modulo 2**32 or 2**64.
 
     In: `matrix` [R, N], `sides` [S, N], of the same dtype. With several threads each takes some of the N.
@@ -90,13 +87,7 @@ def products(matrix: Ring, sides: Ring, *, n_threads: int = 1) -> Ring:
     if matrix.shape[1] != sides.shape[1]:
         raise InvalidInput(f"{_shapes(matrix=matrix, sides=sides)} do not fit each other")
     total = np.zeros((len(sides), len(matrix)), matrix.dtype)
-    (flat, step), (flat_sides, side_step) = _flat(matrix), _flat(sides)
-
-    def part(start: int, stop: int, out: Ring) -> None:
-        _add_products(flat, step, flat_sides, side_step, start, stop, len(matrix), len(sides), out.reshape(-1))
-
-    _in_parts(part, matrix.shape[1], total, n_threads)
-    return total
+    return _in_parts(functools.partial(_add_products, _fixed(matrix), _fixed(sides)), matrix.shape[1], total, n_threads)
 
 
 # --- histograms ----------------------------------------------------------------------------------------------------
@@ -126,18 +117,14 @@ _add_together_at: Any = intrinsic(_add_together)
 
 @kernel
 def _add_histogram(
-    codes: Codes,  # in  [J, n], flat; every code is below K
-    step: int,  # from one column to the next
-    sides: Ring,  # in  [S, n], flat
-    side_step: int,
+    codes: Codes,  # in  [J, n]; every code is below K
+    sides: Ring,  # in  [S, n]
     start: int,  # this thread's rows
     stop: int,
-    n_columns: int,  # J
-    n_sides: int,  # S
-    n_bins: int,  # K
-    out: Ring,  # out [S, J, K], flat
+    out: Ring,  # out [S, J, K]
 ) -> None:
     """Sums per bin over some rows. The cells of TOGETHER sides lie side by side, and so do their values of a row."""
+    n_sides, n_columns, n_bins = out.shape
     cells = np.empty(n_columns * n_bins * TOGETHER, sides.dtype)
     values = np.zeros(HISTOGRAM_ROWS * TOGETHER, sides.dtype)
     for s in range(0, n_sides, TOGETHER):
@@ -146,88 +133,55 @@ def _add_histogram(
         for begin in range(start, stop, HISTOGRAM_ROWS):
             n = min(HISTOGRAM_ROWS, stop - begin)
             for k in range(many):
-                side = sides[(s + k) * side_step + begin : (s + k) * side_step + begin + n]
+                side = sides[s + k, begin : begin + n]
                 for i in range(n):
                     values[np.uint64(i * TOGETHER + k)] = side[i]
             for j in range(0, n_columns - 1, 2):  # two columns in turn: neither waits for its last addition
-                one = codes[j * step + begin : j * step + begin + n]
-                other = codes[(j + 1) * step + begin : (j + 1) * step + begin + n]
+                one = codes[j, begin : begin + n]
+                other = codes[j + 1, begin : begin + n]
                 for i in range(n):
                     _add_together_at(cells, (j * n_bins + one[i]) * TOGETHER, values, i * TOGETHER)
                     _add_together_at(cells, ((j + 1) * n_bins + other[i]) * TOGETHER, values, i * TOGETHER)
             if n_columns % 2:
                 j = n_columns - 1
-                one = codes[j * step + begin : j * step + begin + n]
+                one = codes[j, begin : begin + n]
                 for i in range(n):
                     _add_together_at(cells, (j * n_bins + one[i]) * TOGETHER, values, i * TOGETHER)
         for k in range(many):
-            for cell in range(n_columns * n_bins):
-                out[(s + k) * n_columns * n_bins + cell] += cells[cell * TOGETHER + k]
+            for j in range(n_columns):
+                for b in range(n_bins):
+                    out[s + k, j, b] += cells[(j * n_bins + b) * TOGETHER + k]
 
 
 def histogram(codes: Codes, sides: Ring, n_bins: int, *, n_threads: int = 1) -> Ring:
     """[S, J, K]: the sum of each right-hand side over the rows in each bin of each column, modulo 2**32 or 2**64.
 
-    In: `codes` [J, N] below K, `sides` [S, N]. It is products(one-hot matrix of the codes, sides), without the matrix.
+    In: `codes` [J, N] below K, `sides` [S, N]. It is rows_times(one-hot matrix, sides), without the matrix.
     """
     _check_rings(sides=sides)
     _check_codes(codes, n_bins)
     if codes.shape[1] != sides.shape[1]:
         raise InvalidInput(f"{_shapes(codes=codes, sides=sides)} do not fit each other")
-    result = np.zeros((len(sides), len(codes), n_bins), sides.dtype)
-    (flat, step), (flat_sides, side_step) = _flat(codes), _flat(sides)
-
-    def part(start: int, stop: int, out: Ring) -> None:
-        _add_histogram(flat, step, flat_sides, side_step, start, stop, len(codes), len(sides), n_bins, out.reshape(-1))
-
-    _in_parts(part, codes.shape[1], result, n_threads)
-    return result
+    total = np.zeros((len(sides), len(codes), n_bins), sides.dtype)
+    return _in_parts(functools.partial(_add_histogram, _fixed(codes), _fixed(sides)), codes.shape[1], total, n_threads)
 
 
 @kernel
-def _one_hot_minus(
-    codes: Codes,  # in  [J, n], flat
-    step: int,
-    masks: Ring,  # in and out [J * (K - 1), n], flat
-    mask_step: int,
-    n: int,
-    n_columns: int,
-    n_bins: int,
-) -> None:
-    """The codes of a tile are read K - 1 times from the nearest cache, the masks once and from far away."""
-    for begin in range(0, n, TILE):
-        end = min(begin + TILE, n)
-        for j in range(n_columns):
-            column = codes[j * step + begin : j * step + end]
-            for k in range(n_bins - 1):
-                row = (j * (n_bins - 1) + k) * mask_step
-                mask = masks[row + begin : row + end]
-                wanted = np.uint8(k)
-                for i in range(len(mask)):
-                    mask[i] = (column[i] == wanted) - mask[i]
+def one_hot_minus(column: Codes, first: int, masks: Ring) -> None:
+    """Some rows of a masked one-hot matrix E = X - A, written over the masks A [k, n].
 
-
-def one_hot_minus(codes: Codes, masks: Ring, n_bins: int) -> Ring:
-    """The masked one-hot matrix E = X - A, written over the masks A.
-
-    In: `codes` [J, n] below K, `masks` [J * (K - 1), n]. Row j * (K - 1) + k of X is 1 where column j has code k; the
-    last bin has no row, for it follows from the total. `masks` may be a range of rows of the data, E[:, a:b], and so
-    may `codes`: who sends E in such ranges holds no more of it than one.
+    Row i of X is 1 where the column [n] has code first + i.
     """
-    _check_rings(masks=masks)
-    _check_codes(codes, n_bins)
-    if masks.shape != (len(codes) * (n_bins - 1), codes.shape[1]) or not masks.flags.writeable:
-        raise InvalidInput(f"{_shapes(codes=codes, masks=masks)} do not fit {n_bins} bins, or cannot be written to")
-    flat, step = _flat(codes)
-    flat_masks, mask_step = _flat(masks, in_place=True)
-    _one_hot_minus(flat, step, flat_masks, mask_step, codes.shape[1], len(codes), n_bins)
-    return masks
+    for i in range(masks.shape[0]):
+        mask, wanted = masks[i], np.uint8(first + i)
+        for row in range(len(mask)):
+            mask[row] = (column[row] == wanted) - mask[row]
 
 
 # --- arrays --------------------------------------------------------------------------------------------------------
 
 
-def _in_parts(part: Callable[[int, int, Ring], None], n: int, total: Ring, n_threads: int) -> None:
+def _in_parts(part: Callable[[int, int, Ring], None], n: int, total: Ring, n_threads: int) -> Ring:
     """part(start, stop, out) for ranges of whole tiles that cover 0..n; what each adds is added to the total."""
     if n_threads < 1:
         raise InvalidParameter(f"n_threads must be at least 1, got {n_threads}")
@@ -235,27 +189,21 @@ def _in_parts(part: Callable[[int, int, Ring], None], n: int, total: Ring, n_thr
     n_parts = min(n_threads, tiles)
     if n_parts <= 1:
         part(0, n, total)
-        return
+        return total
     cuts = [min(tiles * k // n_parts * TILE, n) for k in range(n_parts + 1)]
     partial = np.zeros((n_parts, *total.shape), total.dtype)
     with ThreadPoolExecutor(n_parts) as pool:
         list(pool.map(part, cuts[:-1], cuts[1:], partial))
     for one in partial:
         total += one
+    return total
 
 
-def _flat(array: Array, *, in_place: bool = False) -> tuple[Array, int]:
-    """All elements from the first to the last, and how many lie from one row to the next."""
-    n_rows, n = array.shape
-    step = array.strides[0] // array.itemsize if n_rows > 1 else n
-    in_line = array.strides[1] == array.itemsize or n <= 1
-    if not (in_line and step >= n and array.flags.aligned):
-        if in_place:
-            raise InvalidParameter("what is written to must be in C order, or a range of rows of such an array")
-        array, step = np.ascontiguousarray(array), n
-    span = (n_rows - 1) * step + n if array.size else 0
-    flat = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,), writeable=in_place)
-    return flat, step
+def _fixed(array: Array) -> Array:
+    """The array in C order and read-only: numba compiles once more for each other layout."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _check_rings(**arrays: Ring) -> None:

@@ -170,11 +170,6 @@ class Share:
     def __sub__(self, other: Share) -> Share:
         return Share(self.kind.sub(self.words, self._partner(other)), self.kind)
 
-    def __xor__(self, other: Share) -> Share:
-        if not self.kind.is_xor:
-            raise InvalidType(f"shares of kind {self.kind.name} have no exclusive or")
-        return Share(self.words ^ self._partner(other), self.kind)
-
     def __neg__(self) -> Share:
         return self if self.kind.is_xor else Share(self.kind.sub(np.zeros_like(self.words), self.words), self.kind)
 
@@ -256,9 +251,19 @@ def check_masked(parts: Sequence[Masked]) -> None:
             raise InvalidType(f"only masked words can be opened without saying what they tell, got {part!r:.60}")
 
 
+def blocks_of(n: int, size: int) -> list[slice]:
+    """0..n in blocks of this size; the last may be smaller."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def as_bytes(words: Array) -> Bytes:
+    """The words as they are sent: flat, little-endian bytes, as those of every machine are that numba knows."""
+    return np.ascontiguousarray(words).reshape(-1).view(np.uint8)
+
+
 def joined(parts: Sequence[Masked]) -> Bytes:
-    """Words of one round as bytes, little-endian, one part after another."""
-    pieces = [np.ascontiguousarray(part.words).reshape(-1).view(np.uint8) for part in parts]
+    """Words of one round as bytes, one part after another."""
+    pieces = [as_bytes(part.words) for part in parts]
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 

@@ -41,7 +41,6 @@ count with e. Beyond the bound they are wrong, but for every x whatsoever within
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -52,7 +51,7 @@ import numpy.typing as npt
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.lifting import deal_truncation, truncated
-from hedgerow.crypto.shares import SUM32, SUM64, Share, Talk, masked, opened
+from hedgerow.crypto.shares import SUM32, SUM64, Share, Talk, blocks_of, masked, opened
 from hedgerow.errors import InvalidParameter, InvalidType
 
 Ints = npt.NDArray[np.int64]
@@ -112,11 +111,6 @@ class Sigmoid:
         cut = 2.0**-self.result_bits if self.cut_bits else 0.0
         return (sines + N_SINES * unit + cut) * (1.0 + 2.0**-20)
 
-    def blocks(self) -> Iterator[slice]:
-        """The rows whose sines are dealt together."""
-        for start in range(0, self.n, BLOCK):
-            yield slice(start, min(start + BLOCK, self.n))
-
 
 def series(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """1/2 + sum of b_k sin(k w x), in floats: what is computed, but for the errors 2. and 3."""
@@ -145,7 +139,7 @@ def deal_sigmoid(step: DealerStep, plan: Sigmoid) -> None:
     """A mask r for each number (nothing is sent), the sines and cosines of it, and what the truncation needs."""
     r = step.mask(plan.n, SUM32)
     tables = _tables(FRACTION_BITS + PERIOD_BITS)
-    for rows in plan.blocks():
+    for rows in blocks_of(plan.n, BLOCK):
         dealt = np.empty((rows.stop - rows.start, N_SINES, 2), np.uint64)
         _turn(r[rows], *tables, dealt)
         step.share(dealt, SUM64)
@@ -168,7 +162,7 @@ def sigmoid(step: HandStep, x: Share, plan: Sigmoid, *, is_first: bool) -> Talk[
     tables = _tables(FRACTION_BITS + PERIOD_BITS)
     y = np.empty(plan.n, np.uint64)
     half = 1 << (2 * _UNIT_BITS - 1) if is_first else 0
-    for rows in plan.blocks():
+    for rows in blocks_of(plan.n, BLOCK):
         dealt = step.share((rows.stop - rows.start, N_SINES, 2), SUM64).words
         _add_up(c[rows], *tables, COEFFICIENTS, half, dealt, y[rows])
     if not plan.cut_bits:

@@ -106,7 +106,6 @@ class Plan:
         if not self.selects or not all(select in {"table", "lean"} for select in self.selects):
             raise InvalidParameter(f'select must be "table" or "lean", or one of these per level, got {self.select!r}')
         limbs_kind(self.n_limbs)
-        tuple(self.circuit.layers(self.n_limbs))
 
     @property
     def kind(self) -> Kind:
@@ -133,20 +132,15 @@ class Plan:
             )
             left, place = per_node, place + 1
 
-    def rounds(self) -> int:
-        """Rounds that the tournament takes; opening the handle is one more."""
-        each = 1 + self.circuit.rounds(self.n_limbs)
-        return sum(each + (2 if level.asks_twice else 1) for level in self.levels())
-
-    def opened_bytes(self) -> int:
-        """Bytes that each party sends to each other; opening the handles is 4 more per node."""
-        total = 0
+    def openings(self) -> list[int]:
+        """Bytes that each party sends to each other, round by round; then handles are opened, 4 bytes per node."""
+        found = []
         for level in self.levels():
             n_pairs = level.n_groups * level.n_pairs
-            total += level.n_groups * level.group * (2 * self.kind.number_bytes + SUM32.number_bytes)
-            total += self.circuit.opened_bytes(n_pairs, self.n_limbs) + math.ceil(n_pairs / 8)
-            total += math.ceil(level.n_groups * (level.group - 1) / 8) if level.asks_twice else 0
-        return total
+            found.append(level.n_groups * level.group * (2 * self.kind.number_bytes + SUM32.number_bytes))
+            found += [*self.circuit.openings(n_pairs, self.n_limbs), math.ceil(n_pairs / 8)]
+            found += [math.ceil(level.n_groups * (level.group - 1) / 8)] * level.asks_twice
+        return found
 
 
 def deal_level(step: DealerStep, level: Level, plan: Plan) -> None:
@@ -255,15 +249,31 @@ def _differences(numbers: Array) -> Array:
     return limbs.subtract(numbers[..., 1:, :], numbers[..., :1, :])
 
 
+def _deal_products(step: DealerStep, w: Array, times_k: Array, wide: Array | None, kind: Kind) -> None:
+    """Words of a `_Chosen`, or tables of them; W alone where there is nothing wide."""
+    if wide is None:
+        step.share(np.stack([w, times_k]), SUM32)
+    else:
+        step.share(wide, kind)
+        step.share(times_k, SUM32)
+
+
+def _taken_products(step: HandStep, shape: tuple[int, ...], kind: Kind, *, is_last: bool) -> _Chosen:
+    """What `_deal_products` dealt."""
+    if is_last:
+        w, times_k = step.share((2, *shape), SUM32).words
+        return _Chosen(w, times_k, None)
+    wide = step.share((3, *shape), kind).words
+    return _Chosen(wide[0, ..., 0], step.share(shape, SUM32).words, wide)
+
+
 def _deal_chosen(step: DealerStep, sigma: Array, differences: Array | None, k_differences: Array, kind: Kind) -> None:
     """Shares of sigma, as numbers, and of its products."""
-    words = sigma.astype(np.uint32)
-    if differences is None:
-        step.share(np.stack([words, words * k_differences]), SUM32)
-        return
-    numbers = sigma.astype(np.int64)
-    step.share(np.stack([limbs.from_int64(numbers, kind.limbs), *limbs.multiply_small(differences, numbers)]), kind)
-    step.share(words * k_differences, SUM32)
+    words, wide = sigma.astype(np.uint32), None
+    if differences is not None:
+        chosen = np.where(words[..., None] == 1, differences, np.uint32(0))
+        wide = np.stack([limbs.from_words(words, kind.limbs), *chosen])
+    _deal_products(step, words, words * k_differences, wide, kind)
 
 
 def _choose_lean(step: HandStep, z: Array, masks: Array, k: Array, level: Level, is_first: bool) -> Talk[_Chosen]:
@@ -282,17 +292,17 @@ def _choose_lean(step: HandStep, z: Array, masks: Array, k: Array, level: Level,
     else:
         hidden = z[:, 0] ^ rho.astype(np.uint8)
         shown = (yield from opened_bits("pairs", hidden, 1)) ^ np.uint8(1)  # W_1 = 1 - z_01
-    is_other = _bits_of(shown, g - 1).astype(np.int64)  # W is 1 - sigma there
-    words = is_other.astype(np.uint32)
-    k_part = words * (k[:, 1:] - k[:, :1])
-    if level.is_last:
-        w, times_k = _flipped(step.share((2, n, g - 1), SUM32).words, words)
-        return _Chosen(w + words if is_first else w, times_k + k_part, None)
-    wide = limbs.multiply_small(step.share((3, n, g - 1), kind).words, 1 - 2 * is_other)
-    wide[1:] = limbs.add(wide[1:], limbs.multiply_small(_differences(masks), is_other))
+    words = _bits_of(shown, g - 1).astype(np.uint32)  # W is 1 - sigma where it is 1
+    w, times_k, wide = _taken_products(step, (n, g - 1), kind, is_last=level.is_last)
+    times_k = _flipped(times_k, words) + words * (k[:, 1:] - k[:, :1])
+    if wide is None:
+        w = _flipped(w, words)
+        return _Chosen(w + words if is_first else w, times_k, None)
+    is_other = words[..., None] == 1
+    wide = np.where(is_other, limbs.subtract(limbs.constant(0, kind.limbs), wide), wide)
+    limbs.add(wide[1:], np.where(is_other, _differences(masks), np.uint32(0)), wide[1:])
     if is_first:
-        limbs.add(wide[0], limbs.from_int64(is_other, kind.limbs), wide[0])
-    times_k = _flipped(step.share((n, g - 1), SUM32).words, words) + k_part
+        limbs.add(wide[0], limbs.from_words(words, kind.limbs), wide[0])
     return _Chosen(wide[0, ..., 0], times_k, wide)
 
 
@@ -303,21 +313,14 @@ def _flipped(words: Array, where: Array) -> Array:
 
 def _deal_table(step: DealerStep, deciding: Array, differences: Array | None, k_differences: Array, kind: Kind) -> None:
     """For each candidate but the first a table with its numbers at the place that its masks name."""
-    shape = (*deciding.shape, 1 << deciding.shape[1])
-    at = _at(deciding)
-    if differences is None:
-        both = np.zeros((2, *shape), np.uint32)
-        both[0][at] = 1
-        both[1][at] = k_differences
-        step.share(both, SUM32)
-        return
-    wide = np.zeros((3, *shape, kind.limbs), np.uint32)
-    wide[0][(*at, 0)] = 1
-    wide[1][at], wide[2][at] = differences
-    step.share(wide, kind)
-    narrow = np.zeros(shape, np.uint32)
-    narrow[at] = k_differences
-    step.share(narrow, SUM32)
+    at, wide = _at(deciding), None
+    w, times_k = np.zeros((2, *deciding.shape, 1 << deciding.shape[1]), np.uint32)
+    w[at], times_k[at] = 1, k_differences
+    if differences is not None:
+        wide = np.zeros((3, *w.shape, kind.limbs), np.uint32)
+        wide[0, ..., 0] = w
+        wide[1][at], wide[2][at] = differences
+    _deal_products(step, w, times_k, wide, kind)
 
 
 def _at(places: Array) -> tuple[Any, ...]:
@@ -328,16 +331,11 @@ def _at(places: Array) -> tuple[Any, ...]:
 def _choose_by_table(step: HandStep, z: Array, masks: Array, _k: Array, level: Level, _is_first: bool) -> Talk[_Chosen]:
     """Step 3a."""
     n, g = level[:2]
-    shape = (n, g - 1, 1 << (g - 1))
     seen = yield from opened_bits("pairs", _joined(z) ^ step.mask(n, XOR32).words, level.n_pairs)
-    places = _places(seen, g) ^ ((1 << (g - 1)) - 1)  # the masks with which all of the bits are 1
-    at = _at(places)
-    if level.is_last:
-        w, times_k = step.share((2, *shape), SUM32).words[(slice(None), *at)]
-        return _Chosen(w, times_k, None)
-    wide = step.share((3, *shape), limbs_kind(masks.shape[-1])).words[(slice(None), *at)]
-    times_k = step.share(shape, SUM32).words[at]
-    return _Chosen(wide[0, ..., 0], times_k, wide)
+    at = _at(_places(seen, g) ^ ((1 << (g - 1)) - 1))  # the masks with which all of the bits are 1
+    shape, kind = (n, g - 1, 1 << (g - 1)), limbs_kind(masks.shape[-1])
+    w, times_k, wide = _taken_products(step, shape, kind, is_last=level.is_last)
+    return _Chosen(w[at], times_k[at], None if wide is None else wide[(slice(None), *at)])
 
 
 # Bits of pairs

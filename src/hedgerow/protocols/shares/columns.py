@@ -17,12 +17,12 @@ import numpy as np
 
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.ring import histogram, one_hot_minus
-from hedgerow.crypto.shares import SUM32, Array, Kind
+from hedgerow.crypto.shares import SUM32, Array, Kind, as_bytes
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bools, Bytes, Ints
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.job import MOST_ROWS, SharesJob
-from hedgerow.protocols.shares.mesh import as_bytes, blocks, received
+from hedgerow.protocols.shares.mesh import blocks, received
 from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes, MaskedBins
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree
 from hedgerow.runtime.party import Party
@@ -109,11 +109,8 @@ def bins_minus(codes: Bytes, n_codes: Sequence[int], masks: Array, bins: slice) 
     for column, n in zip(codes, n_codes, strict=True):
         first, last = max(bins.start - start, 0), min(bins.stop - start, n - 1)
         if first < last:
-            here = column
-            if (first, last) != (0, n - 1):  # a block may end within a column; codes of other bins go to the last
-                here = np.minimum(column - np.uint8(first), np.uint8(last - first))
             place = start + first - bins.start
-            one_hot_minus(here[None], masks[place : place + last - first], last - first + 1)
+            one_hot_minus(column, first, masks[place : place + last - first])
         start += n - 1
     return masks
 
@@ -212,11 +209,15 @@ class Sizes(NamedTuple):
         """Rows of each holder's one-hot matrix."""
         return tuple(masked_rows(bins, gaps) for bins, gaps in zip(self.n_bins, self.gaps, strict=True))
 
-    def check_room(self, party: str) -> None:
-        """InvalidInput, naming the party, if these matrices would not fit its memory."""
+    def checked(self, party: str, job: SharesJob) -> Sizes:
+        """InvalidInput if these matrices would not fit the party's memory, or somebody has nothing to split by."""
         n_bins = sum(self.bins)
         what = f"{n_bins:,} bins of {self.n_rows:,} rows, with the columns of all parties,"
         check_room(party, (SUM32.number_bytes * self.n_rows + BYTES_OF_CUTS) * n_bins, what)
+        for holder, bins in zip(job.holders, self.bins, strict=True):
+            if not bins:
+                raise InvalidInput(f"{holder}: no column has values in two bins, so there is nothing to split by")
+        return self
 
 
 @dataclass(frozen=True)
@@ -263,9 +264,7 @@ def agreed_sizes(me: Party, job: SharesJob, columns: OneHotColumns) -> Sizes:
     me.send_all(others, mine)
     limits = {"most_columns": job.most_columns, "max_bins": job.max_bins}
     sizes = [mine if party == me.name else me.recv(party, ColumnSizes, **limits) for party in job.holders]
-    found = Sizes.of(columns.n_rows, [(each.n_bins, each.has_missing) for each in sizes])
-    found.check_room(me.name)
-    return found
+    return Sizes.of(columns.n_rows, [(each.n_bins, each.has_missing) for each in sizes]).checked(me.name, job)
 
 
 def tell_dealer(me: Party, job: SharesJob, sizes: Sizes) -> None:
@@ -295,15 +294,7 @@ def told_sizes(me: Party, job: SharesJob) -> Sizes:
         found.append(Sizes.of(columns.n_rows, list(parts)))
         if found[-1] != found[0]:
             raise ProtocolError(f"{job.label_holder} and {party} told different sizes: what is dealt would not fit")
-    found[0].check_room(me.name)
-    return found[0]
-
-
-def check_splits(job: SharesJob, sizes: Sizes) -> None:
-    """InvalidInput, naming the party, if somebody has nothing to split by."""
-    for party, bins in zip(job.holders, sizes.bins, strict=True):
-        if not bins:
-            raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
+    return found[0].checked(me.name, job)
 
 
 # --- masked columns --------------------------------------------------------------------------------------------------

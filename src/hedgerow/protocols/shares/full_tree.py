@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
+from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import Array
 from hedgerow.protocols.shares.columns import Matrices, OneHotColumns, children_of
 from hedgerow.protocols.shares.mesh import Mesh
@@ -72,7 +72,7 @@ class TreeDealing:
         for place, mine in enumerate(own):
             bins = matrices.of(place)
             others = total[::VECTORS] - mine[::VECTORS]  # of gradients
-            products[:, bins] = rows_times(self.masks[bins], others, kind, n_threads=self.n_threads)
+            products[:, bins] = rows_times(self.masks[bins], others, n_threads=self.n_threads)
         step.share(products, kind)
         self._new = total.reshape(-1, VECTORS, matrices.n_rows)
 
@@ -104,7 +104,7 @@ class FullTree:
         mine, of_gradients = matrices.of(self.place), np.ascontiguousarray(masks[::VECTORS])
         for others in (slice(0, mine.start), slice(mine.stop, matrices.n_bins)):
             hidden = self.hidden[others]
-            made[:, others] += rows_times(hidden, of_gradients, self.matrices.kind, n_threads=self.n_threads)
+            made[:, others] += rows_times(hidden, of_gradients, n_threads=self.n_threads)
         self._masks = masks.reshape(-1, VECTORS, matrices.n_rows)
         self._made = made  # all but what the owners of columns add
         ones = np.full_like(gradients, int(self.place == 0))
@@ -137,15 +137,13 @@ class FullTree:
         dealt = step.share((nodes, VECTORS, self.matrices.n_rows), kind).words
         (e,) = self.mesh.masked_rows(kind, (sides, a))
         children = np.empty((2 * nodes, *dealt.shape[1:]), dealt.dtype)
-        _divide(dealt, e, a, self._b, self._shown, self.y, self.place == 0, children)
+        divide(dealt, e, a, self._b, self._shown, self.y, self.place == 0, children)
         self.y = children
         self._level += 1
 
 
 @kernel
-def _divide(
-    dealt: Array, e: Array, a: Array, b: Array, shown: Array, y: Array, is_first: bool, children: Array
-) -> None:
+def divide(dealt: Array, e: Array, a: Array, b: Array, shown: Array, y: Array, is_first: bool, children: Array) -> None:
     """Left and right children in turn. In: `dealt` = [a B], `b`, `shown`, `y` [nodes, 2, rows]; `e`, `a` [rows].
 
     Out: `children` [2 nodes, 2, rows], t y = a B + e B + F a, and e F at the first party, then y - t y.

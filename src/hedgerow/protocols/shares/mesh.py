@@ -14,7 +14,19 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from hedgerow.crypto.shares import Array, Kind, Masked, Share, Talk, check_masked, joined, masked, total_of
+from hedgerow.crypto.shares import (
+    Array,
+    Kind,
+    Masked,
+    Share,
+    Talk,
+    as_bytes,
+    blocks_of,
+    check_masked,
+    joined,
+    masked,
+    total_of,
+)
 from hedgerow.errors import InvalidType, ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.shares.messages import MaskedWords, Revealed
@@ -70,19 +82,18 @@ class Mesh:
             raise InvalidType(f"what is revealed needs a message that says so, a subclass of Revealed, got {kind!r}")
         message: Callable[..., Revealed] = kind
         words, fields = as_bytes(share.words), fields or {}
-        if to is None:
-            if event is None:
-                self.me.send_all(self._others, message(words=words))
-            else:
-                for party in self._others:
-                    self.me.send(party, message(words=words), event=event)
-            self.rounds += 1
-            return _total(share, self._received(kind, len(words), fields))
-        if to != self.me.name:
+        if to not in (None, self.me.name):
             self.me.send(to, message(**fields, words=words))
             return None
-        value = _total(share, self._received(kind, len(words), fields))
-        self.me.note(lambda: message(**fields, words=as_bytes(value)))  # its own share was on no wire
+        if to is None:
+            for party in self._others:
+                self.me.send(party, message(words=words), event=event)
+            self.rounds += 1
+        own = share.words
+        others = [sent.view(own.dtype).reshape(own.shape) for sent in self._received(kind, own.nbytes, fields)]
+        value = share.kind.total([own, *others])
+        if to is not None:
+            self.me.note(lambda: message(**fields, words=as_bytes(value)))  # its own share was on no wire
         return value
 
     def talk(self, talk: Talk[Result]) -> Result:
@@ -125,33 +136,13 @@ class Mesh:
         return words
 
 
-def _total(share: Share, others: Sequence[Bytes]) -> Array:
-    """What a share makes with those of all others."""
-    words = share.words
-    return share.kind.total([words, *(as_words("a party", sent, words.dtype, words.shape) for sent in others)])
-
-
-def as_bytes(words: Array) -> Bytes:
-    """The words as they are sent: little-endian bytes, flat."""
-    words = np.ascontiguousarray(words)
-    return (words if np.little_endian else words.byteswap()).reshape(-1).view(np.uint8)
-
-
-def as_words(sender: str, sent: Bytes, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
-    """The inverse of `as_bytes`; ProtocolError if there are too many or too few."""
-    if sent.shape != (int(np.prod(shape, dtype=np.int64)) * dtype.itemsize,):
-        raise ProtocolError(f"{sender} sent {sent.shape} bytes, which are not words of shape {shape}")
-    words = np.ascontiguousarray(sent).view(dtype).reshape(shape)
-    return words if np.little_endian else words.byteswap()
-
-
 def received(me: Party, sender: str, kind: WordsMessage, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
     """Words of this type and shape from a message that has nothing but `words`."""
     n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    return as_words(sender, me.recv(sender, kind, n_bytes=n_bytes).words, dtype, shape)
+    words: Array = me.recv(sender, kind, n_bytes=n_bytes).words.view(dtype)
+    return words.reshape(shape)
 
 
 def blocks(n: int, bytes_each: int, most_bytes: int | None = None) -> list[slice]:
     """0..n in blocks of at most this many bytes, of MESSAGE_BYTES if none are given, or of one."""
-    step = max(1, (most_bytes or MESSAGE_BYTES) // bytes_each)
-    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    return blocks_of(n, max(1, (most_bytes or MESSAGE_BYTES) // bytes_each))

@@ -11,7 +11,7 @@ from hedgerow.transport.frames import MAX_FRAME_BYTES, Int32s, Message, UInt8s
 from hedgerow.transport.ranges import MOST, Anything, Free, Shape, Within
 
 Words: TypeAlias = Annotated[UInt8s, Shape("n_bytes"), Anything()]
-"""Words as bytes (`mesh.as_bytes`), as many as the receiver expects; under masks they may be anything."""
+"""Words as bytes (`crypto.shares.as_bytes`), as many as the receiver expects; under masks they may be anything."""
 SeedBytes: TypeAlias = Annotated[bytes, Shape(KEY_BYTES)]
 Number: TypeAlias = Annotated[int, Within(0, MOST)]
 """Of a tree, level, round or step; the receiver compares it with the one that is due."""

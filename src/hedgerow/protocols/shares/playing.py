@@ -15,7 +15,12 @@ from hedgerow.protocols.shares.job import SharesJob
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.supply import Supply
-from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, begin_as_label_holder, finite_labels
+from hedgerow.protocols.vertical.common.agreement import (
+    PATIENCE,
+    begin_as_feature_holder,
+    begin_as_label_holder,
+    finite_labels,
+)
 from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import DEALER, PartyData, Rehearsal, Role
@@ -67,11 +72,13 @@ class NothingToKeep:
         return {"role": DEALER}
 
 
-def dealing(deal: Callable[[Party, Any], None]) -> Role:
-    """The dealer's role, from the function that deals."""
+def dealing(deal: Callable[[Party, Any, int], None]) -> Role:
+    """The dealer's role, from the function that deals for all trees after those that are done."""
 
     def dealer(me: Party, job: Any, data: PartyData | None) -> NothingToKeep:  # noqa: ARG001 - it has no data
-        deal(me, job)
+        me.wait_longer(PATIENCE)
+        done, _ = me.go_on(NothingToKeep, job)
+        deal(me, job, done)
         return NothingToKeep()
 
     return dealer

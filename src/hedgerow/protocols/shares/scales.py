@@ -57,6 +57,76 @@ LEAST_BITS = 4
 """Fewer are not chosen: a hessian of 1/4 would be rounded to a handful of values, or to nothing."""
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """The public numbers from which widths follow."""
+
+    n_rows: int
+    largest_gradient: int  # of one row, quantised, without its sign
+    largest_hessian: int
+    lambda_int: int = 1
+    gamma2_int: int = 0
+
+    def __post_init__(self) -> None:
+        for name, number in vars(self).items():
+            least = 1 if name in ("n_rows", "lambda_int") else 0
+            if number < least:
+                why = ", else empty children tie with all" if name == "lambda_int" else ""
+                raise InvalidParameter(f"{name} must be at least {least}{why}, got {number}")
+
+    def sum_bits(self, most: int = SUM_BITS[-1]) -> int:
+        """The ring for sums: 32 bits if all sums are at most 2^30 in absolute value, else 64, for at most 2^62."""
+        largest = self.n_rows * max(self.largest_gradient, self.largest_hessian)
+        for bits in SUM_BITS:
+            if bits <= most and largest <= 1 << (bits - 2):
+                return bits
+        raise FixedPointOverflow(
+            f"{self} make sums of up to {largest:,}; a ring of {most} bits holds 2**{most - 2} = {1 << (most - 2):,}, "
+            f"which is {(1 << (most - 2)) // self.n_rows:,} per row: use fewer gradient_bits"
+        )
+
+    @property
+    def largest_numerator(self) -> int:
+        """max P over all candidates, stopping included."""
+        squares, rows_squared = self.largest_gradient**2, self.n_rows**2
+        hessians, lambda_int = self.n_rows * self.largest_hessian, self.lambda_int
+        stop = lambda_int * (squares * rows_squared + self.gamma2_int * (hessians + lambda_int))
+        split = squares * (lambda_int * rows_squared + rows_squared // 4 * (hessians - 2 * lambda_int))
+        return max(stop, split)
+
+    @property
+    def largest_denominator(self) -> int:
+        """max Q over all candidates; stopping has none that is larger."""
+        hessian, lambda_int = self.largest_hessian, self.lambda_int
+        return self.n_rows**2 // 4 * hessian**2 + lambda_int * hessian * self.n_rows + lambda_int**2
+
+    @property
+    def needed_bits(self) -> int:
+        """Bits of the largest P times the largest Q, and one for the sign."""
+        return (self.largest_numerator * self.largest_denominator).bit_length() + 1
+
+    def comparison_bits(self) -> int:
+        """The ring for comparisons: the next multiple of 32 bits that holds every difference P_1 Q_2 - P_2 Q_1.
+
+        Never narrower than the ring for sums, from which it is lifted.
+        """
+        needed = max(self.needed_bits, self.sum_bits())
+        bits = -(-needed // LIMB_BITS) * LIMB_BITS
+        if bits > LIMB_BITS * MAX_LIMBS:
+            raise FixedPointOverflow(
+                f"comparisons of gains over {self}, lambda {_short(self.lambda_int)} and twice gamma "
+                f"{_short(self.gamma2_int)} need {needed} bits; at most {LIMB_BITS * MAX_LIMBS} are available: use "
+                "fewer gradient_bits"
+            )
+        return bits
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_rows:,} rows with gradients up to {self.largest_gradient:,} and hessians up to "
+            f"{self.largest_hessian:,}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Scales:
     """Public numbers of a training. A gain in real units is `unit` times as large in those of the integers."""
@@ -66,7 +136,7 @@ class Scales:
     gradient_bits: int
     sums: Kind
     wide: Kind
-    lambda_int: int
+    bounds: Bounds
     threshold: Fraction  # what a split must gain more than stopping, in units of the integers
 
     @classmethod
@@ -75,31 +145,24 @@ class Scales:
         loss, trees = job.loss(), job.boosting
         bits = finest(loss, n_rows) if trees.gradient_bits is None else trees.gradient_bits
         quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=bits)
-        gradient, hessian = _largest(loss.gradient_bound, bits), _largest(loss.hessian_bound, bits)
         unit = Fraction(2) ** bits  # G^2 / H
-        lambda_int = max(1, round(Fraction(trees.l2) * unit))
         threshold = Fraction(max(trees.min_gain, MIN_GAIN)) * unit
-        public = (n_rows, gradient, hessian)
+        rows = (n_rows, _largest(loss.gradient_bound, bits), _largest(loss.hessian_bound, bits))
+        bounds = Bounds(*rows, max(1, round(Fraction(trees.l2) * unit)), math.ceil(threshold))
         try:
-            n_sum_bits = sum_bits(*public)
-            wide_bits = comparison_bits(*public, lambda_int, math.ceil(threshold))
+            sums = SUM32 if bounds.sum_bits() == 32 else SUM64
+            wide = limbs_kind(bounds.comparison_bits() // LIMB_BITS)
         except FixedPointOverflow as problem:
             raise FixedPointOverflow(
                 f"no ring is wide enough for l2={trees.l2:g}, min_gain={trees.min_gain:g}, gradient_bits={bits} and "
                 f"label_range={loss.label_range}: {problem}"
             ) from problem
-        sums = SUM32 if n_sum_bits == 32 else SUM64
-        return cls(loss, quantiser, bits, sums, limbs_kind(wide_bits // LIMB_BITS), lambda_int, threshold)
+        return cls(loss, quantiser, bits, sums, wide, bounds, threshold)
 
     @property
-    def largest_gradient(self) -> int:
-        """Of one row, without its sign."""
-        return _largest(self.loss.gradient_bound, self.gradient_bits)
-
-    @property
-    def largest_hessian(self) -> int:
-        """Of one row."""
-        return _largest(self.loss.hessian_bound, self.gradient_bits)
+    def lambda_int(self) -> int:
+        """Lambda on the scale of the hessians."""
+        return self.bounds.lambda_int
 
     def words(self, packed: Ints) -> tuple[Array, Array]:
         """Sums of gradients and of hessians as words of their ring, from the engine's packed ones."""
@@ -142,89 +205,6 @@ def _largest(bound: float, bits: int) -> int:
     return math.floor(np.float32(bound) * np.float32(2.0**bits) + np.float32(0.5))
 
 
-# --- how wide --------------------------------------------------------------------------------------------------------
-
-
-def largest_sum(n_rows: int, largest_gradient: int, largest_hessian: int) -> int:
-    """What no sum of quantised gradients or hessians over some of the rows exceeds, in absolute value."""
-    _check(n_rows=n_rows, largest_gradient=largest_gradient, largest_hessian=largest_hessian)
-    return n_rows * max(largest_gradient, largest_hessian)
-
-
-def sum_bits(n_rows: int, largest_gradient: int, largest_hessian: int) -> int:
-    """The ring for sums: 32 bits if all sums are at most 2^30 in absolute value, else 64, for at most 2^62."""
-    for bits in SUM_BITS:
-        if largest_sum(n_rows, largest_gradient, largest_hessian) <= 1 << (bits - 2):
-            return bits
-    raise FixedPointOverflow(_too_large(SUM_BITS[-1], n_rows, largest_gradient, largest_hessian))
-
-
-def require_sum_bits(bits: int, n_rows: int, largest_gradient: int, largest_hessian: int) -> None:
-    """Raise FixedPointOverflow unless every sum can be lifted from a ring of this many bits."""
-    if bits not in SUM_BITS:
-        raise InvalidParameter(f"sums are made modulo 2**32 or 2**64, not with bits={bits}")
-    if largest_sum(n_rows, largest_gradient, largest_hessian) > 1 << (bits - 2):
-        raise FixedPointOverflow(_too_large(bits, n_rows, largest_gradient, largest_hessian))
-
-
-def largest_numerator(
-    n_rows: int, largest_gradient: int, largest_hessian: int, lambda_int: int, gamma2_int: int
-) -> int:
-    """max P over all candidates, stopping included."""
-    _check(n_rows=n_rows, largest_gradient=largest_gradient, largest_hessian=largest_hessian)
-    _check(gamma2_int=gamma2_int, lambda_int=lambda_int)
-    squares, hessians = largest_gradient**2, n_rows * largest_hessian
-    stop = lambda_int * (squares * n_rows**2 + gamma2_int * (hessians + lambda_int))
-    split = squares * (lambda_int * n_rows**2 + n_rows**2 // 4 * (hessians - 2 * lambda_int))
-    return max(stop, split)
-
-
-def largest_denominator(n_rows: int, largest_hessian: int, lambda_int: int) -> int:
-    """max Q over all candidates; stopping has none that is larger."""
-    _check(n_rows=n_rows, largest_hessian=largest_hessian, lambda_int=lambda_int)
-    return n_rows**2 // 4 * largest_hessian**2 + lambda_int * largest_hessian * n_rows + lambda_int**2
-
-
-def needed_bits(n_rows: int, largest_gradient: int, largest_hessian: int, lambda_int: int, gamma2_int: int) -> int:
-    """Bits of the largest P times the largest Q, and one for the sign."""
-    numerator = largest_numerator(n_rows, largest_gradient, largest_hessian, lambda_int, gamma2_int)
-    return (numerator * largest_denominator(n_rows, largest_hessian, lambda_int)).bit_length() + 1
-
-
-def comparison_bits(n_rows: int, largest_gradient: int, largest_hessian: int, lambda_int: int, gamma2_int: int) -> int:
-    """The ring for comparisons: the next multiple of 32 bits that holds every difference P_1 Q_2 - P_2 Q_1.
-
-    Never narrower than the ring for sums, from which it is lifted.
-    """
-    needed = needed_bits(n_rows, largest_gradient, largest_hessian, lambda_int, gamma2_int)
-    needed = max(needed, sum_bits(n_rows, largest_gradient, largest_hessian))
-    bits = -(-needed // LIMB_BITS) * LIMB_BITS
-    if bits > LIMB_BITS * MAX_LIMBS:
-        raise FixedPointOverflow(
-            f"comparisons of gains over {n_rows:,} rows with gradients up to {largest_gradient:,} and hessians up to "
-            f"{largest_hessian:,}, lambda {_short(lambda_int)} and twice gamma {_short(gamma2_int)} need {needed} "
-            f"bits; at most {LIMB_BITS * MAX_LIMBS} are available: use fewer gradient_bits"
-        )
-    return bits
-
-
-def _too_large(bits: int, n_rows: int, largest_gradient: int, largest_hessian: int) -> str:
-    largest = max(largest_gradient, largest_hessian)
-    return (
-        f"{n_rows:,} rows with gradients up to {largest_gradient:,} and hessians up to {largest_hessian:,} make sums "
-        f"of up to {n_rows * largest:,}; a ring of {bits} bits holds 2**{bits - 2} = {1 << (bits - 2):,}, which is "
-        f"{(1 << (bits - 2)) // n_rows:,} per row: use fewer gradient_bits"
-    )
-
-
 def _short(number: int) -> str:
     """A number that may have hundreds of digits."""
     return f"{number:,}" if number < 10**15 else f"2**{math.log2(number):.1f}"
-
-
-def _check(**numbers: int) -> None:
-    for name, number in numbers.items():
-        least = 1 if name in ("n_rows", "lambda_int") else 0
-        if number < least:
-            why = ", else empty children tie with all" if name == "lambda_int" else ""
-            raise InvalidParameter(f"{name} must be at least {least}{why}, got {number}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,13 +103,8 @@ class _Forest(JointForest):
         splits = self.grower.best()  # while the feature holders make their noise
         packed, level = self.rows.gradients_packed[0], LevelRows.of(self.rows)
         sums, ordered = level.sums(packed), packed[level.order]
-        exact = _Exact(
-            (ordered >> 32).astype(np.float32),
-            (ordered & 0xFFFFFFFF).astype(np.float32),
-            sums >> 32,
-            sums & 0xFFFFFFFF,
-        )
-        waiting = [guest.serve(level, exact) for guest in self._guests]
+        exact = ((ordered >> 32).astype(np.float32), (ordered & 0xFFFFFFFF).astype(np.float32))
+        waiting = [guest.serve(level, exact, (sums >> 32, sums & 0xFFFFFFFF)) for guest in self._guests]
         while waiting:  # every feature holder's candidates, a message of each in turn
             waiting = [serving for serving in waiting if next(serving, False)]
             self.rounds += 1
@@ -127,15 +122,6 @@ class _Forest(JointForest):
             found = label_recovery(*guest.first_message, self._labels, two_classes=self._two_classes)
             self.recovery = {**found, "by": guest.party, "tree": 1}
             guest.first_message = None
-
-
-class _Exact(NamedTuple):
-    """Gradients of the rows of a level, in units and in the order of the level, and sums of its nodes."""
-
-    gradients: Float32s
-    hessians: Float32s
-    gradient_sums: Ints
-    hessian_sums: Ints
 
 
 class _Guest:
@@ -159,8 +145,11 @@ class _Guest:
         self.n_masked, self._has_served = 0, False  # candidates, over all levels and trees; whether there was one here
         self.first_message: tuple[Float32s, Float32s] | None = None  # masked, and the noise behind it
 
-    def serve(self, level: LevelRows, exact: _Exact) -> Iterator[bool]:
-        """Answer the messages of a level; after each of them, whether another one will come."""
+    def serve(self, level: LevelRows, exact: tuple[Float32s, Float32s], node_sums: tuple[Ints, Ints]) -> Iterator[bool]:
+        """Answer the messages of a level; after each of them, whether another one will come.
+
+        `exact` are gradients and hessians of its rows, in units and in its order, `node_sums` those of its nodes.
+        """
         n_nodes, n_rows, n_vectors = level.n_nodes, level.n_rows, self._noise.n_vectors
         radius = np.sqrt(np.array([self._noise.C_for(count) for count in level.counts.tolist()]))
         # For each candidate first c, then d, so that the grouping of candidates changes nothing.
@@ -178,10 +167,8 @@ class _Guest:
             n_seen = 0
             while True:
                 part = slice(n_seen, n_seen + message.vectors.shape[1])
-                for values, chosen, out in (
-                    (exact.gradients, factors[:, :n_nodes, part], gradients),
-                    (exact.hessians, factors[:, n_nodes:, part], hessians),
-                ):
+                chosen_by = (factors[:, :n_nodes, part], factors[:, n_nodes:, part])
+                for values, chosen, out in zip(exact, chosen_by, (gradients, hessians), strict=True):
                     if len(out):
                         noise, fresh = message.vectors, n_seen == 0
                         common = (values, noise, np.ascontiguousarray(chosen), level.starts, fresh, out)
@@ -193,8 +180,7 @@ class _Guest:
                 self._me.send(self.party, messages.NextVectors())
                 yield True
                 message = self._receive(n_rows, n_seen, least=n_candidates, most=n_candidates)
-            sums = (exact.gradient_sums, exact.hessian_sums)
-            self._me.send(self.party, messages.MaskedGradients(gradients, hessians, *sums))
+            self._me.send(self.party, messages.MaskedGradients(gradients, hessians, *node_sums))
             if seen:
                 self.first_message = (gradients[0], np.concatenate(seen))
             self.n_masked += n_candidates

@@ -22,7 +22,7 @@ Of two equal candidates the first goes on, so the winner is the first of all tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +31,6 @@ from hedgerow.crypto.beaver import cross_products, deal_cross_products, take_cro
 from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.shares import Array, Kind, Share, Talk, masked
 from hedgerow.engine.dtypes import Bools, Ints
-from hedgerow.errors import ProtocolError
-from hedgerow.protocols.published.mp_fedxgb.job import MpFedXgbJob
-from hedgerow.protocols.published.mp_fedxgb.messages import Better, NumeratorSigns
-from hedgerow.runtime.party import Party
 
 
 class Round(NamedTuple):
@@ -100,31 +96,6 @@ def fractions(step: HandStep, P: Share, Q: Share, *, is_first: bool) -> Talk[tup
     numerators = cross_products(e, f, triple, is_first=is_first)[:, 0]
     denominators = both + triple.b[:, 1].times(f[:, 0]) + triple.b[:, 0].times(f[:, 1])
     return numerators, denominators.plus(kind.mul(f[:, 0], f[:, 1]), is_first=is_first)
-
-
-class Verdicts:
-    """The two messages by which all learn what the signs of opened fractions say."""
-
-    def __init__(self, me: Party, job: MpFedXgbJob) -> None:
-        self._me, self._job = me, job
-        self.rounds = 0
-
-    def told(
-        self, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
-    ) -> Bools:
-        """P2 judges numerators and tells P1; P1, whose denominators, if any, are all positive, tells everybody."""
-        p1, p2, n_bytes = self._job.label_holder, self._job.numerators_to, -(-n // 8)
-        self.rounds += 3  # both openings are one round
-        if numerators is not None:
-            self._me.send(p1, NumeratorSigns(np.packbits(judge(numerators).reshape(-1))))
-        if self._me.name == p1:
-            if denominators is not None and not is_positive(denominators).all():
-                raise ProtocolError("a denominator is not positive: some party sent words that are not shares of it")
-            bits = self._me.recv(p2, NumeratorSigns, n_bytes=n_bytes).bits
-            self._me.send_all(self._job.feature_holders, Better(bits))
-        else:
-            bits = self._me.recv(p1, Better, n_bytes=n_bytes).bits
-        return np.unpackbits(bits, count=n).astype(np.bool_)
 
 
 def is_negative(words: Array) -> Bools:

@@ -6,26 +6,23 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from hedgerow.crypto.beaver import deal_product, rows_times
+from hedgerow.crypto.beaver import deal_product
 from hedgerow.crypto.choosing import deal_choosing
 from hedgerow.crypto.dealing import DealerStep, Label
 from hedgerow.crypto.division import deal_descent_start, deal_descent_turn, deal_quotients
 from hedgerow.crypto.lifting import deal_gains, deal_lift
+from hedgerow.crypto.ring import rows_times
 from hedgerow.protocols.published.mp_fedxgb.argmax import deal_fractions
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Lane, Plan
 from hedgerow.protocols.shares.columns import drawn_masks, told_sizes
 from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.runtime.party import Party
 
 
-def dealer(me: Party, job: MpFedXgbJob) -> None:
+def dealer(me: Party, job: MpFedXgbJob, done: int) -> None:
     """The dealer, from seeds to the last predictions."""
-    me.wait_longer(PATIENCE)
-    done, _ = me.go_on(NothingToKeep, job)
     plan = Plan.of(job, told_sizes(me, job))
     dealing = _Dealing(DealingOut(me, job.holders), plan, n_threads=job.boosting.n_threads)
     stages = range(done * plan.n_stages, job.boosting.n_iterations * plan.n_stages)
@@ -58,7 +55,7 @@ class _Dealing:
         n_nodes = plan.n_nodes(label.level)
         with self._out.parcel(Lane.HISTOGRAMS, label) as step:
             b = step.mask((2 * n_nodes, plan.n_rows), sums)
-            step.share(rows_times(self._masks, b, sums, n_threads=self._n_threads), sums)
+            step.share(rows_times(self._masks, b, n_threads=self._n_threads), sums)
         with self._out.parcel(Lane.SPLITS, label) as step:
             a = step.mask((n_nodes, plan.n_rows), sums)
             step.share(sums.mul(np.repeat(a, 2, axis=0), b), sums)

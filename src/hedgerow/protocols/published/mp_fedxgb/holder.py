@@ -8,20 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.beaver import multiplied, rows_times
+from hedgerow.crypto.beaver import multiplied
 from hedgerow.crypto.choosing import chosen
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.division import descended, iterations_needed, quotients
 from hedgerow.crypto.lifting import gains, lift
-from hedgerow.crypto.shares import SUM64, Array, Share
+from hedgerow.crypto.ring import rows_times
+from hedgerow.crypto.shares import SUM64, Array, Share, as_bytes
 from hedgerow.engine.dtypes import SCORE, Bools, Ints
 from hedgerow.engine.rows import Rows
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.published.mp_fedxgb.argmax import Round, Verdicts, fractions, is_negative, is_positive
+from hedgerow.protocols.published.mp_fedxgb.argmax import Round, fractions, is_negative, is_positive
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, STAMP, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.messages import (
+    Better,
     DenominatorShare,
     NumeratorShare,
+    NumeratorSigns,
     PredictionShare,
     Steps,
     StepShare,
@@ -30,7 +33,7 @@ from hedgerow.protocols.published.mp_fedxgb.messages import (
 )
 from hedgerow.protocols.published.mp_fedxgb.plan import MU, Lane, Plan
 from hedgerow.protocols.shares.columns import OneHotColumns, agreed_sizes, exchanged, filled, tell_dealer
-from hedgerow.protocols.shares.mesh import as_bytes, as_words
+from hedgerow.protocols.shares.full_tree import divide
 from hedgerow.protocols.shares.playing import Player, begin, check_rows_kept, checked_labels
 from hedgerow.protocols.shares.supply import Sharing
 from hedgerow.protocols.vertical.common.agreement import check_table
@@ -66,16 +69,14 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
     sizes = agreed_sizes(me, job, columns)
     plan = Plan.of(job, sizes)
     tell_dealer(me, job, sizes)
-    growing = _Growing(me, job, data.n_threads, plan, columns)
-    if labels is not None:
-        labels.begin(plan, columns)
+    growing = Growing(me, job, data.n_threads, plan, columns, labels)
     if me.attempt > 1:
-        growing.take_up(kept or me.kept(0, Kept), labels)
-        growing.keep(labels)  # in place of later trees, whose shares others may not have
+        growing.take_up(kept or me.kept(0, Kept))
+        growing.keep()  # in place of later trees, whose shares others may not have
     for tree in growing.trees(done):
-        growing.grow(tree, labels)
-        growing.keep(labels)
-    return growing.part(labels)
+        growing.grow(tree)
+        growing.keep()
+    return growing.part()
 
 
 class Labels:
@@ -116,44 +117,53 @@ class Labels:
         self._rows.scores[0] += (values.view(np.int64) * (self._unit * self.target.learning_rate)).astype(SCORE)
 
 
-class _Growing(Player[MpFedXgbJob]):
+class Growing(Player[MpFedXgbJob]):
     """Grows trees on shares. Arrays of rows are [2 x nodes, rows]: gradients and hessians of each node in turn."""
 
-    def __init__(self, me: Party, job: MpFedXgbJob, n_threads: int, plan: Plan, columns: OneHotColumns) -> None:
+    def __init__(
+        self,
+        me: Party,
+        job: MpFedXgbJob,
+        n_threads: int,
+        plan: Plan,
+        columns: OneHotColumns,
+        labels: Labels | None,
+    ) -> None:
         super().__init__(me, job, n_threads)
-        self._plan, self._columns = plan, columns
+        self._plan, self._columns, self._labels = plan, columns, labels
         self._sharing = Sharing(me, job.holders)
-        self._verdicts = Verdicts(me, job)
         self._hidden = exchanged(
             me, job.holders, self.supply.without_parcel(Lane.COLUMNS), columns.minus, plan.matrices
         )
         self._trees: list[PartialTree] = []
         self._weights: list[Array] = []
         self._perturbations: Array = np.empty(0, np.uint64)
-        self._rounds = 0  # of all trees
+        self._rounds = self._other_rounds = 0  # of all trees; those beside the mesh's
+        if labels is not None:
+            labels.begin(plan, columns)
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
-    def keep(self, labels: Labels | None) -> None:
+    def keep(self) -> None:
         """What is needed to go on after the trees whose leaves have weights."""
-        n_trees, scores = len(self._weights), np.empty((1, 0)) if labels is None else labels.scores
+        n_trees, scores = len(self._weights), np.empty((1, 0)) if self._labels is None else self._labels.scores
         trees, weights = tuple(self._trees[:n_trees]), tuple(self._weights)
         self.me.keep(n_trees, Kept(trees, weights, scores, self._perturbations, self._rounds))
 
-    def take_up(self, kept: Kept | None, labels: Labels | None) -> None:
+    def take_up(self, kept: Kept | None) -> None:
         """Go on from what an earlier attempt has kept."""
         if kept is not None:
             self._trees, self._weights, self._perturbations = list(kept.trees), list(kept.weights), kept.perturbations
-            self._verdicts.rounds = self._rounds = kept.rounds
-            if labels is not None:
-                labels.take_up(self.me.name, kept.scores)
+            self._other_rounds = self._rounds = kept.rounds
+            if self._labels is not None:
+                self._labels.take_up(self.me.name, kept.scores)
 
     # --- trees -------------------------------------------------------------------------------------------------------
 
-    def grow(self, tree: int, labels: Labels | None) -> None:
+    def grow(self, tree: int) -> None:
         """One tree."""
         plan = self._plan
-        y = self._shared_gradients(tree, labels)
+        y = self._shared_gradients(tree)
         levels: list[Ints] = []
         leaves: list[Array] = []
         for level in range(plan.depth):
@@ -166,20 +176,20 @@ class _Growing(Player[MpFedXgbJob]):
         leaves.append(_totals(y).reshape(-1, 2))
         self._trees.append(self._partial(levels))
         with self.stage(tree, plan.depth, plan.n_parcels(plan.depth)):
-            weights = self._leaf_weights(tree, np.concatenate(leaves), labels)
+            weights = self._leaf_weights(tree, np.concatenate(leaves))
         with self.stage(tree, plan.depth + 1, plan.n_parcels(plan.depth + 1)):
             values = self._predict(tree, weights)
-        if labels is not None and values is not None:
-            labels.add(values)
+        if self._labels is not None and values is not None:
+            self._labels.add(values)
         self._weights.append(weights)
         self._perturbations = self._perturbations[:0]
-        self._rounds = self.mesh.rounds + self._verdicts.rounds
+        self._rounds = self.mesh.rounds + self._other_rounds
 
-    def _shared_gradients(self, tree: int, labels: Labels | None) -> Array:
+    def _shared_gradients(self, tree: int) -> Array:
         """SHR: gradients and hessians of all rows, at the root."""
         sums, label = self._plan.scales.sums, Label(tree=tree)
-        if labels is not None:
-            return self._sharing.share(labels.gradients(), sums, label).words
+        if self._labels is not None:
+            return self._sharing.share(self._labels.gradients(), sums, label).words
         return self._sharing.take(self.job.label_holder, (2, self._plan.n_rows), sums, label).words
 
     def _grow_level(self, tree: int, level: int, y: Array) -> tuple[Ints, Array]:
@@ -190,7 +200,7 @@ class _Growing(Player[MpFedXgbJob]):
         b = step.mask((n_vectors, plan.n_rows), sums).words[: len(y)]
         dealt = step.share((n_vectors, plan.matrices.n_bins), sums).words[: len(y)]
         (shown,) = self.mesh.masked_rows(sums, (y, b))
-        histograms = rows_times(self._hidden, b, sums, n_threads=self.n_threads)
+        histograms = rows_times(self._hidden, b, n_threads=self.n_threads)
         histograms += dealt
         histograms[:, plan.matrices.of(self.place)] += self._columns.histograms(shown, self.n_threads)
         n_nodes = len(y) // 2
@@ -256,7 +266,24 @@ class _Growing(Player[MpFedXgbJob]):
         below = None
         if denominators is not None:
             below = self.mesh.reveal(DenominatorShare, denominators, to=self.job.label_holder, fields=where)
-        return self._verdicts.told(above, below, int(np.prod(numerators.shape)), is_negative)
+        return self.told(above, below, int(np.prod(numerators.shape)), is_negative)
+
+    def told(
+        self, numerators: Array | None, denominators: Array | None, n: int, judge: Callable[[Array], Bools]
+    ) -> Bools:
+        """P2 judges numerators and tells P1; P1, whose denominators, if any, are all positive, tells everybody."""
+        p1, p2, n_bytes = self.job.label_holder, self.job.numerators_to, -(-n // 8)
+        self._other_rounds += 3  # both openings are one round
+        if numerators is not None:
+            self.me.send(p1, NumeratorSigns(np.packbits(judge(numerators).reshape(-1))))
+        if self.me.name == p1:
+            if denominators is not None and not is_positive(denominators).all():
+                raise ProtocolError("a denominator is not positive: some party sent words that are not shares of it")
+            bits = self.me.recv(p2, NumeratorSigns, n_bytes=n_bytes).bits
+            self.me.send_all(self.job.feature_holders, Better(bits))
+        else:
+            bits = self.me.recv(p1, Better, n_bytes=n_bytes).bits
+        return np.unpackbits(bits, count=n).astype(np.bool_)
 
     def _gains_anything(self, tree: int, level: int, P: Share, Q: Share, totals: Array, number: int) -> Bools:
         """Whether P / Q - G^2 / (H + lambda) is above the threshold, by P (H + lambda) - (G^2 + t (H + lambda)) Q."""
@@ -275,7 +302,7 @@ class _Growing(Player[MpFedXgbJob]):
         n, where = len(totals), {"tree": tree, "level": level}
         numerators = self.mesh.reveal(TestNumeratorShare, (above - times[0])[:n], to=job.numerators_to, fields=where)
         denominators = self.mesh.reveal(TestDenominatorShare, below[:n], to=job.label_holder, fields=where)
-        return self._verdicts.told(numerators, denominators, n, is_positive)
+        return self.told(numerators, denominators, n, is_positive)
 
     def _by_division(self, tree: int, level: int, sums: tuple[Array, ...], totals: Array) -> Ints:
         """The same by quotients: differences of gains are opened to P2, and there are no denominators.
@@ -304,7 +331,7 @@ class _Growing(Player[MpFedXgbJob]):
         last = (best - parts[:, 2 * n]).plus(enough, is_first=first)[:n_nodes]
         where = {"tree": tree, "level": level}
         above = self.mesh.reveal(TestNumeratorShare, last, to=self.job.numerators_to, fields=where)
-        wins = self._verdicts.told(above, None, n_nodes, is_positive)
+        wins = self.told(above, None, n_nodes, is_positive)
         return np.where(wins, left, -1)
 
     # --- rows of children --------------------------------------------------------------------------------------------
@@ -320,14 +347,10 @@ class _Growing(Player[MpFedXgbJob]):
             return y[:0]
         sides = self._shared_sides(tree, level, cut[nodes])
         (e,) = self.mesh.masked_rows(sums, (sides, a))
-        e = e[:, None]
-        F, B = shown.reshape(-1, 2, plan.n_rows)[nodes], b.reshape(-1, 2, plan.n_rows)[nodes]
-        left = ab + e * B + F * a[:, None]
-        if self.is_first:
-            left += e * F
+        shown, b, y = (each.reshape(-1, 1, 2, plan.n_rows) for each in (shown, b, y))
         children = np.empty((len(nodes), 2, 2, plan.n_rows), sums.dtype)
-        children[:, 0] = left
-        children[:, 1] = y.reshape(-1, 2, plan.n_rows)[nodes] - left
+        for k, node in enumerate(nodes):
+            divide(ab[k : k + 1], e[k], a[k], b[node], shown[node], y[node], self.is_first, children[k])
         return children.reshape(-1, plan.n_rows)
 
     def _shared_sides(self, tree: int, level: int, cuts: Ints) -> Array:
@@ -349,7 +372,7 @@ class _Growing(Player[MpFedXgbJob]):
 
     # --- SecureLeafWeight --------------------------------------------------------------------------------------------
 
-    def _leaf_weights(self, tree: int, totals: Array, labels: Labels | None) -> Array:
+    def _leaf_weights(self, tree: int, totals: Array) -> Array:
         """Shares modulo 2**64 of all weights, from shares of G and H [leaves, 2]."""
         plan, scales, first = self._plan, self._plan.scales, self.is_first
         n, wide = len(totals), plan.descent.kind
@@ -357,31 +380,31 @@ class _Growing(Player[MpFedXgbJob]):
         lifted = self.mesh.talk(lift(self.supply.step(Lane.LEAVES), sums, wide, is_first=first))
         b = lifted[0]
         a = lifted[1].plus(wide.constant(scales.lambda_int), is_first=first)
-        steps = self._opened_steps(tree, a, labels)
+        steps = self._opened_steps(tree, a)
         turns = iterations_needed(steps[:n], MU * scales.lambda_int, plan.ratio, mu=MU)
         weights = self.mesh.talk(
             descended(self.steps(Lane.LEAVES, 1), a, b, steps, turns, plan.descent, is_first=first)
         )
         return np.ascontiguousarray(weights.words[:n, :2]).view(np.uint64)[:, 0]
 
-    def _opened_steps(self, tree: int, a: Share, labels: Labels | None) -> list[int]:
+    def _opened_steps(self, tree: int, a: Share) -> list[int]:
         """a + sigma of all leaves; each party adds a perturbation of its own."""
         plan, job, wide = self._plan, self.job, a.kind
         most = MU * plan.scales.lambda_int // plan.n_holders
         if not len(self._perturbations):
             self._perturbations = self.me.rng.below(most + 1, plan.n_leaves)
-            self.keep(labels)
+            self.keep()
         sigma = limbs.from_words(self._perturbations, wide.limbs)
         perturbed = Share(wide.add(a.words, sigma), wide)
         shown = self.mesh.reveal(StepShare, perturbed, to=job.label_holder, fields={"tree": tree})
-        self._verdicts.rounds += 2
+        self._other_rounds += 2
         if shown is not None:
             self.me.send_all(job.feature_holders, Steps(tree, as_bytes(shown)))
         else:
             sent = self.me.recv(job.label_holder, Steps, n_bytes=perturbed.words.nbytes)
             if sent.tree != tree:
                 raise ProtocolError(f"{job.label_holder} sent the steps of tree {sent.tree}, not of {tree}")
-            shown = as_words(job.label_holder, sent.words, wide.dtype, perturbed.words.shape)
+            shown = sent.words.view(wide.dtype).reshape(perturbed.words.shape)
         steps = [int(step) for step in limbs.to_ints(shown)]
         low, high = plan.scales.lambda_int, plan.descent.largest_total
         if not all(low <= step <= high for step in steps):
@@ -415,7 +438,7 @@ class _Growing(Player[MpFedXgbJob]):
             found = self.mesh.reveal(
                 PredictionShare, self.mesh.talk(talk), to=self.job.label_holder, fields={"tree": tree}
             )
-            self._verdicts.rounds += 1
+            self._other_rounds += 1
             if found is not None:
                 values[rows] = found
         if found is None:
@@ -428,7 +451,7 @@ class _Growing(Player[MpFedXgbJob]):
             )
         return values
 
-    def part(self, labels: Labels | None) -> SharedLeavesPart:
+    def part(self) -> SharedLeavesPart:
         """Its part of the model."""
         job, plan = self.job, self._plan
         meta = {
@@ -449,7 +472,7 @@ class _Growing(Player[MpFedXgbJob]):
             tuple(self._trees),
             tuple(self._weights),
             plan.descent.fraction_bits,
-            None if labels is None else labels.target,
+            None if self._labels is None else self._labels.target,
             meta,
         )
 

@@ -15,9 +15,9 @@ from hedgerow.crypto.shares import Kind, limbs_kind
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
 from hedgerow.protocols.published.mp_fedxgb.argmax import Round, rounds
 from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
-from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes, check_splits
+from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes
 from hedgerow.protocols.shares.mesh import blocks
-from hedgerow.protocols.shares.scales import Scales, largest_denominator
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
 MU = 2
@@ -47,9 +47,8 @@ class Plan(OfAllColumns):
 
     @classmethod
     def of(cls, job: MpFedXgbJob, sizes: Sizes) -> Plan:
-        """For the columns of all holders; InvalidInput if somebody has nothing to split by."""
+        """For the columns of all holders."""
         n_rows = sizes.n_rows
-        check_splits(job, sizes)
         scales = Scales.of(job, n_rows)
         plan = cls(sizes, scales, job.depth, job.argmax, job.first_layer_mask)
         n_bytes = 2 * plan.n_nodes(plan.depth - 1) * n_rows * scales.sums.number_bytes
@@ -114,8 +113,7 @@ class Plan(OfAllColumns):
     @cached_property
     def wide(self) -> Kind:
         """The ring of comparisons. Denominators are opened here, so it must hold products of two of them as well."""
-        most = largest_denominator(self.n_rows, self.scales.largest_hessian, self.scales.lambda_int)
-        return self._at_least((most**2).bit_length() + 1)
+        return self._at_least((self.scales.bounds.largest_denominator**2).bit_length() + 1)
 
     def _at_least(self, bits: int) -> Kind:
         """The ring that numerators need, or a wider one."""
@@ -143,17 +141,16 @@ class Plan(OfAllColumns):
     @property
     def _largest_total(self) -> int:
         """Of H + lambda."""
-        scales = self.scales
-        return self.n_rows * scales.largest_hessian + scales.lambda_int
+        return self.n_rows * self.scales.bounds.largest_hessian + self.scales.lambda_int
 
     @property
     def _largest_gradient(self) -> int:
-        return self.n_rows * self.scales.largest_gradient
+        return self.n_rows * self.scales.bounds.largest_gradient
 
     @cached_property
     def descent(self) -> Descent:
         """How weights are found. |w| is at most G / lambda, below 2**31 as all sums are, so 64 bits hold w 2**32."""
-        roomy = Descent.of(
+        roomy = Descent(
             self.n_leaves,
             _WIDEST,
             largest_total=self._largest_total + MU * self.scales.lambda_int,

@@ -21,7 +21,18 @@ import numpy.typing as npt
 
 from hedgerow.codec import AsJson
 from hedgerow.crypto.identifiers import Duplicates, IdRule, PreparedIds, Rows, prepare_ids
-from hedgerow.crypto.psi import BLOCK, POINT_BYTES, BlindingKey, Departure, Points, Stay, common_places, way_round
+from hedgerow.crypto.psi import (
+    BLOCK,
+    POINT_BYTES,
+    BlindingKey,
+    Departure,
+    Order,
+    Points,
+    common_places,
+    restored,
+    shuffled,
+    way_round,
+)
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.services.align import messages
 from hedgerow.protocols.vertical.common.agreement import check_parties
@@ -164,17 +175,16 @@ def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
     """A party's role, from its ids to its rows."""
     own = Departure(_prepare(me.name, job, data), me.rng)  # the digests are let go of when the last one is blinded
     aligning = _Aligning(me, job, _agree(me, job, own.n))
-    stays = aligning.round_the_ring(own, n_threads=1 if data is None else data.n_threads)
-
-    # The set that ended its way here is that of the next party.
-    last = stays[-1]
+    orders, points = aligning.round_the_ring(own, n_threads=1 if data is None else data.n_threads)
+    *_, last = orders  # the set that ended its way here is that of the next party
     found: dict[str, Rows] = {}
     if me.name == job.comparer:
-        found = aligning.compare(last)
+        found = aligning.compare(last, points)
         n_common = aligning.announce(len(found[me.name]))
     else:
-        aligning.hand_over(last)
+        aligning.hand_over(last, points)
         n_common = aligning.hear()
+    del points
 
     rows = np.empty(n_common, np.int64)
     for start in range(0, n_common, PLACES):
@@ -183,8 +193,8 @@ def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
             end = job.way(owner)[-1]
             if end != me.name:
                 me.send(end, messages.CommonPlaces(owner, places[start:stop]))
-        mine = found[last.owner][start:stop] if found else None
-        rows[start:stop] = aligning.way_back(stays, own, mine, stop - start)
+        mine = found[last][start:stop] if found else None
+        rows[start:stop] = aligning.way_back(orders, own, mine, stop - start)
     if len(np.unique(rows)) < n_common:
         raise ProtocolError(f"{me.name} was told some of its rows twice")
     return AlignedRows(me.name, rows, aligning.n_ids, n_common)
@@ -286,32 +296,42 @@ class _Aligning:
 
     # --- 2: round the ring -------------------------------------------------------------------------------------------
 
-    def round_the_ring(self, own: Departure, n_threads: int) -> list[Stay]:
-        """Send and receive in all phases. Returns the sets that came here; the last one still holds its points."""
+    def round_the_ring(self, own: Departure, n_threads: int) -> tuple[dict[str, Order], Points]:
+        """Send and receive in all phases. Returns the orders of the sets that came here, and the points of the last."""
         key = BlindingKey.generate(self._me.rng)
         blocks = self._counted(own.blocks(key, self._job.block, n_threads=n_threads))
-        leaving = own.owner
-        stays: list[Stay] = []
+        leaving, points = own.owner, np.empty((0, POINT_BYTES), np.uint8)
+        orders: dict[str, Order] = {}
         for owner in self._came_from:
-            arriving = Stay(self.n_ids[owner], self._me.rng, owner=owner, sender=self._before)
-            for turn in range(max(self._job.n_blocks(n) for n in self.n_ids.values())):
-                points = next(blocks, None)
-                said = messages.AtWork() if points is None else messages.BlindedIds(leaving, points)
-                self._me.send(self._next, said)
-                wait = self._for_turn(after_shuffle=turn == 0 and bool(stays))
-                n_points = min(self._job.block, arriving.missing)
-                if not n_points:  # all have come: the party before says that it is still at work
-                    self._me.recv(self._before, messages.AtWork, timeout=wait)
-                    continue
-                came = self._received_block(self._before, messages.BlindedIds, owner, n_points, wait)
-                arriving.put(key.reblind(came, sender=self._before, n_threads=n_threads))
+            came = []  # only what has come takes memory
+            for theirs in self._passed_on(leaving, blocks, owner, after_shuffle=bool(orders)):
+                came.append(key.reblind(theirs, sender=self._before, n_threads=n_threads))
                 self._report()
-            next(blocks, None)  # nothing is left, and the digests are let go of
-            if stays:
-                stays[-1].release()
-            stays.append(arriving)
-            leaving, blocks = owner, arriving.blocks(self._job.block)
-        return stays
+            blocks = iter(())
+            del points  # they were sent
+            points, orders[owner] = shuffled(came, self._me.rng)
+            leaving, blocks = owner, self._in_blocks(points)
+        return orders, points
+
+    def _passed_on(
+        self, leaving: str, blocks: Iterator[Points], owner: str, *, after_shuffle: bool
+    ) -> Iterator[Points]:
+        """Send the blocks of one set to the next party, in turn with those of the next set from the party before."""
+        missing = self.n_ids[owner]
+        for turn in range(max(self._job.n_blocks(n) for n in self.n_ids.values())):
+            points = next(blocks, None)
+            self._me.send(self._next, messages.AtWork() if points is None else messages.BlindedIds(leaving, points))
+            wait = self._for_turn(after_shuffle=turn == 0 and after_shuffle)
+            n_points = min(self._job.block, missing)
+            missing -= n_points
+            if n_points:
+                yield self._received_block(self._before, messages.BlindedIds, owner, n_points, wait)
+            else:  # all have come: the party before says that it is still at work
+                self._me.recv(self._before, messages.AtWork, timeout=wait)
+        next(blocks, None)  # nothing is left, and the digests are let go of
+
+    def _in_blocks(self, points: Points) -> Iterator[Points]:
+        return (points[start : start + self._job.block] for start in range(0, len(points), self._job.block))
 
     def _counted(self, blocks: Iterable[Points]) -> Iterator[Points]:
         for points in blocks:
@@ -325,12 +345,12 @@ class _Aligning:
 
     # --- 3: compare --------------------------------------------------------------------------------------------------
 
-    def compare(self, last: Stay) -> dict[str, Rows]:
+    def compare(self, last: str, points: Points) -> dict[str, Rows]:
         """The comparer's side: where in each set the ids stand that all have.
 
         In each round it takes a block of every set that has more, and then says that it did.
         """
-        job, whole = self._job, last.points()
+        job = self._job
         blocks: dict[str, list[Points]] = {owner: [] for owner in self._handed_over}  # only what has come takes memory
         for k in range(self._n_rounds):
             for owner, parts in blocks.items():
@@ -340,27 +360,24 @@ class _Aligning:
                     sender = job.way(owner)[-1]
                     parts.append(self._received_block(sender, messages.FullyBlinded, owner, n_points, wait))
             self._me.send_all(job.others_than(job.comparer), messages.BlocksRead())
-        sets = {last.owner: whole}
+        sets = {last: points}
         while blocks:  # each is let go of as soon as it is in one piece
             owner, parts = blocks.popitem()
             sets[owner] = np.concatenate(parts)
-        found = common_places(sets)
-        last.release()
-        return found
+        return common_places(sets)
 
-    def hand_over(self, last: Stay) -> None:
+    def hand_over(self, last: str, points: Points) -> None:
         """The others' side: all points of a set, never more than a window ahead of the comparer."""
         job = self._job
         window = max(1, WINDOW_BYTES // (POINT_BYTES * job.block))
-        blocks = last.blocks(job.block)
+        blocks = self._in_blocks(points)
         for k in range(self._n_rounds + window):
-            points = next(blocks, None)
-            if points is not None:
-                self._me.send(job.comparer, messages.FullyBlinded(last.owner, points))
+            block = next(blocks, None)
+            if block is not None:
+                self._me.send(job.comparer, messages.FullyBlinded(last, block))
             if k >= window:  # it reads a block of every set, which it may have to wait for itself
                 wait = 2.0 * self._for_turn(after_shuffle=True)
                 self._me.recv(job.comparer, messages.BlocksRead, timeout=wait)
-        last.release()
 
     def announce(self, n_common: int) -> int:
         """The comparer says how many ids are common, unless they are too few."""
@@ -384,15 +401,15 @@ class _Aligning:
 
     # --- 4: the way back ---------------------------------------------------------------------------------------------
 
-    def way_back(self, stays: list[Stay], own: Departure, mine: Rows | None, n_places: int) -> Rows:
+    def way_back(self, orders: dict[str, Order], own: Departure, mine: Rows | None, n_places: int) -> Rows:
         """A part of all places: undo this party's shuffle of every set that was here. Returns its own rows.
 
         The set that was here last comes first, from the comparer; the comparer has its places already (`mine`).
         """
         sender = self._job.comparer
-        for stay in reversed(stays):
-            places = self._places(sender, stay.owner, n_places, stay.n) if mine is None else mine
-            self._me.send(self._before, messages.CommonPlaces(stay.owner, stay.restored(places)))
+        for owner, order in reversed(orders.items()):
+            places = self._places(sender, owner, n_places, len(order)) if mine is None else mine
+            self._me.send(self._before, messages.CommonPlaces(owner, restored(order, places, owner)))
             sender, mine = self._next, None
         return own.restored(self._places(sender, self._me.name, n_places, own.n))
 

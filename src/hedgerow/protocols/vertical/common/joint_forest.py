@@ -540,9 +540,12 @@ class Asked:
         found = []
         for node in nodes.tolist():
             column, last_bin, missing_left = splits.feature[node], splits.bin[node], splits.missing_left[node]
-            question = Question.by(int(column), int(last_bin), bool(missing_left), splits.goes_left[node])
-            found.append(self._handles.setdefault(question, len(self._handles)))
-        return np.array(found, np.int32)
+            found.append(Question.by(int(column), int(last_bin), bool(missing_left), splits.goes_left[node]))
+        return self.handles_of(found)
+
+    def handles_of(self, questions: Sequence[Question]) -> np.ndarray:
+        """Those of some questions, new or not."""
+        return np.array([self._handles.setdefault(each, len(self._handles)) for each in questions], np.int32)
 
     def questions(self) -> Questions:
         """All of them, by handle."""

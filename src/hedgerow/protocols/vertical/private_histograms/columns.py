@@ -23,6 +23,7 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.shares import Array
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
+from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.central.bins import cells_of, grid_of
@@ -50,56 +51,83 @@ BYTES_PER_LEAF = 40
 """For each row: shares of two numbers of each leaf and its parent, masks, what was opened, and what is on the way."""
 
 
-class Cells(NamedTuple):
-    """A party's columns in public cells."""
+class OwnColumns:
+    """A party's own columns, which fit the schema, in public cells."""
 
-    names: tuple[str, ...]
-    edges: tuple[Floats, ...]  # of each column's cells
-    codes: Bytes  # [columns, rows]: the cell of each value; one more for missing ones
-    gaps: tuple[bool, ...]  # which columns may have missing values
+    def __init__(self, party: str, job: PrivateHistogramsJob, data: PartyData) -> None:
+        names = [entry.name for entry in _known(job)]
+        self.places = [names.index(job.described(party, column.name).name) for column in data.table.columns]
+        schema = Schema(job.own_columns(party, data.table), classes=(0, 1))
+        mapper = grid_of(schema)
+        self.cells: Bytes = mapper.transform(data.table, data.n_threads)
+        self.grid = mapper.features
+        self.gaps = [column.may_be_missing for column in schema.columns]
+        self.n_cells = cells_of(schema, mapper)
+        self.codes, self.n_bins = self.cells, list(self.n_cells)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.cells.shape[1])
 
     @property
     def counted(self) -> list[int]:
-        """The columns whose cells are counted."""
-        return [number for number, edges in enumerate(self.edges) if len(edges) + 1 > FEW_CELLS]
+        """The columns whose cells are counted where trees are grown."""
+        return [number for number, feature in enumerate(self.grid) if feature.n_value_bins > FEW_CELLS]
+
+    def counts(self) -> Ints:
+        """Rows in each cell of each column, one column after the other."""
+        return np.concatenate(
+            [np.bincount(codes, minlength=n)[:n] for codes, n in zip(self.cells, self.n_cells, strict=True)]
+        )
+
+    def merge(self, of_cell: Bytes) -> None:
+        """Put cells together: of_cell [columns, 256]."""
+        self.codes = np.stack([np.take(bins, codes) for bins, codes in zip(of_cell, self.cells, strict=True)])
+        self.n_bins = [int(bins[:n].max()) + 1 for bins, n in zip(of_cell, self.n_cells, strict=True)]
+
+    def minus(self, masks: Array, bins: slice) -> Array:
+        """Some rows of the one-hot matrix of all bins but each column's last, minus masks, written over them."""
+        return bins_minus(self.codes, self.n_bins, masks, bins)
 
 
-def public_cells(party: str, job: PrivateHistogramsJob, data: PartyData) -> Cells:
-    """The columns of a party, which fit the schema, in public cells."""
-    table, trees = data.table, job.boosting
-    described = job.own_columns(party, table)
+# --- grown trees -----------------------------------------------------------------------------------------------------
+
+
+def check_tree_memory(party: str, job: PrivateHistogramsJob, table: Table) -> None:
+    """InvalidInput, naming the party, if a tree would not fit: all nodes of a level have vectors over all rows."""
+    trees, depth = job.boosting, job.depth
     check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
-    _check_tree_memory(party, table.n_rows, job.depth)
-    grid = grid_of(Schema(described, classes=(0, 1)))
-    names = tuple(feature.name for feature in grid.features)
-    edges = tuple(np.asarray(feature.edges) for feature in grid.features)  # columns with levels were refused
-    gaps = tuple(entry.may_be_missing for entry in described)
-    return Cells(names, edges, grid.transform(table, data.n_threads), gaps)
+    needed, available = table.n_rows * BYTES_PER_LEAF << depth, memory_available()
+    if available is not None and needed > available:
+        raise InvalidInput(
+            f"{party}: max_depth={depth} with {table.n_rows:,} rows needs about {needed / 2**30:.1f} GiB, but only "
+            f"{available / 2**30:.1f} GiB are available here; less depth takes less"
+        )
 
 
-def noisy_counts(cells: Cells, sigma: float, random: SecureRandom) -> dict[int, Ints]:
+def noisy_counts(own: OwnColumns, sigma: float, random: SecureRandom) -> dict[int, Ints]:
     """Rows in each cell of values of each counted column, with noise of this scale; 0 for none."""
     found = {}
-    for number in cells.counted:
-        n_cells = len(cells.edges[number]) + 1
-        exact = np.bincount(cells.codes[number], minlength=n_cells)[:n_cells].astype(np.int64)
+    for number in own.counted:
+        n_cells = own.grid[number].n_value_bins
+        exact = np.bincount(own.cells[number], minlength=n_cells)[:n_cells].astype(np.int64)
         found[number] = exact + sample(sigma, n_cells, random) if sigma else exact
     return found
 
 
-def binned_columns(party: str, cells: Cells, counts: dict[int, Ints], sigma: float, max_bins: int) -> OneHotColumns:
+def binned_columns(party: str, own: OwnColumns, counts: dict[int, Ints], sigma: float, max_bins: int) -> OneHotColumns:
     """The columns in bins that follow from noisy counts."""
-    n_rows = cells.codes.shape[1]
-    features, codes = [], cells.codes.copy()
-    for number, (name, edges, gap) in enumerate(zip(cells.names, cells.edges, cells.gaps, strict=True)):
-        most = max_bins - gap
+    features, codes = [], own.cells.copy()
+    for number, (feature, gap) in enumerate(zip(own.grid, own.gaps, strict=True)):
+        most, edges = max_bins - gap, np.asarray(feature.edges)  # columns with levels were refused
         if number in counts:
-            of_cell = _merged_cells(counts[number].astype(np.float64), n_rows / most, sigma, most)
+            of_cell = _merged_cells(counts[number].astype(np.float64), own.n_rows / most, sigma, most)
         else:
-            of_cell = _even_cells(len(edges) + 1, most)
-        features.append(FeatureBins(name, edges=edges[np.flatnonzero(np.diff(of_cell))]))
-        codes[number] = np.append(of_cell, of_cell[-1] + 1).astype(np.uint8)[cells.codes[number]]
-    return OneHotColumns(party, features, codes, cells.gaps)
+            of_cell = _even_cells(feature.n_value_bins, most)
+        features.append(FeatureBins(feature.name, edges=edges[np.flatnonzero(np.diff(of_cell))]))
+        codes[number] = np.append(of_cell, of_cell[-1] + 1).astype(np.uint8)[own.cells[number]]
+    return OneHotColumns(party, features, codes, own.gaps)
 
 
 def _merged_cells(counts: Floats, rows: float, sigma: float, most: int) -> Ints:
@@ -124,51 +152,7 @@ def _even_cells(n_cells: int, most: int) -> Ints:
     return np.arange(n_cells) * min(n_cells, most) // n_cells
 
 
-def _check_tree_memory(party: str, n_rows: int, depth: int) -> None:
-    """InvalidInput, naming the party, if a tree would not fit: all nodes of a level have vectors over all rows."""
-    needed, available = n_rows * BYTES_PER_LEAF << depth, memory_available()
-    if available is not None and needed > available:
-        raise InvalidInput(
-            f"{party}: max_depth={depth} with {n_rows:,} rows needs about {needed / 2**30:.1f} GiB, but only "
-            f"{available / 2**30:.1f} GiB are available here; less depth takes less"
-        )
-
-
 # --- smooth_then_trees -----------------------------------------------------------------------------------------------
-
-
-class OwnColumns:
-    """Its own columns, which fit the schema, in cells; levels are welcome, for they need no order here."""
-
-    def __init__(self, party: str, job: PrivateHistogramsJob, data: PartyData) -> None:
-        names = [entry.name for entry in _known(job)]
-        self.places = [names.index(job.described(party, column.name).name) for column in data.table.columns]
-        schema = Schema(job.own_columns(party, data.table), classes=(0, 1))
-        mapper = grid_of(schema)
-        self.cells: Bytes = mapper.transform(data.table, data.n_threads)
-        self.grid = mapper.features
-        self.n_cells = cells_of(schema, mapper)
-        self.codes, self.n_bins = self.cells, list(self.n_cells)
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the table."""
-        return int(self.cells.shape[1])
-
-    def counts(self) -> Ints:
-        """Rows in each cell of each column, one column after the other."""
-        return np.concatenate(
-            [np.bincount(codes, minlength=n)[:n] for codes, n in zip(self.cells, self.n_cells, strict=True)]
-        )
-
-    def merge(self, of_cell: Bytes) -> None:
-        """Put cells together: of_cell [columns, 256]."""
-        self.codes = np.stack([np.take(bins, codes) for bins, codes in zip(of_cell, self.cells, strict=True)])
-        self.n_bins = [int(bins[:n].max()) + 1 for bins, n in zip(of_cell, self.n_cells, strict=True)]
-
-    def minus(self, masks: Array, bins: slice) -> Array:
-        """Some rows of the one-hot matrix of all bins but each column's last, minus masks, written over them."""
-        return bins_minus(self.codes, self.n_bins, masks, bins)
 
 
 class Layout(NamedTuple):

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.compare import deal_absolute
 from hedgerow.crypto.dealing import Ints, Label, deal_noise
-from hedgerow.crypto.shares import SUM32, SUM64
+from hedgerow.crypto.ring import rows_times
+from hedgerow.crypto.shares import SUM32, blocks_of
 from hedgerow.crypto.sigmoid import deal_sigmoid
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.privacy.discrete_gaussian import sample
 from hedgerow.protocols.shares.columns import Matrices, drawn_masks, told_sizes
 from hedgerow.protocols.shares.full_tree import TreeDealing
 from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.private_histograms.columns import told_layout
 from hedgerow.protocols.vertical.private_histograms.job import SMOOTH, WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import StepsThatFit
 from hedgerow.protocols.vertical.private_histograms.plan import Lane, Plan
 from hedgerow.protocols.vertical.private_histograms.smooth.groups import GroupDealing, without
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
-from hedgerow.protocols.vertical.private_histograms.smooth.series import deal_sines, parcels
+from hedgerow.protocols.vertical.private_histograms.smooth.series import DEALT_ROWS, deal_sines
 from hedgerow.runtime.party import Party
 
 
-def dealer(me: Party, job: PrivateHistogramsJob) -> None:
+def dealer(me: Party, job: PrivateHistogramsJob, done: int) -> None:
     """The dealer, from seeds to what is released last."""
-    me.wait_longer(PATIENCE)
-    done, _ = me.go_on(NothingToKeep, job)
     dealing: GrownDealing | SmoothDealing
     if job.policy == SMOOTH:
         dealing = SmoothDealing(me, job, Schedule.of(job, *told_layout(me, job)), done)
@@ -51,7 +47,7 @@ class _Dealing:
 
     def _noise(self, lane: str, label: Label, shape: tuple[int, ...], sigma: float) -> None:
         with self._out.parcel(lane, label) as step:
-            deal_noise(step, shape, SUM64, lambda shape: self.gaussian(shape, sigma))
+            deal_noise(step, shape, lambda shape: self.gaussian(shape, sigma))
 
     def gaussian(self, shape: tuple[int, ...], sigma: float) -> Ints:
         """Discrete Gaussian noise in units of what is released."""
@@ -109,7 +105,7 @@ class GrownDealing(_Dealing):
                 n_sums = 2 * plan.block_nodes(level) * plan.n_candidates  # left and right
                 deal_absolute(step, n_sums, plan.tournament.circuit)
         with self._out.parcel(Lane.WINNER, label) as step:
-            deal_noise(step, plan.n_candidates, SUM64, self.choice_noise)
+            deal_noise(step, plan.n_candidates, self.choice_noise)
         for place, played in enumerate(plan.tournament.levels(), start=1):
             with self._out.parcel(Lane.WINNER, label, place) as step:
                 deal_level(step, played, plan.tournament)
@@ -147,7 +143,7 @@ class SmoothDealing(_Dealing):
             with self._out.parcel(Lane.VALUES, label) as step:
                 self._groups.deal_values(step)
         if kind != "positives":
-            for parcel, rows in enumerate(parcels(schedule.n_rows)):
+            for parcel, rows in enumerate(blocks_of(schedule.n_rows, DEALT_ROWS)):
                 with self._out.parcel(Lane.SINES, label, parcel) as step:
                     deal_sines(step, rows.stop - rows.start, schedule.precision)
         if kind == "bin_sums":
@@ -170,7 +166,7 @@ class SmoothDealing(_Dealing):
             own = [step.mask((1, schedule.n_rows), SUM32, (place,)) for place in range(schedule.n_holders)]
             others = without(own, schedule.layout.owners[column])
             masks = self._masks[self._starts[column] : self._starts[column + 1]]
-            step.share(rows_times(masks, others, SUM32, n_threads=self._n_threads), SUM32)
+            step.share(rows_times(masks, others, n_threads=self._n_threads), SUM32)
 
     def _deal_leaves(self, label: Label) -> None:
         n_expansions = len(self._schedule.expansions)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hedgerow.crypto.compare import absolute
-from hedgerow.crypto.dealing import Label, take_noise
+from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Share
 from hedgerow.crypto.sigmoid import sigmoid
 from hedgerow.crypto.tournament import secret_handles, tournament
@@ -23,7 +23,12 @@ from hedgerow.protocols.shares.playing import begin, check_rows_kept
 from hedgerow.protocols.shares.supply import Sharing
 from hedgerow.protocols.vertical.common.parts import Target
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
-from hedgerow.protocols.vertical.private_histograms.columns import binned_columns, noisy_counts, public_cells
+from hedgerow.protocols.vertical.private_histograms.columns import (
+    OwnColumns,
+    binned_columns,
+    check_tree_memory,
+    noisy_counts,
+)
 from hedgerow.protocols.vertical.private_histograms.holding import Holding, newest_kept, signed
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import (
@@ -39,9 +44,10 @@ from hedgerow.protocols.vertical.private_histograms.plan import (
     COLUMNS_PER_LEVEL,
     LARGEST_SCORE,
     SCORE_BITS,
-    EdgeNoise,
     Lane,
     Plan,
+    edge_event,
+    edge_sigma,
 )
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -73,21 +79,22 @@ class Kept:
 
 def holder(me: Party, job: PrivateHistogramsJob, data: PartyData, labels: Floats | None) -> SharedLeavesPart:
     """A party with data, from its table, which fits the schema, to its part of the model."""
-    cells = public_cells(me.name, job, data)
+    check_tree_memory(me.name, job, data.table)
+    cells = OwnColumns(me.name, job, data)
     done, kept = me.go_on(Kept, job)
     newest = newest_kept(me, job, Kept)
     begin(me, job, data)
-    noise = EdgeNoise(job, len(cells.counted))
+    sigma = edge_sigma(job, len(cells.counted))
     if newest is None:
-        counts = noisy_counts(cells, noise.sigma, me.rng)
+        counts = noisy_counts(cells, sigma, me.rng)
     else:
         counts = dict(zip(cells.counted, newest.counts, strict=True))
     begun = np.zeros(0, np.int64) if newest is None else newest.begun
     state = replace(kept or Kept((), begun), counts=tuple(counts.values()), begun=begun)
     if newest is None:
         me.keep(0, state)  # before edges are told
-    columns = binned_columns(me.name, cells, counts, noise.sigma, job.max_bins)
-    edges = _all_edges(me, job, noise)
+    columns = binned_columns(me.name, cells, counts, sigma, job.max_bins)
+    edges = _all_edges(me, job, len(cells.counted))
     sizes = agreed_sizes(me, job, columns)
     plan = Plan.of(job, sizes)
     tell_dealer(me, job, sizes)
@@ -103,18 +110,18 @@ def holder(me: Party, job: PrivateHistogramsJob, data: PartyData, labels: Floats
     return growing.part(data.classes if labels is not None else None)
 
 
-def _all_edges(me: Party, job: PrivateHistogramsJob, mine: EdgeNoise) -> list[Event]:
+def _all_edges(me: Party, job: PrivateHistogramsJob, n_mine: int) -> list[Event]:
     """What everybody's edges cost: this party's own are told to all others before the numbers of its bins."""
     events = []
     for party in job.holders:
         if party == me.name:
-            event = mine.event()
+            event = edge_event(job, n_mine)
             for other in job.holders:
                 if other != me.name:
-                    me.send(other, CountedColumns(mine.n_counted), event=event)
+                    me.send(other, CountedColumns(n_mine), event=event)
         else:
             n_counted = me.recv(party, CountedColumns, most_columns=job.most_columns).n_counted
-            event = EdgeNoise(job, n_counted).event()
+            event = edge_event(job, n_counted)
         events += [] if event is None else [event]
     return events
 
@@ -211,8 +218,9 @@ class Growing(Holding):
         plan = self._plan
         self.supply.begin(0, 0, 1)
         total = np.asarray([self._labels.sum(dtype=np.uint32)])
-        noisy = self.noisy(total, Lane.START, 0, plan.spending.start_event(), 1)
-        positives = int(signed(self.mesh.reveal(StartShare, noisy.sums, event=noisy.event))[0])
+        event = plan.spending.start_event()
+        noisy = self.noisy(total, Lane.START, 0, event, 1)
+        positives = int(signed(self.mesh.reveal(StartShare, noisy, event=event))[0])
         self.supply.finish()
         first = self._told(lambda: self._follow_up.first_score(positives), 1, -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(first)
@@ -286,7 +294,7 @@ class Growing(Holding):
     def _contest(self, utilities: Array, handles: Array) -> Share:
         """A share of the handle of the winner, by utilities with noise that nobody knows."""
         plan, first = self._plan, self.is_first
-        noise = take_noise(self.supply.step(Lane.WINNER), plan.n_candidates, SUM64).words.astype(np.uint32)
+        noise = self.supply.step(Lane.WINNER).share(plan.n_candidates, SUM64).words.astype(np.uint32)
         whole = plan.tournament.kind
         one = np.full((1, plan.n_candidates, 1), first, np.uint32)  # whole numbers are fractions over 1
         talk = tournament(
@@ -316,7 +324,7 @@ class Growing(Holding):
         columns = self._columns_of_level[level]
         sums, event = self._bins_of(columns, histograms), spending.histogram_event(level)
         noisy = self.noisy(sums, Lane.HISTOGRAMS, 1 + level, event, (len(sums), spending.released.most_bins))
-        seen = signed(self.mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
+        seen = signed(self.mesh.reveal(HistogramShare, noisy, event=event))
         cut = int(self._told(lambda: np.array([self._follow_up.best(seen, columns)]), 1, 0, plan.n_candidates - 1)[0])
         owner = int(plan.owner_of_cut[cut])
         return cut if owner == self.place else -1 - owner
@@ -326,7 +334,7 @@ class Growing(Holding):
         every = list(range(len(self._plan.codes)))
         sums, event = self._bins_of(every, histograms)[0], self._plan.spending.survey_event()
         noisy = self.noisy(sums, Lane.SURVEY, len(self.begun) - 1, event, len(sums))
-        seen = signed(self.mesh.reveal(HistogramShare, noisy.sums, event=noisy.event))
+        seen = signed(self.mesh.reveal(HistogramShare, noisy, event=event))
         if self.is_first:
             self._importance = self._follow_up.importance(seen)
             self._draws = Columns(self._importance, self.job.boosting.seed)
@@ -353,10 +361,10 @@ class Growing(Holding):
     def _settle(self) -> None:
         """Values of leaves from noisy sums, and shares of the scores with them."""
         plan = self._plan
-        sums = self._tree.totals
+        sums, event = self._tree.totals, plan.spending.leaf_event()
         sums[:, 1] *= np.uint32(plan.spending.count_unit)
-        noisy = self.noisy(sums, Lane.LEAVES, 1 + plan.depth, plan.spending.leaf_event(), sums.shape)
-        seen = signed(self.mesh.reveal(LeafShare, noisy.sums, event=noisy.event))
+        noisy = self.noisy(sums, Lane.LEAVES, 1 + plan.depth, event, sums.shape)
+        seen = signed(self.mesh.reveal(LeafShare, noisy, event=event))
         values = self._told(lambda: self._follow_up.leaf_values(seen), len(seen), -LARGEST_VALUE, LARGEST_VALUE)
         self._follow_up.reach(values)
         self._values.append(values)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from hedgerow.crypto.dealing import take_noise
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Shape, Share
 from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import BudgetExceeded, InvalidParameter
@@ -34,13 +33,6 @@ def fitted_table(me: Party, job: PrivateHistogramsJob, data: PartyData | None) -
     described = job.own_columns(me.name, data.table)
     data, _ = fitted(me, job, data, described, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     return data, checked_labels(me.name, job, data) if me.name == job.label_holder else None
-
-
-class Noisy(NamedTuple):
-    """Shares of noisy sums, and the event that their release is."""
-
-    sums: Share
-    event: Event
 
 
 def signed(words: Array) -> Ints:
@@ -107,15 +99,15 @@ class Holding(Player[PrivateHistogramsJob]):
         accountant.compose_all(events)
         return accountant.delta(self.job.noise) <= self.job.delta
 
-    def noisy(self, sums: Array, lane: str, release: int, event: Event, dealt: Shape) -> Noisy:
+    def noisy(self, sums: Array, lane: str, release: int, event: Event, dealt: Shape) -> Share:
         """Sums with dealt noise, ready to be revealed; both modulo 2**32, sums below 2**30.
 
         If noise was dealt for more numbers than there are (along the last axis), what is left of it is not used.
         """
         step = self.supply.step(lane)
-        noise = take_noise(step, dealt, SUM64).words.astype(np.uint32)  # a share modulo 2**64 is one modulo 2**32
+        noise = step.share(dealt, SUM64).words.astype(np.uint32)  # a share modulo 2**64 is one modulo 2**32
         self.spend(release, event)
-        return Noisy(Share(sums + noise[..., : sums.shape[-1]], SUM32), event)
+        return Share(sums + noise[..., : sums.shape[-1]], SUM32)
 
     def spend(self, release: int, event: Event) -> None:
         """Before it is released: BudgetExceeded if that would be more than was allowed; and who breaks off knows."""

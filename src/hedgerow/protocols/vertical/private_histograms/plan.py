@@ -59,8 +59,8 @@ from hedgerow.privacy.accountants import Accountant, GaussianDP, ZeroConcentrate
 from hedgerow.privacy.calibrate import mu_for, rho_for, sigma_for_mu, sigma_for_rho
 from hedgerow.privacy.events import Composed, DiscreteGaussian, Event, NonPrivate, Repeated
 from hedgerow.privacy.gumbel import GumbelNoise
-from hedgerow.protocols.shares import scales
-from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes, check_splits
+from hedgerow.protocols.shares.columns import Cuts, Matrices, OfAllColumns, Sizes
+from hedgerow.protocols.shares.scales import Bounds
 from hedgerow.protocols.vertical.private_histograms.job import WINNER, PrivateHistogramsJob
 from hedgerow.transport.frames import MAX_FRAME_BYTES
 
@@ -152,9 +152,9 @@ class Spending:
         if job.is_zcdp:
             epsilon = math.sqrt(8.0 * splits / levels)
             return replace(made, choice=_gumbel(self.largest_gradient, epsilon, self.gradient_bits))
-        survey = _sigma(job, made.survey_sensitivity, SURVEY_SHARE * whole)
+        survey = _sigma(job, made.sensitivity(math.inf), SURVEY_SHARE * whole)
         return replace(
-            made, survey_sigma=survey, histogram_sigma=_sigma(job, made.histogram_sensitivity, splits / levels)
+            made, survey_sigma=survey, histogram_sigma=_sigma(job, made.sensitivity(COLUMNS_PER_LEVEL), splits / levels)
         )
 
     @property
@@ -180,11 +180,12 @@ class Spending:
 
     def survey_event(self) -> Event:
         """Of the histograms of all columns at the first root."""
-        return self._gaussian(self.survey_sensitivity, self.survey_sigma, self.released.n_bins)
+        return self._gaussian(self.sensitivity(math.inf), self.survey_sigma, self.released.n_bins)
 
     def histogram_event(self, level: int) -> Event:
         """Of all histograms of a level."""
-        return self._gaussian(self.histogram_sensitivity, self.histogram_sigma, self.released.most_bins << level)
+        n_sums = self.released.most_bins << level
+        return self._gaussian(self.sensitivity(COLUMNS_PER_LEVEL), self.histogram_sigma, n_sums)
 
     def choice_event(self) -> Event:
         """Of the winner of a level."""
@@ -224,45 +225,33 @@ class Spending:
         square = float(self.largest_gradient**2 + COUNT_UNIT**2)
         return math.sqrt(square) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
 
-    @property
-    def survey_sensitivity(self) -> float:
-        """Of the histograms of all columns, in units of gradients; rounded up."""
-        return self._of_columns(sum(self.released.n_columns))
-
-    @property
-    def histogram_sensitivity(self) -> float:
-        """The same of those of a level."""
-        return self._of_columns(min(COLUMNS_PER_LEVEL, sum(self.released.n_columns)))
-
-    def _of_columns(self, n_columns: int) -> float:
-        return _over_columns(float(self.largest_gradient) * 2.0**self.gradient_bits * (1.0 + 2.0**-40), n_columns)
+    def sensitivity(self, most_columns: float) -> float:
+        """Of the histograms of all columns, or of this many, in units of gradients; rounded up."""
+        each = float(self.largest_gradient) * 2.0**self.gradient_bits * (1.0 + 2.0**-40)
+        return _over_columns(each, min(most_columns, sum(self.released.n_columns)))
 
 
-class EdgeNoise:
-    """Of the counts from which one party's edges follow; known from the job, before anything is sent."""
-
-    def __init__(self, job: PrivateHistogramsJob, n_counted: int) -> None:
-        wider = 1.0 + 2.0**-30  # so that rounding never makes it cost more than was planned
-        self.sigma = _over_columns(_edge_sigma(job), n_counted) * wider if job.is_noisy else 0.0
-        self.n_counted, self._job = n_counted, job
-
-    def event(self) -> Event | None:
-        """What they cost; None if there are none. BudgetExceeded if that alone were more than was allowed."""
-        if not self.n_counted:
-            return None
-        if not self.sigma:
-            return NonPrivate("no noise was asked for")
-        event = DiscreteGaussian(_over_columns(1.0, self.n_counted), self.sigma, MOST_CELLS * self.n_counted)
-        accountant = accountant_of(self._job)
-        accountant.compose(event)
-        if not accountant.delta(self._job.noise) <= self._job.delta:
-            raise BudgetExceeded(
-                f"{self._job.NAME}: counts of rows alone would cost more than epsilon={self._job.epsilon}"
-            )
-        return event
+def edge_sigma(job: PrivateHistogramsJob, n_counted: int) -> float:
+    """Noise of the counts from which one party's edges follow: known from the job before anything is sent; 0: none."""
+    wider = 1.0 + 2.0**-30  # so that rounding never makes it cost more than was planned
+    return _over_columns(_edge_sigma(job), n_counted) * wider if job.is_noisy else 0.0
 
 
-def _over_columns(each: float, n_columns: int) -> float:
+def edge_event(job: PrivateHistogramsJob, n_counted: int) -> Event | None:
+    """What they cost; None if there are none. BudgetExceeded if that alone were more than was allowed."""
+    if not n_counted:
+        return None
+    if not job.is_noisy:
+        return NonPrivate("no noise was asked for")
+    event = DiscreteGaussian(_over_columns(1.0, n_counted), edge_sigma(job, n_counted), MOST_CELLS * n_counted)
+    accountant = accountant_of(job)
+    accountant.compose(event)
+    if not accountant.delta(job.noise) <= job.delta:
+        raise BudgetExceeded(f"{job.NAME}: counts of rows alone would cost more than epsilon={job.epsilon}")
+    return event
+
+
+def _over_columns(each: float, n_columns: float) -> float:
     """The length of a vector of this many numbers; rounded up."""
     return each * math.sqrt(n_columns) * (1.0 + 2.0**-40)
 
@@ -341,7 +330,6 @@ class Plan(OfAllColumns):
     @classmethod
     def of(cls, job: PrivateHistogramsJob, sizes: Sizes) -> Plan:
         """For the columns of all holders; InvalidParameter, naming epsilon, if noise does not fit the numbers."""
-        check_splits(job, sizes)
         bits = gradient_bits(job, sizes.n_rows)
         n_cuts = sum(len(Cuts.of(bins, gaps).bin) for bins, gaps in zip(sizes.n_bins, sizes.gaps, strict=True))
         n_codes = sizes.codes
@@ -356,7 +344,7 @@ class Plan(OfAllColumns):
                 f"{job.NAME}: max_depth={plan.depth} with {sizes.n_rows:,} rows needs {n_bytes >> 20:,} MB in one "
                 f"message of the dealer, and {MAX_FRAME_BYTES >> 20} MB are available: use less depth or fewer rows"
             )
-        scales.require_sum_bits(32, sizes.n_rows, plan.largest_gradient, spending.count_unit)
+        Bounds(sizes.n_rows, plan.largest_gradient, spending.count_unit).sum_bits(32)
         if spending.largest_release >= 1 << 31 or plan.largest_utility >= 1 << 31:
             raise InvalidParameter(
                 f"{job.NAME}: epsilon={job.epsilon} and delta={job.delta} for {plan.n_trees} trees of depth "
@@ -441,7 +429,7 @@ class Plan(OfAllColumns):
         sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
         select: tuple[Select, ...] = ("table",) if n <= MANY_CANDIDATES else ("lean", "table")
         plans = [Tournament(1, n, 1, groups, select, QUICK) for groups in sizes if math.prod(groups) >= n]
-        return min(plans, key=lambda plan: (plan.opened_bytes(), plan.groups))
+        return min(plans, key=lambda plan: (sum(plan.openings()), plan.groups))
 
     # --- what is dealt -----------------------------------------------------------------------------------------------
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from hedgerow.crypto.beaver import deal_private_product, rows_times
+from hedgerow.crypto.beaver import deal_private_product
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.lifting import deal_gains
+from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.protocols.shares.columns import drawn_masks
-from hedgerow.protocols.shares.playing import NothingToKeep
 from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.agreement import PATIENCE
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape, received_shape
 from hedgerow.runtime.party import Party
 
 
-def dealer(me: Party, job: SecretSharedJob) -> None:
+def dealer(me: Party, job: SecretSharedJob, done: int) -> None:
     """The dealer, from seeds to the last level of the last tree."""
-    me.wait_longer(PATIENCE)
-    done, _ = me.go_on(NothingToKeep, job)
     shape = received_shape(me, job)
     shape.check_room(me.name, job.depth, sum(shape.bins))
     dealing = _Dealing(DealingOut(me, job.holders), job, shape)
@@ -53,7 +50,7 @@ class _Dealing:
         shape, sums = self._shape, self._shape.scales.sums
         with self._out.parcel(HISTOGRAMS, label) as step:
             b = step.mask((2 * shape.n_families(label.level), shape.n_rows), sums, (0,))
-            products = rows_times(self._masks, b, sums, n_threads=self._job.boosting.n_threads)
+            products = rows_times(self._masks, b, n_threads=self._job.boosting.n_threads)
             for place in self._others:
                 step.share(np.ascontiguousarray(products[:, shape.matrices.of(place)]), sums, (0, place))
 

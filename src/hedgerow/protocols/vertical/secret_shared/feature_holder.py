@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hedgerow.crypto.beaver import PrivateMasks, answer_to_reader, hidden_input, take_as_other
-from hedgerow.crypto.shares import XOR8, Array
+from hedgerow.crypto.shares import XOR8, Array, as_bytes
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.columns import OneHotColumns, children_of
-from hedgerow.protocols.shares.mesh import as_bytes, as_words
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.common.parts import OwnerPart, Question, Questions
+from hedgerow.protocols.vertical.common.joint_forest import Asked, OwnerState
+from hedgerow.protocols.vertical.common.parts import OwnerPart, Question
 from hedgerow.protocols.vertical.secret_shared.growing import Growing
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import ColumnShapes, LevelInput, MaskedColumns, WhichWay
@@ -29,34 +27,24 @@ from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
 
-@dataclass(frozen=True, eq=False)
-class KeptQuestions:
-    """A feature holder's state after a tree. Its columns are binned as before, and nothing else lasts."""
-
-    asked: Ints  # [handles, (column, bin, missing values go left)]
-
-
 def feature_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> OwnerPart:
     """A feature holder, from its table to its part of the model."""
     data = check_table(me.name, data)
     columns = OneHotColumns.by_quantiles(me.name, job, data)
-    done, kept = me.go_on(KeptQuestions, job)
+    done, kept = me.go_on(OwnerState, job)
     begin_as_feature_holder(me, job, data)
     me.send(job.label_holder, ColumnShapes(np.array(columns.n_bins, np.int32), np.array(columns.gaps, np.uint8)))
     shape = received_shape(me, job, columns.n_rows)
     _check_own_sizes(me, job, shape, columns)
     shape.check_room(me.name, job.depth, sum(columns.n_codes))
-    growing = _WithColumns(me, job, data.n_threads, shape, columns)
+    asked = Asked(kept)  # columns are binned as before, and nothing else lasts
+    growing = _WithColumns(me, job, data.n_threads, shape, columns, asked)
     growing.send_masked()
-    if kept is not None:
-        growing.asked |= {Question(c, b, bool(m)): handle for handle, (c, b, m) in enumerate(kept.asked.tolist())}
     for tree in growing.trees(done):
         growing.grow(tree)
-        asked = [question[:3] for question in growing.asked]
-        me.keep(tree + 1, KeptQuestions(np.array(asked, np.int64).reshape(-1, 3)))
+        me.keep(tree + 1, asked.state())
     meta = {"privacy": None, "stamp": None, "disclosure": job.disclosure}
-    questions = Questions.of(growing.asked)
-    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, questions, meta)
+    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, asked.questions(), meta)
 
 
 def _check_own_sizes(me: Party, job: SecretSharedJob, shape: Shape, columns: OneHotColumns) -> None:
@@ -73,10 +61,11 @@ def _check_own_sizes(me: Party, job: SecretSharedJob, shape: Shape, columns: One
 class _WithColumns(Growing):
     """Takes part in growing trees of which it learns the shape and its own splits."""
 
-    def __init__(self, me: Party, job: SecretSharedJob, n_threads: int, shape: Shape, columns: OneHotColumns) -> None:
+    def __init__(
+        self, me: Party, job: SecretSharedJob, n_threads: int, shape: Shape, columns: OneHotColumns, asked: Asked
+    ) -> None:
         super().__init__(me, job, n_threads, shape)
-        self._columns = columns
-        self.asked: dict[Question, int] = {}  # questions, by their handles
+        self._columns, self._asked = columns, asked
 
     def send_masked(self) -> None:
         """E = X - A, block by block."""
@@ -115,12 +104,11 @@ class _WithColumns(Growing):
             message = self.me.recv(
                 sender, LevelInput, n_bytes=n_bytes, n_row_bytes=n_nodes * shape.bytes_of_bits if is_first else 0
             )
-            vectors = as_words(sender, message.sums, sums.dtype, size)
+            vectors = message.sums.view(sums.dtype).reshape(size)
             made[piece] = self._columns.histograms(vectors, self.n_threads)
             rows = message.rows if is_first else rows
         made += dealt.words[: len(made)]
-        members = as_words(sender, rows, np.dtype(np.uint8), (n_nodes, shape.bytes_of_bits))
-        return made.reshape(n_families, 2, n_bins), members
+        return made.reshape(n_families, 2, n_bins), rows.reshape(n_nodes, shape.bytes_of_bits)
 
     def _play(self, level: int, histograms: Array, handles: Array) -> Array:
         """The winning handle of each node."""
@@ -138,8 +126,8 @@ class _WithColumns(Growing):
         """Which way the rows of nodes go that this party won, so that only the label holder can read it."""
         own = self._columns.cuts
         questions = [Question(int(own.column[c]), int(own.bin[c]), bool(own.missing_left[c])) for c in cuts.tolist()]
-        handles = [self.asked.setdefault(question, len(self.asked)) for question in questions]
+        handles = self._asked.handles_of(questions)
         left = np.stack([self._columns.goes_left(cut) for cut in cuts.tolist()])
         used = PrivateMasks(masks.mine[nodes], masks.z[nodes])
         answers = answer_to_reader(members[nodes], left, used)
-        self.me.send(self.job.label_holder, WhichWay(np.array(handles, np.int32), hidden_input(left, used), answers))
+        self.me.send(self.job.label_holder, WhichWay(handles, hidden_input(left, used), answers))

@@ -9,8 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from hedgerow.crypto import limbs
-from hedgerow.crypto.beaver import PrivateMasks, hidden_input, private_product, rows_times, take_as_reader
-from hedgerow.crypto.shares import XOR8, Array
+from hedgerow.crypto.beaver import PrivateMasks, hidden_input, private_product, take_as_reader
+from hedgerow.crypto.ring import rows_times
+from hedgerow.crypto.shares import XOR8, Array, as_bytes
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Tree, TreeStack
@@ -18,9 +19,9 @@ from hedgerow.engine.growth import LevelSplits
 from hedgerow.engine.splitting import MIN_GAIN, SplitRules
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
-from hedgerow.protocols.shares.mesh import as_bytes, received
+from hedgerow.protocols.shares.mesh import received
 from hedgerow.protocols.shares.playing import check_rows_kept, checked_labels
-from hedgerow.protocols.shares.scales import Scales, largest_denominator, largest_numerator
+from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
 from hedgerow.protocols.vertical.common.joint_forest import (
     ForeignSplits,
@@ -121,7 +122,6 @@ class _OwnRows:
         self.grower = JointGrower(self.rows, params, loss, quantiser, mapper.features)
         self._rules = self.grower.split_rules
         self._scales = scales
-        self._stopping = Stopping(scales, data.table.n_rows)
 
     def begin_tree(self) -> None:
         """All rows stand at the root of a new tree, with new gradients."""
@@ -159,7 +159,7 @@ class _OwnRows:
         numerators, denominators, handles = [], [], []
         totals, lefts = self.grower.totals.tolist(), splits.left_sum.tolist()
         for total, left, feature in zip(totals, lefts, splits.feature.tolist(), strict=True):
-            P, Q = self._stopping.fraction(*_halves(total))
+            P, Q = stopping(scales, *_halves(total))
             handle = STOP
             if feature >= 0:
                 P_own, Q_own = _fraction_of_split(total, left, scales.lambda_int)
@@ -203,11 +203,11 @@ def _gains(totals: Ints, lefts: Ints, rules: SplitRules) -> Floats:
     return gains
 
 
-class Stopping:
-    """What stopping is worth at a node, as a fraction that fits the ring and decides as the exact number does.
+def stopping(scales: Scales, gradient: int, hessian: int) -> tuple[int, int]:
+    """(P, Q) of stopping at a node with these sums; a split is worth making if its own P / Q is larger.
 
-    Only the label holder knows the sums of nodes, so only it can tell. A split is worth making if P / Q, its gain and
-    what the node has already, reaches
+    A fraction that fits the ring and decides as the exact number does. Only the label holder knows the sums of nodes,
+    so only it can tell. A split is worth making if P / Q, its gain and what the node has already, reaches
 
         T = G^2 / (H + lambda) + threshold
 
@@ -218,28 +218,16 @@ class Stopping:
     asks for a least gain, the fraction must be smaller than T and not only at most T.
 
     What is next to a fraction a / b among all with denominators up to B: c / d with a d - b c = 1 and d as large as it
-    may be (neighbours in a Farey sequence).
+    may be (neighbours in a Farey sequence). Where the ring is too narrow for the next smaller fraction (gradients of
+    all rows at their bound, or a threshold beyond all gains), the next smaller one that it holds.
     """
-
-    def __init__(self, scales: Scales, n_rows: int) -> None:
-        self._lambda, self._threshold = scales.lambda_int, scales.threshold
-        # The engine asks for more than MIN_GAIN, but for no more than what somebody asked for.
-        self._enough = scales.threshold > Fraction(MIN_GAIN) * Fraction(2) ** scales.gradient_bits
-        gamma2 = -(-self._threshold.numerator // self._threshold.denominator)
-        g, h = scales.largest_gradient, scales.largest_hessian
-        self._most_numerator = largest_numerator(n_rows, g, h, self._lambda, gamma2)
-        self._most_denominator = largest_denominator(n_rows, h, self._lambda)
-
-    def fraction(self, gradient: int, hessian: int) -> tuple[int, int]:
-        """(P, Q) for a node with these sums; a split is worth making if its own is larger.
-
-        Where the ring is too narrow for the next smaller fraction (gradients of all rows at their bound, or a threshold
-        beyond all gains), the next smaller one that it holds.
-        """
-        exact = Fraction(gradient**2, hessian + self._lambda) + self._threshold
-        most = min((hessian + 2 * self._lambda) ** 2 // 4, self._most_denominator, int(self._most_numerator / exact))
-        below = next_below(exact, most, or_equal=not self._enough)
-        return below.numerator, below.denominator
+    bounds, lambda_int = scales.bounds, scales.lambda_int
+    exact = Fraction(gradient**2, hessian + lambda_int) + scales.threshold
+    fits = min(bounds.largest_denominator, int(bounds.largest_numerator / exact))
+    # The engine asks for more than MIN_GAIN, but for no more than what somebody asked for.
+    enough = scales.threshold > Fraction(MIN_GAIN) * Fraction(2) ** scales.gradient_bits
+    below = next_below(exact, min((hessian + 2 * lambda_int) ** 2 // 4, fits), or_equal=not enough)
+    return below.numerator, below.denominator
 
 
 def next_below(value: Fraction, most: int, *, or_equal: bool) -> Fraction:
@@ -337,7 +325,7 @@ class _Forest(Growing):
             vectors = own.minus(nodes[piece.start // 2 : piece.stop // 2], b[piece])
             self.me.send_all(self.job.feature_holders, messages.LevelInput(as_bytes(vectors), as_bytes(rows)))
             rows = rows[:0]
-        products = rows_times(self._hidden, b, sums, n_threads=self.n_threads)
+        products = rows_times(self._hidden, b, n_threads=self.n_threads)
         products += np.concatenate(dealt, axis=1)[: len(b)]
         return products.reshape(len(nodes), 2, -1)
 

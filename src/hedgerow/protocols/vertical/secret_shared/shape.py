@@ -156,7 +156,7 @@ def thrifty_groups(n: int, n_limbs: int) -> tuple[int, ...]:
         n_levels += 1
     sizes = itertools.combinations_with_replacement(range(2, MAX_GROUP + 1), n_levels)
     enough = [groups for groups in sizes if math.prod(groups) >= n]
-    return min(enough, key=lambda groups: (Plan(BLOCK_NODES, n, n_limbs, groups).opened_bytes(), groups))
+    return min(enough, key=lambda groups: (sum(Plan(BLOCK_NODES, n, n_limbs, groups).openings()), groups))
 
 
 def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -> Shape:

@@ -28,12 +28,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.ring import histogram
-from hedgerow.crypto.shares import SUM32, Array
+from hedgerow.crypto.ring import histogram, rows_times
+from hedgerow.crypto.shares import SUM32, Array, as_bytes
 from hedgerow.engine.dtypes import Bytes, Ints
-from hedgerow.protocols.shares.mesh import Mesh, as_bytes, blocks, received
+from hedgerow.protocols.shares.mesh import Mesh, blocks, received
 from hedgerow.protocols.vertical.private_histograms.messages import SmoothSides
 from hedgerow.protocols.vertical.private_histograms.smooth.schedule import Schedule
 from hedgerow.runtime.party import Party
@@ -111,7 +110,7 @@ class GroupDealing:
             others = without(own, place)
             for levels in range(shared + 1):
                 ways = 1 << (depth - levels)
-                step.share(rows_times(a[: ways - 1], others[: _vectors(levels)], SUM32), SUM32)
+                step.share(rows_times(a[: ways - 1], others[: _vectors(levels)]), SUM32)
         self._ones = [mask.reshape(-1, _BOTH, self._n_rows)[:, 1] for mask in own] if shared else []
 
     def deal_values(self, step: DealerStep) -> None:
@@ -222,7 +221,7 @@ class GroupSums:
         else:
             hidden = self._received(last.place, (n_ways - 1, self._n_rows))
             (f,) = self._mesh.masked_rows(SUM32, (vectors, b))
-            made = made + rows_times(hidden, b, SUM32)
+            made = made + rows_times(hidden, b)
         totals = vectors.sum(axis=1, dtype=np.uint32)
         both = vectors.shape[0] > 1
         self._f, self._b = (each.reshape(-1, _BOTH, each.shape[1])[:, 1] if both else each for each in (f, b))

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hedgerow.crypto.beaver import rows_times
 from hedgerow.crypto.dealing import HandStep
-from hedgerow.crypto.ring import histogram
-from hedgerow.crypto.shares import SUM32, Array, Shape
+from hedgerow.crypto.ring import histogram, rows_times
+from hedgerow.crypto.shares import SUM32, Array, Shape, Share, blocks_of
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.ensemble import Ensemble
@@ -23,7 +22,7 @@ from hedgerow.protocols.shares.messages import LevelDone
 from hedgerow.protocols.shares.playing import begin, check_rows_kept
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Questions, divide
 from hedgerow.protocols.vertical.private_histograms.columns import OwnColumns, agreed_layout, merged_bins
-from hedgerow.protocols.vertical.private_histograms.holding import Holding, Noisy, newest_kept, signed
+from hedgerow.protocols.vertical.private_histograms.holding import Holding, newest_kept, signed
 from hedgerow.protocols.vertical.private_histograms.job import PrivateHistogramsJob
 from hedgerow.protocols.vertical.private_histograms.messages import (
     LARGEST_VALUE,
@@ -45,12 +44,12 @@ from hedgerow.protocols.vertical.private_histograms.smooth.schedule import (
     SharedRecipe,
 )
 from hedgerow.protocols.vertical.private_histograms.smooth.series import (
+    DEALT_ROWS,
     LOGISTIC,
     SCORE_BITS,
     SLOPE,
     Series,
-    parcels,
-    turned,
+    values_of,
 )
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -163,7 +162,8 @@ class Answering(Holding):
         self._own = self._layout.of(self.place)
         self.n_own = len(self._own)
         self._groups = GroupSums(me, self.mesh, job.holders, schedule)
-        self._positives = 0 if labels is None else int(labels.sum())
+        positives = 0 if labels is None else int(labels.sum()) * COUNT_UNIT
+        self._positives = np.array([positives], np.int64).astype(np.uint32)
         self._labels = None if labels is None else labels.astype(np.uint32)
         self._scores = np.zeros(columns.n_rows, np.uint32)
         self._bins: Bytes = np.empty((0, 256), np.uint8)
@@ -252,19 +252,19 @@ class Answering(Holding):
             self._update(asked, update)
         self._rounds = self._all_rounds
         if kind == "positives":
-            noisy = self._with_noise(asked, np.array([self._positives * COUNT_UNIT], np.int64).astype(np.uint32), 1)
-            words = self.mesh.reveal(SmoothPositives, noisy.sums, event=noisy.event)
+            noisy, event = self._with_noise(asked, self._positives, 1)
+            words = self.mesh.reveal(SmoothPositives, noisy, event=event)
         elif kind == "bin_sums":
             column = self.schedule.column(asked.number)
-            noisy = self._with_noise(asked, self._bin_sums(column), self.schedule.caps[column])
-            words = self.mesh.reveal(SmoothBinSums, noisy.sums, event=noisy.event)
+            noisy, event = self._with_noise(asked, self._bin_sums(column), self.schedule.caps[column])
+            words = self.mesh.reveal(SmoothBinSums, noisy, event=event)
         elif kind == "leaf_sums":
             sums = self._leaf_sums(asked)
-            noisy = self._with_noise(asked, sums, sums.shape)
-            words = self.mesh.reveal(SmoothLeafSums, noisy.sums, event=noisy.event)
+            noisy, event = self._with_noise(asked, sums, sums.shape)
+            words = self.mesh.reveal(SmoothLeafSums, noisy, event=event)
         else:
-            noisy = self._with_noise(asked, self._mean(), 2)
-            words = self.mesh.reveal(SmoothMean, noisy.sums, event=noisy.event)
+            noisy, event = self._with_noise(asked, self._mean(), 2)
+            words = self.mesh.reveal(SmoothMean, noisy, event=event)
         return signed(words).reshape(-1)
 
     def due(self) -> dict[str, int]:
@@ -286,7 +286,7 @@ class Answering(Holding):
         sums = {"leaf_sums": len(schedule.expansions) + 1}.get(kind, 0)
         if kind == "bin_sums":
             sums = schedule.caps[schedule.column(number)] > 1
-        sines = 0 if kind == "positives" else len(parcels(schedule.n_rows))
+        sines = 0 if kind == "positives" else len(blocks_of(schedule.n_rows, DEALT_ROWS))
         shares_leaves = schedule.update(number) == "leaves" and not self._is_updated(number)
         return 1 + sums + sines + (shares_leaves and schedule.most_shared > 0)
 
@@ -319,14 +319,14 @@ class Answering(Holding):
                 found.append(self.me.recv(party, SmoothCounts, n_cells=n_cells).counts)
         return np.concatenate(found)
 
-    def _with_noise(self, asked: SmoothAsked, sums: Array, dealt: Shape) -> Noisy:
+    def _with_noise(self, asked: SmoothAsked, sums: Array, dealt: Shape) -> tuple[Share, Event]:
         """The sums of a request, and all that was dealt for it is used or thrown away."""
         kinds = self.schedule.kinds
         event = self.schedule.event(kinds[asked.number - 1], sums.size)
         release = -1 if kinds[asked.number - 1] == "mean" else asked.number - 2  # wherever it comes, the mean is last
         noisy = self.noisy(sums, Lane.NOISE, release, event, dealt)
         self.supply.finish()
-        return noisy
+        return noisy, event
 
     # --- labels and scores -------------------------------------------------------------------------------------------
 
@@ -376,11 +376,11 @@ class Answering(Holding):
     def _values_of(self, *series: Series) -> list[Array]:
         """Shares of series at the scores of all rows."""
         found = [np.empty(self._columns.n_rows, np.uint32) for _ in series]
-        for number, rows in enumerate(parcels(self._columns.n_rows)):
+        for number, rows in enumerate(blocks_of(self._columns.n_rows, DEALT_ROWS)):
             step: HandStep = self.supply.step(Lane.SINES, number)
-            angles = self.mesh.talk(turned(step, self._scores[rows], self._precision))
-            for out, each in zip(found, series, strict=True):
-                out[rows] = angles.shares(each, is_first=self.is_first)
+            talk = values_of(step, self._scores[rows], self._precision, *series, is_first=self.is_first)
+            for out, values in zip(found, self.mesh.talk(talk), strict=True):
+                out[rows] = values
         return found
 
     def _minus_gradients(self, p: Array) -> Array:
@@ -407,7 +407,7 @@ class Answering(Holding):
             made += histogram(codes[None], f + b, n_bins, n_threads=self.n_threads)[0, 0, :-1]
         else:
             start = self._bin_starts[feature]
-            made += rows_times(self._hidden[start : start + n_bins - 1], b, SUM32, n_threads=self.n_threads)[0]
+            made += rows_times(self._hidden[start : start + n_bins - 1], b, n_threads=self.n_threads)[0]
         return np.concatenate([made, total - made.sum(keepdims=True, dtype=np.uint32)])
 
     def _leaf_sums(self, asked: SmoothAsked) -> Array:

@@ -30,7 +30,6 @@ c, which are uniform, so they have no mean worth mentioning.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ import numpy.typing as npt
 
 from hedgerow.compiling import kernel
 from hedgerow.crypto.dealing import DealerStep, HandStep
-from hedgerow.crypto.shares import SUM32, Array, Share, Talk, masked, opened
+from hedgerow.crypto.shares import SUM32, Array, Share, Talk, blocks_of, masked, opened
 from hedgerow.crypto.sigmoid import turn_table
 from hedgerow.engine.dtypes import Floats
 
@@ -141,50 +140,33 @@ def largest_slope(precision: Precision) -> int:
 # --- dealt and computed --------------------------------------------------------------------------------------------
 
 
-def parcels(n_rows: int) -> list[slice]:
-    """The rows of each message of the dealer."""
-    return [slice(start, min(start + DEALT_ROWS, n_rows)) for start in range(0, n_rows, DEALT_ROWS)]
-
-
-def _blocks(n_rows: int) -> Iterator[slice]:
-    for start in range(0, n_rows, _BLOCK):
-        yield slice(start, min(start + _BLOCK, n_rows))
-
-
 def deal_sines(step: DealerStep, n_rows: int, precision: Precision) -> None:
     """A mask r for each row of a parcel (nothing is sent), and its sines and cosines."""
     r = step.mask(n_rows, SUM32)
-    for rows in _blocks(n_rows):
+    for rows in blocks_of(n_rows, _BLOCK):
         dealt = np.empty((rows.stop - rows.start, N_SINES, 2), np.uint32)
         _turn(r[rows], _table(), _UNIT_BITS - precision.dealt, dealt)
         step.share(dealt, SUM32)
 
 
-class Turned:
-    """What a party has once the angles of a parcel's rows are open: values of series are local then."""
+def values_of(
+    step: HandStep, scores: Array, precision: Precision, *series: Series, is_first: bool
+) -> Talk[list[Array]]:
+    """Shares of series at a parcel's rows, in units of 2**-bits, from shares of scores modulo 2**32.
 
-    def __init__(self, step: HandStep, c: Array, precision: Precision) -> None:
-        self._c, self._precision = c, precision
-        sizes = [rows.stop - rows.start for rows in _blocks(len(c))]
-        self._dealt = [step.share((size, N_SINES, 2), SUM32).words for size in sizes]
-
-    def shares(self, series: Series, *, is_first: bool) -> Array:
-        """Shares of a series, in units of 2**-bits."""
-        out = np.empty(len(self._c), np.uint32)
-        shift = COEFFICIENT_BITS + _UNIT_BITS - self._precision.public
-        for rows, dealt in zip(_blocks(len(self._c)), self._dealt, strict=True):
-            _add_up(self._c[rows], _table(), series.coefficients, shift, dealt, out[rows])
-        if is_first:
-            cut = COEFFICIENT_BITS - self._precision.bits
-            out += np.uint32((series.constant + (1 << cut >> 1)) >> cut)
-        return out
-
-
-def turned(step: HandStep, scores: Array, precision: Precision) -> Talk[Turned]:
-    """Open the angles of a parcel's rows, from shares of scores modulo 2**32: one word of 4 bytes each, one round."""
+    Angles are opened, one word of 4 bytes each, one round; all else is local.
+    """
     angles = Share(scores * np.uint32(TIMES), SUM32)
     c = yield from opened(masked("angles", angles, step.mask(len(scores), SUM32)))
-    return Turned(step, c, precision)
+    found = [np.empty(len(c), np.uint32) for _ in series]
+    shift, cut = COEFFICIENT_BITS + _UNIT_BITS - precision.public, COEFFICIENT_BITS - precision.bits
+    for rows in blocks_of(len(c), _BLOCK):
+        dealt = step.share((rows.stop - rows.start, N_SINES, 2), SUM32).words
+        for each, out in zip(series, found, strict=True):
+            _add_up(c[rows], _table(), each.coefficients, shift, dealt, out[rows])
+            if is_first:
+                out[rows] += np.uint32((each.constant + (1 << cut >> 1)) >> cut)
+    return found
 
 
 @lru_cache(maxsize=1)
