@@ -3,6 +3,7 @@
 
 VENV   := .venv
 BIN    := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY  := $(VENV)/.ready
 PYTHON ?=
 ARGS   ?=
@@ -16,8 +17,8 @@ PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet i
 .PHONY: help setup demo test test-long check docs ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
-	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
-	@echo "make demo    train on a real dataset and show the result"
+	@echo "make demo    train on a real dataset and show the result; installs what Hedgerow needs, and no more"
+	@echo "make setup   create .venv with all that working on it needs, in pinned versions (again when they change)"
 	@echo "make test    run the tests (within 12 minutes on two cores)"
 	@echo "make test-long   run the tests that take longer, which make test leaves out"
 	@echo "make check   lint, format, types and house rules: quick, before every commit"
@@ -39,9 +40,9 @@ help:
 
 setup: $(READY)
 
-# pip reports errors only. The build backend is installed first, pinned like everything else, because an
-# isolated build would fetch one of its own choice.
-$(READY): pyproject.toml constraints.txt
+# What it takes to run Hedgerow. pip reports errors only. The build backend is installed first, pinned like everything
+# else, because an isolated build would fetch one of its own choice.
+$(INSTALLED): pyproject.toml constraints.txt
 	@python=; \
 	for candidate in $(CANDIDATES); do \
 	    if "$$candidate" -c "$(SUITABLE)" >/dev/null 2>&1; then python="$$candidate"; break; fi; \
@@ -55,12 +56,18 @@ $(READY): pyproject.toml constraints.txt
 	    echo "Creating $(VENV) with $$("$$python" --version) ..."; \
 	    "$$python" -m venv --clear "$(VENV)"; \
 	fi
-	@echo "Installing the pinned packages into $(VENV) (about a minute, once) ..."
+	@echo "Installing Hedgerow with its pinned packages into $(VENV) (half a minute, once) ..."
 	@$(PIP) hatchling
-	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@$(PIP) --no-build-isolation --editable .
 	@touch $@
 
-demo: $(READY)
+# And what it takes to work on it. Hedgerow itself is there already, so pip only adds what this extra asks for.
+$(READY): $(INSTALLED)
+	@echo "Installing what tests and checks need (half a minute, once) ..."
+	@$(PIP) 'hedgerow[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
 	@$(BIN)/hedgerow demo $(ARGS)
 
 # Two test files at a time; ARGS='-n 0' runs all in one process.
@@ -87,7 +94,7 @@ ratchet: $(READY)
 # Needed by nobody else, so it is installed only here. The variable silences a notice about the theme's successor, which
 # docs/decisions/0003-dependencies.md speaks of. No --quiet: it would also silence --strict.
 $(VENV)/.docs: $(READY)
-	@$(PIP) --no-build-isolation --editable '.[docs]'
+	@$(PIP) 'hedgerow[docs]'
 	@touch $@
 
 docs: $(VENV)/.docs
@@ -115,7 +122,7 @@ bench-masked-xgboost: $(READY)
 
 # Plots and one peer are needed by nobody else, so they are installed only here.
 $(VENV)/.experiments: $(READY)
-	@$(PIP) --no-build-isolation --editable '.[experiments]'
+	@$(PIP) 'hedgerow[experiments]'
 	@touch $@
 
 experiments-central: $(VENV)/.experiments

@@ -140,7 +140,7 @@ def test_probes_are_extended_by_the_plane_through_them(monkeypatch: pytest.Monke
         return 5 + 7 * share + 11 * trees + 13 * share * trees
 
     class Lawful:
-        trees = 10
+        trees, spent = 10, 0.0
 
         def __init__(self, *_: Any) -> None:
             pass
@@ -158,6 +158,38 @@ def test_probes_are_extended_by_the_plane_through_them(monkeypatch: pytest.Monke
     assert found.seconds == pytest.approx(2 * expected)
     about = found.whole.parties["bank"]
     assert (about.bytes_sent, about.memory) == pytest.approx((expected, 4 * expected))
+
+
+def test_what_there_is_time_for_is_measured_and_not_extended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that fits into the time is probed with all its trees; less time, fewer trees; progress ends at its end."""
+    asked: list[tuple[float, int]] = []
+
+    class Clocked:
+        trees = 100
+
+        def __init__(self, *_: Any) -> None:
+            self.spent = 0.0
+
+        def probe(self, share: float, trees: int) -> Probe:
+            took = 1.0 + share * trees * 0.1
+            if (share, trees) not in asked:
+                asked.append((share, trees))
+                self.spent += took
+            return Probe(share, trees, took - 1.0, 0.0, trees, {}, took=took)
+
+    monkeypatch.setattr(module, "_Job", Clocked)
+    for seconds, most_trees in ((60.0, 100), (10.0, 60), (5.0, 4)):
+        asked.clear()
+        told: list[tuple[int, int]] = []
+        found = estimate(
+            cast(), {"bank": 4_000}, seconds=seconds, on_progress=lambda *step, told=told: told.append(step)
+        )
+        trees = max(trees for _, trees in asked)
+        assert most_trees // 2 <= trees <= most_trees
+        assert found.seconds == pytest.approx(10.0)
+        assert found.whole.rounds == pytest.approx(100)
+        assert told[-1][0] == told[-1][1]
+        assert all(done <= total for done, total in told)
 
 
 def test_the_command(tmp_path: Path, run: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, Outcome, print_lines, verb, wrapped
+from hedgerow.cli.telling import progress
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ app = typer.Typer(
 
 
 @app.command("verify", epilog=EXIT_CODES_HELP)
-@verb("The same as JSON on stdout.")
+@verb("The same as JSON on stdout.", is_long=True)
 def verify(
     trails: Annotated[list[Path], typer.Argument(metavar="TRAIL...", help="Files audit.jsonl, one of each party.")],
     *,
@@ -35,19 +36,20 @@ def verify(
         typer.Option(metavar="FILE", help="A party's certificate (PEM), got from elsewhere; may be repeated."),
     ] = None,
 ) -> Outcome:
-    """Check trails: chain, signatures, certificates; several also against each other. Exit code 8 if one is broken.
+    """Check trails: chain, signatures, certificates; several also against each other. Exit code 9 if one is broken.
 
     Example: hedgerow audit verify bank/audit.jsonl shop/audit.jsonl --certificate bank.pem
     """
     from hedgerow.node import audit, audit_cross
 
     pems = [_certificate(path) for path in certificate or ()]
-    if len(trails) > 1:
-        report = audit_cross.cross_check(trails, pems)
-    elif len(pems) > 1:
+    if len(trails) == 1 and len(pems) > 1:
         raise InvalidParameter(f"--certificate: one trail has one certificate, got {len(pems)}")
-    else:
-        report = audit.verify(trails[0], pems[0] if pems else None)
+    with progress("bytes checked") as on_progress:
+        if len(trails) > 1:
+            report = audit_cross.cross_check(trails, pems, on_progress)
+        else:
+            report = audit.verify(trails[0], pems[0] if pems else None, on_progress)
     code = ExitCode.OK if report.ok else ExitCode.TRAIL_BROKEN
     return Outcome({"command": "audit verify", **report.to_dict()}, lambda: print_lines(_verdict(report)), code)
 
@@ -59,7 +61,7 @@ def show(
     *,
     kind: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only lines of this kind.")] = None,
 ) -> Outcome:
-    """Show what a trail says, line by line. Exit code 8 if it is broken; what can be read is shown all the same.
+    """Show what a trail says, line by line. Exit code 9 if it is broken; what can be read is shown all the same.
 
     Example: hedgerow audit show bank/audit.jsonl --kind refused
     """

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import Outcome, print_lines, say, verb
+from hedgerow.cli.outcome import Outcome, print_lines, verb
+from hedgerow.cli.telling import say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, agreed, asked, unlocked, write_paired
 from hedgerow.errors import InvalidParameter, PeerRefused
 

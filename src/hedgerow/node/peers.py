@@ -108,14 +108,17 @@ class Peers:
     def replace(self, name: str, certificate: Certificate, how: str) -> Peer:
         """Pin another certificate for a peer that proved to be the same: the caller has checked that."""
         with self._alone():
-            check_certificate(name, certificate)
-            self._check_not_revoked(name, certificate)
+            self.check_successor(name, certificate)
             return self._write(Peer(name, certificate, self.get(name).address, how, documents.stamp()))
+
+    def check_successor(self, name: str, certificate: Certificate) -> None:
+        """PeerRefused if the certificate cannot be that party's, or was revoked."""
+        check_certificate(name, certificate)
+        self._check_not_revoked(name, certificate)
 
     def check_new(self, name: str, certificate: Certificate) -> None:
         """PeerRefused unless the certificate could be pinned for that name now."""
-        check_certificate(name, certificate)
-        self._check_not_revoked(name, certificate)
+        self.check_successor(name, certificate)
         check_party_names((*(known for known in self.names() if known != name), name))
         if self._path(name).exists():
             pinned = self.get(name).certificate
