@@ -11,10 +11,11 @@ ARGS   ?=
 # The first of these that runs, is new enough and can make a virtual environment.
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11 python3.14 python)
 SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
+# Python compiles what it imports, once; pip would compile everything, which takes longer than the rest of its work.
+PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check docs ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
+.PHONY: help setup demo test test-long check docs ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost bench-estimate experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
 	@echo "make demo    train on a real dataset and show the result; installs what Hedgerow needs, and no more"
@@ -30,6 +31,7 @@ help:
 	@echo "make bench-vertical     time, rounds and bytes of the vertical protocols beside XGBoost (4 minutes)"
 	@echo "make bench-shares       time, rounds, bytes and memory of vertical.secret_shared (10 minutes)"
 	@echo "make bench-masked-xgboost   time and memory of masked gradients, private histograms beside shares (10 minutes)"
+	@echo "make bench-estimate     how near hedgerow estimate comes to what then happens (8 minutes)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
@@ -119,6 +121,9 @@ bench-shares: $(READY)
 
 bench-masked-xgboost: $(READY)
 	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/masked_xgboost.py $(ARGS)
+
+bench-estimate: $(READY)
+	@$(BIN)/python benchmarks/estimate.py --seconds 30 --minutes 8 $(ARGS)
 
 # Plots and one peer are needed by nobody else, so they are installed only here.
 $(VENV)/.experiments: $(READY)

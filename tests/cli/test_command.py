@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -228,7 +229,7 @@ def test_a_bug_is_called_one(run: Any, people: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_bar_is_drawn_on_a_terminal_only(run: Any, people: Path) -> None:
-    """Redirected stderr has no bar; a terminal has one, with the metric of the validation rows."""
+    """Redirected stderr has no bar; a terminal has one, with the time left and the metric of the validation rows."""
     args = (
         "train",
         "--data",
@@ -241,7 +242,7 @@ def test_the_bar_is_drawn_on_a_terminal_only(run: Any, people: Path) -> None:
         "max_iter=3",
     )
     args += ("--out", people / "m.json")
-    assert "training" not in run(*args).stderr
+    assert "\x1b" not in run(*args).stderr
     pty = pytest.importorskip("pty")
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -256,5 +257,5 @@ def test_the_bar_is_drawn_on_a_terminal_only(run: Any, people: Path) -> None:
         pass
     os.close(leader)
     assert process.wait(timeout=60) == 0
-    assert "3/3" in drawn.decode()
+    assert re.search(r"3/3 +\d\d:\d\d", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn.decode()))
     assert "valid-logloss" in drawn.decode()

@@ -182,7 +182,8 @@ def _measured(
     given: str | None, party: str, run_id: str
 ) -> Iterator[tuple[dict[str, Ledger], Callable[[int, int], Any]]]:
     """Where ledgers are watched and progress is counted; at a port of its own if one is given."""
-    from hedgerow.node.metrics import Metrics, address_of, is_local
+    from hedgerow.node.addresses import is_local
+    from hedgerow.node.metrics import Metrics, address_of
 
     if given is None:
         yield {}, lambda _done, _total: None

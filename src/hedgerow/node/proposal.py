@@ -27,8 +27,8 @@ from hedgerow.codec import AsJson, to_json
 from hedgerow.errors import InvalidInput, InvalidParameter, JobError, PeerRefused
 from hedgerow.federation.federation import Chosen
 from hedgerow.node import documents
+from hedgerow.node.addresses import check_address
 from hedgerow.node.job_file import SCORINGS
-from hedgerow.node.peers import check_address
 from hedgerow.protocols.services.align.roles import AligningJob
 from hedgerow.protocols.vertical.private_histograms.job import GROWN
 from hedgerow.runtime.protocol import (
