@@ -322,6 +322,20 @@ WORK = {
 }
 
 
+SHOWN_ELSEWHERE = {
+    "demo": "made of the same pieces; test_command.py plays it",
+    "estimate": "it starts processes; tests/node/test_estimate.py",
+    "rehearse": "it starts processes; tests/node/test_rehearse.py",
+    "resume": "as run",
+    "run": "it needs two parties; below",
+}
+
+
+def test_all_long_work_is_looked_at() -> None:
+    """No verb that shows progress is left out."""
+    assert {*WORK, *SHOWN_ELSEWHERE} == set(LONG)
+
+
 @pytest.mark.parametrize("verb", WORK)
 @pytest.mark.usefixtures("at_once")
 def test_progress_is_lines_in_a_pipe_and_nothing_when_quiet(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hedgerow.cli import telling
 from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import Kind, Ledger
 from hedgerow.node import estimate as module
@@ -192,17 +193,23 @@ def test_what_there_is_time_for_is_measured_and_not_extended(monkeypatch: pytest
         assert all(done <= total for done, total in told)
 
 
-def test_the_command(tmp_path: Path, run: Any) -> None:
+def test_the_command(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and columns of this party itself are looked up, those of others given; the result has every party."""
     home = make_home(tmp_path, "bank", label="paid")
     path = write_job(home, "vertical.noised_gradients", ("bank", "shop"), n_estimators=2, max_depth=2, **EPSILON)
     args = ("estimate", path, "--home", home.path, "--columns", "shop=2", "--link", "100Mbit/10ms")
-    told = run(*args, "--json").json
+    monkeypatch.setattr(telling, "SHORTEST", 0.0)
+    shown = run(*args)
+    assert "seconds of probing: " in shown.stderr
+    text = shown.stdout
+    assert run(*args, "--quiet").output == ""
+    answered = run(*args, "--json")
+    told = answered.json
+    assert answered.stderr == ""
     assert told["rows"] == {"bank": 300, "shop": 300}
     assert set(told["parties"]) == {"bank", "shop"}
     assert told["parties"]["bank"]["bytes_sent"] == told["parties"]["shop"]["bytes_received"]
     assert told["seconds"] == pytest.approx(told["seconds_of_work"] + told["seconds_of_link"])
-    text = run(*args).stdout
     assert "300 rows, 2 trees" in text
     assert "--columns takes PARTY=N" in run("estimate", path, "--home", home.path, "--columns", "3", code=2).stderr
     other = run("estimate", path, "--columns", "bank=2", "--columns", "shop=2", code=2)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @verb("The same as JSON on stdout; code and questions stay on stderr.")
 def pair(
     address: Annotated[
-        str | None, typer.Argument(metavar="[HOST:PORT]", help="Dial a partner that listens there and type its code.")
+        str | None, typer.Argument(metavar="HOST:PORT", help="Dial a partner that listens there and type its code.")
     ] = None,
     *,
     listen: Annotated[

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ProposalArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[PROPOSAL]", help="The beginning of its hash; not needed if there is only one open."),
+    typer.Argument(metavar="PROPOSAL", help="The beginning of its hash; not needed if there is only one open."),
 ]
 DryRunOption = Annotated[
     bool,

@@ -180,7 +180,7 @@ def align(
         transport=transport,
         link=link,
         deadline=deadline,
-        on_progress=watcher(verbose, on_progress, " blocks of ids"),
+        on_progress=watcher(verbose, on_progress, " blocks of ids") if verbose else on_progress,
     )
     first = results[job.comparer]
     return Alignment(

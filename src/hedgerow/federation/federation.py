@@ -320,9 +320,8 @@ class Federation:
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
             data = self._read(chosen)
-        results, ledgers, meters, seconds = run_together(
-            spec, job, data, **how, on_progress=watcher(verbose, on_progress), records=records, budgets=budgets
-        )
+        how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
+        results, ledgers, meters, seconds = run_together(spec, job, data, **how, records=records, budgets=budgets)
         first = results[spec.parties(job)[0]]
         chosen.sign(first, job, has_names=next(iter(data.values())).table.has_names)
         model: Estimator | VerticalModel
