@@ -212,7 +212,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_bug_is_called_one(run: Any, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that is none of ours gives exit code 70 and one line; the traceback comes on request."""
+    """An error that is not one of ours gives exit code 70 and one line; the traceback comes on request."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("the roof\nis on fire")

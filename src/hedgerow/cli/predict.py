@@ -54,7 +54,7 @@ def predict(
     ] = None,
     predict_epsilon: Annotated[
         float | None,
-        typer.Option(metavar="EPSILON", help="For a run: partners randomise each value of their rows by so much."),
+        typer.Option(metavar="EPSILON", help="For a run: partners randomise each value of their rows with it."),
     ] = None,
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="For a run: how long to look for partners.")] = 600.0,
     home: HomeOption = None,

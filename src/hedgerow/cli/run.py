@@ -82,7 +82,7 @@ def cancel(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which process would be told; tell none.")] = False,
     home: HomeOption = None,
 ) -> Outcome:
-    """Stop a run of this party that is going on; the others are told that somebody here stopped it.
+    """Stop a run of this party that is under way; the others are told that somebody here stopped it.
 
     It can be taken up again with hedgerow resume.
 
@@ -95,7 +95,7 @@ def cancel(
     found = Papers(place).find(proposal).proposal
     pid = running_pid(place.runs / found.run_id)
     if pid is None:
-        raise JobError(f"the run of proposal {found.hash[:12]} is not going on here; hedgerow status tells how it is")
+        raise JobError(f"the run of proposal {found.hash[:12]} is not running here; see hedgerow status")
     result = {"command": "cancel", "hash": found.hash, "pid": pid}
     if dry_run:
         return not_done(result, f"Process {pid} would be told to stop; it was not (--dry-run).")
