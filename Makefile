@@ -3,6 +3,7 @@
 
 VENV   := .venv
 BIN    := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY  := $(VENV)/.ready
 PYTHON ?=
 ARGS   ?=
@@ -10,14 +11,15 @@ ARGS   ?=
 # The first of these that runs, is new enough and can make a virtual environment.
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11 python3.14 python)
 SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --constraint constraints.txt
+# Python compiles what it imports, once; pip would compile everything, which takes longer than the rest of its work.
+PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check docs ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
+.PHONY: help setup demo test test-long check docs ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost bench-estimate experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
-	@echo "make setup   create .venv with pinned versions (done once, and again when they change)"
-	@echo "make demo    train on a real dataset and show the result"
+	@echo "make demo    train on a real dataset and show the result; installs what Hedgerow needs, and no more"
+	@echo "make setup   create .venv with all that working on it needs, in pinned versions (again when they change)"
 	@echo "make test    run the tests (within 12 minutes on two cores)"
 	@echo "make test-long   run the tests that take longer, which make test leaves out"
 	@echo "make check   lint, format, types and house rules: quick, before every commit"
@@ -29,6 +31,7 @@ help:
 	@echo "make bench-vertical     time, rounds and bytes of the vertical protocols beside XGBoost (4 minutes)"
 	@echo "make bench-shares       time, rounds, bytes and memory of vertical.secret_shared (10 minutes)"
 	@echo "make bench-masked-xgboost   time and memory of masked gradients, private histograms beside shares (10 minutes)"
+	@echo "make bench-estimate     how near hedgerow estimate comes to what then happens (8 minutes)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
@@ -39,9 +42,9 @@ help:
 
 setup: $(READY)
 
-# pip reports errors only. The build backend is installed first, pinned like everything else, because an
-# isolated build would fetch one of its own choice.
-$(READY): pyproject.toml constraints.txt
+# What it takes to run Hedgerow. pip reports errors only. The build backend is installed first, pinned like everything
+# else, because an isolated build would fetch one of its own choice.
+$(INSTALLED): pyproject.toml constraints.txt
 	@python=; \
 	for candidate in $(CANDIDATES); do \
 	    if "$$candidate" -c "$(SUITABLE)" >/dev/null 2>&1; then python="$$candidate"; break; fi; \
@@ -55,12 +58,18 @@ $(READY): pyproject.toml constraints.txt
 	    echo "Creating $(VENV) with $$("$$python" --version) ..."; \
 	    "$$python" -m venv --clear "$(VENV)"; \
 	fi
-	@echo "Installing the pinned packages into $(VENV) (about a minute, once) ..."
+	@echo "Installing Hedgerow with its pinned packages into $(VENV) (half a minute, once) ..."
 	@$(PIP) hatchling
-	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@$(PIP) --no-build-isolation --editable .
 	@touch $@
 
-demo: $(READY)
+# And what it takes to work on it. Hedgerow itself is there already, so pip only adds what this extra asks for.
+$(READY): $(INSTALLED)
+	@echo "Installing what tests and checks need (half a minute, once) ..."
+	@$(PIP) 'hedgerow[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
 	@$(BIN)/hedgerow demo $(ARGS)
 
 # Two test files at a time; ARGS='-n 0' runs all in one process.
@@ -87,7 +96,7 @@ ratchet: $(READY)
 # Needed by nobody else, so it is installed only here. The variable silences a notice about the theme's successor, which
 # docs/decisions/0003-dependencies.md speaks of. No --quiet: it would also silence --strict.
 $(VENV)/.docs: $(READY)
-	@$(PIP) --no-build-isolation --editable '.[docs]'
+	@$(PIP) 'hedgerow[docs]'
 	@touch $@
 
 docs: $(VENV)/.docs
@@ -113,9 +122,12 @@ bench-shares: $(READY)
 bench-masked-xgboost: $(READY)
 	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/masked_xgboost.py $(ARGS)
 
+bench-estimate: $(READY)
+	@$(BIN)/python benchmarks/estimate.py --seconds 30 --minutes 8 $(ARGS)
+
 # Plots and one peer are needed by nobody else, so they are installed only here.
 $(VENV)/.experiments: $(READY)
-	@$(PIP) --no-build-isolation --editable '.[experiments]'
+	@$(PIP) 'hedgerow[experiments]'
 	@touch $@
 
 experiments-central: $(VENV)/.experiments

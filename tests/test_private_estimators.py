@@ -384,7 +384,7 @@ def test_importances_come_from_what_is_released():
 def test_verbose_says_how_far_it_is(capsys):
     """Progress goes to stderr, without a number computed from the rows."""
     fitted(DPBoostClassifier, verbose=10, max_iter=20)
-    assert "[10/20] trees" in capsys.readouterr().err
+    assert "[10/20 trees] ETA" in capsys.readouterr().err
 
 
 def test_scores_of_minus_one_and_one_are_not_exported_as_probabilities(tmp_path):

@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hedgerow.errors import HedgerowError, InvalidInput, JobError
-from hedgerow.node.databases import check_address
+from hedgerow.node.databases import check_source
 from hedgerow.node.party_file import Dataset
 from hedgerow.node.sources import Look, look, read
 
@@ -59,7 +59,7 @@ def asked(source: str, query: str = IN_ORDER) -> Dataset:
 )
 def test_addresses_that_are_right(source):
     """Files, DuckDB files and servers, with settings of libpq and without a password."""
-    check_address(source)
+    check_source(source)
 
 
 @given(st.text("abc:/@?&=#,[]% \tp", max_size=30).map("postgresql://".__add__) | st.text(max_size=30))
@@ -67,7 +67,7 @@ def test_addresses_that_are_right(source):
 def test_no_address_holds_a_password(source):
     """Whatever passes has nothing between a colon and an at sign, and is checked in no time."""
     try:
-        check_address(source)
+        check_source(source)
     except JobError:
         return
     if source.startswith("postgresql://"):

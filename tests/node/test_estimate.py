@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hedgerow.cli import telling
 from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import Kind, Ledger
 from hedgerow.node import estimate as module
@@ -140,7 +141,7 @@ def test_probes_are_extended_by_the_plane_through_them(monkeypatch: pytest.Monke
         return 5 + 7 * share + 11 * trees + 13 * share * trees
 
     class Lawful:
-        trees = 10
+        trees, spent = 10, 0.0
 
         def __init__(self, *_: Any) -> None:
             pass
@@ -160,17 +161,55 @@ def test_probes_are_extended_by_the_plane_through_them(monkeypatch: pytest.Monke
     assert (about.bytes_sent, about.memory) == pytest.approx((expected, 4 * expected))
 
 
-def test_the_command(tmp_path: Path, run: Any) -> None:
+def test_what_there_is_time_for_is_measured_and_not_extended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that fits into the time is probed with all its trees; less time, fewer trees; progress ends at its end."""
+    asked: list[tuple[float, int]] = []
+
+    class Clocked:
+        trees = 100
+
+        def __init__(self, *_: Any) -> None:
+            self.spent = 0.0
+
+        def probe(self, share: float, trees: int) -> Probe:
+            took = 1.0 + share * trees * 0.1
+            if (share, trees) not in asked:
+                asked.append((share, trees))
+                self.spent += took
+            return Probe(share, trees, took - 1.0, 0.0, trees, {}, took=took)
+
+    monkeypatch.setattr(module, "_Job", Clocked)
+    for seconds, most_trees in ((60.0, 100), (10.0, 60), (5.0, 4)):
+        asked.clear()
+        told: list[tuple[int, int]] = []
+        found = estimate(
+            cast(), {"bank": 4_000}, seconds=seconds, on_progress=lambda *step, told=told: told.append(step)
+        )
+        trees = max(trees for _, trees in asked)
+        assert most_trees // 2 <= trees <= most_trees
+        assert found.seconds == pytest.approx(10.0)
+        assert found.whole.rounds == pytest.approx(100)
+        assert told[-1][0] == told[-1][1]
+        assert all(done <= total for done, total in told)
+
+
+def test_the_command(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and columns of this party itself are looked up, those of others given; the result has every party."""
     home = make_home(tmp_path, "bank", label="paid")
     path = write_job(home, "vertical.noised_gradients", ("bank", "shop"), n_estimators=2, max_depth=2, **EPSILON)
     args = ("estimate", path, "--home", home.path, "--columns", "shop=2", "--link", "100Mbit/10ms")
-    told = run(*args, "--json").json
+    monkeypatch.setattr(telling, "SHORTEST", 0.0)
+    shown = run(*args)
+    assert "seconds of probing: " in shown.stderr
+    text = shown.stdout
+    assert run(*args, "--quiet").output == ""
+    answered = run(*args, "--json")
+    told = answered.json
+    assert answered.stderr == ""
     assert told["rows"] == {"bank": 300, "shop": 300}
     assert set(told["parties"]) == {"bank", "shop"}
     assert told["parties"]["bank"]["bytes_sent"] == told["parties"]["shop"]["bytes_received"]
     assert told["seconds"] == pytest.approx(told["seconds_of_work"] + told["seconds_of_link"])
-    text = run(*args).stdout
     assert "300 rows, 2 trees" in text
     assert "--columns takes PARTY=N" in run("estimate", path, "--home", home.path, "--columns", "3", code=2).stderr
     other = run("estimate", path, "--columns", "bank=2", "--columns", "shop=2", code=2)

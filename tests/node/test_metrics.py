@@ -11,7 +11,8 @@ import pytest
 
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.ledger import Kind, Ledger
-from hedgerow.node.metrics import Metrics, address_of, is_local
+from hedgerow.node.addresses import is_local
+from hedgerow.node.metrics import Metrics, address_of
 from hedgerow.node.playing import play
 from twins.organisations import agreed_by_all, at_every_node, job_text, proposed, two_organisations
 

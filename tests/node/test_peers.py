@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
-from hedgerow.node.peers import Peers, check_address, check_certificate, check_other_name
+from hedgerow.node.addresses import check_address
+from hedgerow.node.peers import Peers, check_certificate, check_other_name
 from hedgerow.transport.mtls import Certificate, Identity, now
 from twins.parties import Authority
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from hedgerow import Schema
+from hedgerow.cli import telling
 from hedgerow.errors import JobError
 from hedgerow.ledger import Ledger
 from hedgerow.node.job_file import read_job_file
@@ -106,7 +108,7 @@ def test_what_was_not_announced_is_found() -> None:
     assert [each.message for each in unannounced(announced, after({"shop": book}))] == ["vertical.secret_file"]
 
 
-def test_by_processes_with_attacks(tmp_path: Path, run: Any) -> None:
+def test_by_processes_with_attacks(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command runs all parties as processes, tries the attacks, and stamps all that it says."""
     path = job(tmp_path, "vertical.noised_gradients", epsilon=4.0, delta=1e-6)
     told = run("rehearse", path, "--rows", "200", "--json").json
@@ -116,7 +118,10 @@ def test_by_processes_with_attacks(tmp_path: Path, run: Any) -> None:
     assert told["statement"]["rows"] == STAMP
     assert told["seconds"] > 0
     assert {(each["sender"], each["receiver"]) for each in told["sent"]} == {("bank", "shop"), ("shop", "bank")}
-    text = run("rehearse", path, "--rows", "200", "--no-attack").stdout
+    monkeypatch.setattr(telling, "SHORTEST", 0.0)
+    shown = run("rehearse", path, "--rows", "200", "--no-attack")
+    assert re.search(r"^vertical\.\w+: \d+ of \d+, ETA ", shown.stderr, flags=re.MULTILINE)
+    text = shown.stdout
     assert text.count(STAMP) == 3
     assert "the gradient of every row" in text
 

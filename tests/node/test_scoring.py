@@ -64,7 +64,8 @@ def house(tmp_path_factory):
 )
 def test_scores_are_those_of_a_federation(tmp_path, protocol, options, dealer):
     """Bit for bit, by ids, in the label holder's order, whoever listens and with a dealer where leaves are shared."""
-    house = trained_homes(tmp_path, protocol, dealer=dealer, **({} if options is None else {"options": options}))
+    how = {} if options is None else {"options": options}
+    house = trained_homes(tmp_path, protocol, dealer=dealer, scoring="batch", **how)
     found = played(house.homes, {})
     scored, own = found["bank"]
     assert np.array_equal(scored.predictions, house.expected(range(N)))

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -483,6 +484,20 @@ def test_serving_has_its_own_word_in_the_proposal(tmp_path):
     trained = Trained.find(house.homes["shop"], house.run_id)
     with pytest.raises(JobError, match="says scoring = 'batch', not 'standing'"):
         trained.check("standing")
+
+
+def test_models_with_shared_leaves_are_not_served(tmp_path):
+    """It is said when a training is proposed, and again at the start of serve, with the way out; also to the dealer."""
+    options = {"max_bins": 8, "accept_known_leaks": True}
+    with pytest.raises(JobError, match=r'leaf values are shared.*write scoring = "batch"'):
+        trained_homes(tmp_path / "one", "vertical.mp_fedxgb", options, dealer=True)
+    house = trained_homes(tmp_path / "two", "vertical.mp_fedxgb", options, dealer=True, scoring="batch")
+    for home in house.homes.values():
+        trained = Trained.find(home, house.run_id)
+        trained.check("batch")
+        signed_before = replace(trained, proposal=replace(trained.proposal, scoring="standing"))
+        with pytest.raises(JobError, match=r"cannot be served: its leaf values are shared.*hedgerow predict"):
+            signed_before.check("standing")
 
 
 def test_a_feature_holder_with_a_budget_does_not_serve(tmp_path):

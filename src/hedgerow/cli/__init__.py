@@ -30,10 +30,12 @@ from hedgerow.cli import (
     train,
     version,
 )
-from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, one_line_errors, say
+from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, Verbs, one_line_errors
+from hedgerow.cli.telling import say
 
 app = typer.Typer(
     name="hedgerow",
+    cls=Verbs,
     help="Gradient-boosted trees on data that may not be pooled.",
     epilog=EXIT_CODES_HELP,
     no_args_is_help=True,

@@ -9,6 +9,7 @@ import typer
 
 from hedgerow.cli.files import read_run
 from hedgerow.cli.outcome import ExitCode, Outcome, aligned, print_lines, verb, wrapped
+from hedgerow.cli.telling import progress
 from hedgerow.errors import JobError
 from hedgerow.node.sources import read_file, require_columns
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from hedgerow.federation.run import Run
 
 
-@verb("The outcomes as JSON on stdout.")
+@verb("The outcomes as JSON on stdout.", is_long=True)
 def attack(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder of a recorded run: fit(..., record=True).")],
     *,
@@ -46,7 +47,7 @@ def attack(
 def _result(
     folder: Path, labels: Path | None, column: str | None, tables: list[str], only: tuple[str, ...]
 ) -> dict[str, Any]:
-    from hedgerow.attacks.registry import BROKEN, Context, attacked
+    from hedgerow.attacks.registry import BROKEN, Context, applicable, attacked
 
     run = read_run(folder)
     files = {}
@@ -59,7 +60,16 @@ def _result(
     truth = _labels(run, labels, column, files, given)
     if column is not None:  # labels are no column of a table that was trained on without names
         given = {party: X.drop_columns([column]) if column in X.column_names else X for party, X in given.items()}
-    outcomes = attacked(Context(run, truth, given), only)
+    context = Context(run, truth, given)
+    names = applicable(run.protocol)
+    if not run.transcripts or not set(only) <= set(names):
+        attacked(context, only)  # which says what is wrong, before any attack takes its time
+    wanted = [name for name in names if name in (only or names)]
+    outcomes = []
+    with progress("attacking") as on_progress:
+        for done, name in enumerate(wanted, start=1):
+            outcomes += attacked(context, (name,))
+            on_progress(done, len(wanted))
     return {
         "command": "attack",
         "run": str(folder),

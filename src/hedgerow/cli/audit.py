@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import (
-    EXIT_CODES_HELP,
-    ExitCode,
-    Outcome,
-    print_lines,
-    progress_of_parties,
-    say,
-    verb,
-    wrapped,
-)
+from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, Outcome, print_lines, verb, wrapped
+from hedgerow.cli.telling import progress, say
 from hedgerow.cli.unlocking import HomeOption
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
 
@@ -49,7 +41,7 @@ app = typer.Typer(
 
 
 @app.command("verify", epilog=EXIT_CODES_HELP)
-@verb("The same as JSON on stdout.")
+@verb("The same as JSON on stdout.", is_long=True)
 def verify(
     trails: Annotated[list[Path], typer.Argument(metavar="TRAIL...", help="Files audit.jsonl, one of each party.")],
     *,
@@ -62,12 +54,13 @@ def verify(
     from hedgerow.node import audit, audit_cross
 
     pems = [_certificate(path) for path in certificate or ()]
-    if len(trails) > 1:
-        report = audit_cross.cross_check(trails, pems)
-    elif len(pems) > 1:
+    if len(trails) == 1 and len(pems) > 1:
         raise InvalidParameter(f"--certificate: one trail has one certificate, got {len(pems)}")
-    else:
-        report = audit.verify(trails[0], pems[0] if pems else None)
+    with progress("bytes checked") as on_progress:
+        if len(trails) > 1:
+            report = audit_cross.cross_check(trails, pems, on_progress)
+        else:
+            report = audit.verify(trails[0], pems[0] if pems else None, on_progress)
     code = ExitCode.OK if report.ok else ExitCode.TRAIL_BROKEN
     return Outcome({"command": "audit verify", **report.to_dict()}, lambda: print_lines(_verdict(report)), code)
 
@@ -132,7 +125,7 @@ def export(
 
 
 @app.command("replay", epilog=EXIT_CODES_HELP)
-@verb("The same as JSON on stdout.")
+@verb("The same as JSON on stdout.", is_long=True)
 def replay(
     bundles: Annotated[
         list[Path], typer.Argument(metavar="BUNDLE...", help="Folders of audit export, one of each party with data.")
@@ -151,7 +144,7 @@ def replay(
     from hedgerow.node.replay import replay as played_again
 
     pems = [_certificate(path) for path in certificate or ()]
-    with progress_of_parties("repeating the run") as draw:
+    with progress("repeating the run") as draw:
         report = played_again(bundles, pems, draw)
     code = ExitCode.OK
     if not report.ok:

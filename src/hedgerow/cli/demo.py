@@ -10,7 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from hedgerow import __version__
-from hedgerow.cli.outcome import Outcome, progress_bar, progress_of_parties, verb, waiting_for
+from hedgerow.cli.outcome import Outcome, verb
+from hedgerow.cli.telling import FitCallback, progress, waiting_for
 
 PARAMS: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.1, "max_depth": 5}
 OWNERS = ("north", "east", "south")
@@ -33,7 +34,7 @@ NOT_PROTECTED = (
 )
 
 
-@verb("The result as JSON on stdout.")
+@verb("The result as JSON on stdout.", is_long=True)
 def demo(
     *,
     statements: Annotated[bool, typer.Option("--statements", help="Print the statement of every run as well.")] = False,
@@ -63,7 +64,8 @@ def run() -> dict[str, Any]:
     with waiting_for("getting kernels ready (compiled once per machine, about a minute)"):
         compile_seconds = _first_calls(divided, models, people, incomes)
     started = time.perf_counter()
-    with progress_bar(PARAMS["max_iter"]) as callbacks:
+    with progress("one table") as on_progress:
+        callbacks = [FitCallback(on_progress, PARAMS["max_iter"])]
         model = BoostedTreesClassifier(**PARAMS, callbacks=callbacks).fit(people, incomes)
     fitted = time.perf_counter()
     test_scores = scores(model, others, their_incomes, None)
@@ -132,9 +134,9 @@ def _central(models: dict[str, Any], people: Any, incomes: Any, others: Any, the
     epsilon, delta = BUDGET
     for name, model in models.items():
         title = f"{name}, epsilon={epsilon:g}" + (f", delta={delta:g}" if name == "central.gaussian" else "")
-        with waiting_for(title):
+        with progress(title) as on_progress:
             started = time.perf_counter()
-            model.fit(people, incomes)
+            model.watch(on_progress).fit(people, incomes)
             seconds = time.perf_counter() - started
         statement = model.privacy_statement()
         yield {
@@ -248,7 +250,7 @@ def _between_parties(runs: _Runs, labels: Any) -> Iterator[dict[str, Any]]:
     from hedgerow.cli.summary import scores_of_shares
 
     for title, protocol, params, worth in runs.trainings:
-        with progress_of_parties(title) as on_progress:
+        with progress(title) as on_progress:
             run = runs.federation.fit(protocol, transport="grpc", on_progress=on_progress, **params)
         same = None if worth else runs.same_as_pooled(run)
         together = {"transport": "memory" if protocol in PUBLISHED else "grpc"}

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import ExitCode, Outcome, print_lines, say, verb, wrapped
+from hedgerow.cli.outcome import ExitCode, Outcome, print_lines, verb, wrapped
+from hedgerow.cli.telling import say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, unlocked
 
 _MARKS = {"ok": "ok  ", "failed": "FAIL", "seen by the peer": "    ", "not reached": "    "}
@@ -22,7 +23,7 @@ def doctor(
 ) -> Outcome:
     """Go from the peer's address to the hash of your proposals, and name the first step that fails, with its fix.
 
-    Run it on both sides at once, or while the peer proposes, accepts or waits to run. Exit code 9 if a step fails.
+    Run it on both sides at once, or while the peer proposes, accepts or waits to run. Exit code 10 if a step fails.
 
     Example: hedgerow doctor shop
     """

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import Outcome, aligned, print_lines, say, verb, wrapped
+from hedgerow.cli.outcome import Outcome, aligned, print_lines, verb, wrapped
 from hedgerow.cli.rehearse import JobArgument, SchemaOption, home_if_any, schemas_of
+from hedgerow.cli.telling import mention, progress
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, unlocked
 from hedgerow.errors import InvalidParameter, JobError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _CACHE = "estimates.json"
 
 
-@verb("The same as JSON on stdout.")
+@verb("The same as JSON on stdout.", is_long=True)
 def estimate(
     job: JobArgument,
     *,
@@ -65,7 +66,8 @@ def estimate(
         between = _measured(place, peer, between, passphrase_file)
     counts = _rows(_counts("--rows", rows), cast)
     cache = None if place is None else place.path / _CACHE
-    found = estimated(cast, counts, link=between, seconds=seconds, cache=cache, tell=say)
+    with progress("seconds of probing") as on_progress:
+        found = estimated(cast, counts, link=between, seconds=seconds, cache=cache, on_progress=on_progress)
     result = {"command": "estimate", "job": str(job), "protocol": cast.job.protocol, "notes": list(cast.notes)}
     result |= found.to_dict()
     return Outcome(result, lambda: print_lines(_lines(result)))
@@ -103,11 +105,11 @@ def _measured(home: Home | None, peer: str, link: Link | None, passphrase_file: 
 
     if home is None:
         raise InvalidParameter("--peer needs a party's folder: go to one, or give --home FOLDER")
-    met = examine(home, unlocked(home, passphrase_file), peer, tell=say)
+    met = examine(home, unlocked(home, passphrase_file), peer, tell=mention)
     if met.greeted is None:
         failure = met.first_failure
         raise JobError(f"{peer} could not be reached: {'' if failure is None else failure.seen}; see hedgerow doctor")
-    say(f"Round trip to {peer}: {1e3 * met.greeted.round_trip:.2f} ms")
+    mention(f"Round trip to {peer}: {1e3 * met.greeted.round_trip:.2f} ms")
     return Link(met.greeted.round_trip) if link is None else Link(met.greeted.round_trip, link.bandwidth)
 
 

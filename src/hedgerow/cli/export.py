@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from hedgerow.cli.files import read_model
-from hedgerow.cli.outcome import Outcome, say, verb, whole_file
+from hedgerow.cli.outcome import Outcome, verb, whole_file
+from hedgerow.cli.telling import say
 from hedgerow.errors import JobError
 
 FORMATS = ("xgboost",)

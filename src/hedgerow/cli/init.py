@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,6 +38,7 @@ def init(
     days: Annotated[float, typer.Option(help="How long the certificate is valid.")] = 825.0,
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt the key with a passphrase.")] = False,
     passphrase_file: PassphraseFileOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show party.toml as it would be; make nothing.")] = False,
 ) -> Outcome:
     """Make a folder for a party: its key, its certificate and a commented party.toml.
 
@@ -59,9 +60,14 @@ def init(
         brings = party_file.Dataset(dataset, source, id=id, label=label)
     elif id is not None or label is not None:
         raise InvalidParameter("--id and --label are columns of --data, which is missing")
-    made = Home.create(
-        home or Path(name), name, days=days, passphrase=secret, dataset=brings, bind=bind, advertise=advertise
-    )
+    said: dict[str, Any] = {"dataset": brings, "bind": bind, "advertise": advertise}
+    if dry_run:
+        planned = Home(home or Path(name))
+        planned.check_free(name)
+        text = party_file.template(name, **said)
+        plan = {"command": "init", "dry_run": True, "name": name, "home": planned.path, "party_toml": text}
+        return Outcome(plan, lambda: print_lines([text, f"{planned.path} can be made; nothing was (--dry-run)."]))
+    made = Home.create(home or Path(name), name, days=days, passphrase=secret, **said)
     certificate = made.certificate
     result = {
         "command": "init",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import EXIT_CODES_HELP, Outcome, print_lines, say, verb
+from hedgerow.cli.outcome import EXIT_CODES_HELP, Outcome, not_done, print_lines, verb
+from hedgerow.cli.telling import say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, agreed, asked, passphrase, unlocked, write_paired
 from hedgerow.errors import InvalidParameter
 
@@ -88,6 +89,7 @@ def encrypt(
         Path | None,
         typer.Option(metavar="FILE", help="Its first line is the new passphrase, where the key has one already."),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check both passphrases; change nothing.")] = False,
 ) -> Outcome:
     """Encrypt the key with a passphrase, or change the passphrase that it has.
 
@@ -104,8 +106,12 @@ def encrypt(
         source = passphrase_file
     # The environment has the old passphrase, if any: a new one must be given in a file or typed.
     new = _typed_or_from(source) if was_encrypted else passphrase(source, "A new passphrase for the key", twice=True)
-    keys.encrypt(place.path, keys.check_passphrase(new), old)
+    keys.check_passphrase(new)
     result = {"command": "keys encrypt", "name": place.name, "key": place.key, "changed": was_encrypted}
+    if dry_run:
+        keys.load(place.path, old)
+        return not_done(result, f"{place.key} can be encrypted; it was not changed (--dry-run).")
+    keys.encrypt(place.path, new, old)
     done = "has another passphrase now" if was_encrypted else "is encrypted now"
     lines = [f"{place.key} {done}. Without the passphrase nobody can open it, and nobody can restore it."]
     return Outcome(result, lambda: print_lines(lines))
@@ -126,6 +132,7 @@ def rotate(
     days: Annotated[float, typer.Option(help="How long the new certificate is valid.")] = 825.0,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check that the key can be rotated; make none.")] = False,
 ) -> Outcome:
     """Make a new key and certificate, and a file by which partners can follow. The old ones go to old-keys/.
 
@@ -133,21 +140,19 @@ def rotate(
     """
     from hedgerow.node.audit import Trail
     from hedgerow.node.home import Home
-    from hedgerow.node.keys import grouped
+    from hedgerow.node.keys import check_rotates, grouped
     from hedgerow.node.keys import rotate as rotate_key
 
     place = Home.find(home)
     secret = functools.cache(lambda: passphrase(passphrase_file, f"Passphrase of {place.key}"))
     before = place.identity(secret)
+    result: dict[str, Any] = {"command": "keys rotate", "name": place.name, "old": before.fingerprint}
+    if dry_run:
+        check_rotates(place.path, before)
+        return not_done(result, f"The key of {place.name} can be rotated; it was not (--dry-run).")
     done = rotate_key(place.path, days=days, passphrase=secret)
     Trail(place.audit, before).append("rotated", certificate=done.new.pem.decode())  # the old key vouches for the new
-    result = {
-        "command": "keys rotate",
-        "name": place.name,
-        "old": done.old.fingerprint,
-        "succession": done.succession,
-        **_about(done.new),
-    }
+    result |= {"succession": done.succession, **_about(done.new)}
     lines = [
         f"{place.name} has a new key; {_until(done.new)}. Its fingerprint:",
         *(f"  {line}" for line in grouped(done.new.fingerprint)),
@@ -165,6 +170,7 @@ def follow(
     *,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and its signature; pin nothing.")] = False,
 ) -> Outcome:
     """Pin a partner's new certificate, if the one that is pinned now signed for it.
 
@@ -173,8 +179,13 @@ def follow(
     from hedgerow.node.home import Home
     from hedgerow.node.keys import grouped
     from hedgerow.node.succession import follow as follow_succession
+    from hedgerow.node.succession import successor
 
     place = Home.find(home)
+    if dry_run:
+        known, new = successor(place.peers, file)
+        result = {"command": "keys follow", "peer": known.name, **_about(new)}
+        return not_done(result, f"{known.name} can be followed to {new.fingerprint}; nothing was pinned (--dry-run).")
     identity = unlocked(place, passphrase_file)
     peer = follow_succession(place.peers, file)
     write_paired(place, identity, peer)
@@ -194,6 +205,7 @@ def revoke(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be revoked; revoke nothing.")] = False,
 ) -> Outcome:
     """Forget a partner and never accept its certificate or key again. This cannot be undone.
 
@@ -205,11 +217,13 @@ def revoke(
     place = Home.find(home)
     peers = place.peers
     fingerprint = peers.get(peer).certificate.fingerprint
+    result = {"command": "keys revoke", "peer": peer, "fingerprint": fingerprint}
+    if dry_run:
+        return not_done(result, f"{fingerprint} of {peer} would be revoked; it was not (--dry-run).")
     if not yes and not agreed(f"Revoke {fingerprint} of {peer} for ever?"):
         raise InvalidParameter("nothing was revoked")
     identity = unlocked(place, passphrase_file)
     peers.revoke(peer)
     Trail(place.audit, identity).append("revoked", fingerprint=fingerprint, peer=peer)
-    result = {"command": "keys revoke", "peer": peer, "fingerprint": fingerprint}
     lines = [f"{fingerprint} of {peer} is revoked. To work with {peer} again it needs a new key, and to pair again."]
     return Outcome(result, lambda: print_lines(lines))

@@ -1,4 +1,4 @@
-"""How a command talks and ends: results on stdout, words and bars on stderr, an exit code, no half-written file."""
+"""How a command ends: its result on stdout, an error on stderr, an exit code, no half-written file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
+from hedgerow.cli.telling import manner, say
 from hedgerow.errors import (
     BudgetExceeded,
     ExportRefused,
@@ -27,7 +29,6 @@ from hedgerow.errors import (
     ModelFileError,
     TransportError,
 )
-from hedgerow.runtime.progress import EvalsLog
 
 
 class ExitCode(IntEnum):
@@ -69,6 +70,12 @@ _CODES: dict[type[BaseException] | tuple[type[BaseException], ...], ExitCode] = 
 """What an exception ends with: the first that it is."""
 
 
+_AS_JSON = "hedgerow.as_json"
+UsageError: Any = typer.BadParameter.__base__
+"""Of click, which some versions of typer bring along under a name of their own."""
+_QUIET = ("--quiet", "-q", "No progress and no summary; errors, and what --json prints, are still told.")
+
+
 class Outcome(NamedTuple):
     """What a verb ends with: the result for machines, what prints it for people, and what the shell gets."""
 
@@ -77,35 +84,76 @@ class Outcome(NamedTuple):
     code: ExitCode = ExitCode.OK
 
 
-def verb(json_help: str) -> Callable[[Callable[..., Outcome]], Callable[..., None]]:
+def not_done(result: dict[str, Any], line: str) -> Outcome:
+    """What a dry run ends with."""
+    return Outcome({**result, "dry_run": True}, lambda: print_lines([line]))
+
+
+def verb(json_help: str, *, is_long: bool = False) -> Callable[[Callable[..., Outcome]], Callable[..., None]]:
     """Make a verb of a function from options to an outcome: adds --json, prints, answers for errors and exit codes.
+
+    One whose work may take long, and shows its progress, also gets --quiet.
 
     @verb("The same as JSON on stdout.")
     def ledger(run: Annotated[Path, typer.Argument(...)]) -> Outcome:
         ...
         return Outcome(result, lambda: print_lines(_lines(result)))
     """
+    flags = {"as_json": ("--json", json_help)} | ({"quiet": _QUIET} if is_long else {})
 
     def as_verb(function: Callable[..., Outcome]) -> Callable[..., None]:
         @functools.wraps(function)
-        def run(*, as_json: bool, **options: Any) -> None:
-            with one_line_errors(as_json=as_json):
+        def run(*, as_json: bool, quiet: bool = False, **options: Any) -> None:
+            with one_line_errors(as_json=as_json), manner(is_quiet=quiet, as_json=as_json):
                 outcome = function(**options)
                 if as_json:
                     print_json(outcome.result)
-                else:
+                elif not quiet:
                     outcome.show()
                 if outcome.code:
                     raise typer.Exit(outcome.code)
 
-        kind = Annotated[bool, typer.Option("--json", help=json_help)]
-        added = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        kinds = {name: Annotated[bool, typer.Option(*words[:-1], help=words[-1])] for name, words in flags.items()}
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+            for name, kind in kinds.items()
+        ]
         signature = inspect.signature(function, eval_str=True)
-        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]  # not in the stubs
-        run.__annotations__ = {**function.__annotations__, "as_json": kind}
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]  # not in the stubs
+        run.__annotations__ = {**function.__annotations__, **kinds}
         return run
 
     return as_verb
+
+
+class Verbs(TyperGroup):
+    """The command with its verbs. Also wrong usage, which is found before a verb runs, is told as JSON with --json."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The options of the command itself."""
+        ctx.meta[_AS_JSON] = "--json" in args
+        with _usage_as_json(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The verb and its options."""
+        with _usage_as_json(ctx):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_as_json(context: Any) -> Iterator[None]:
+    try:
+        yield
+    except UsageError as problem:
+        if context.meta[_AS_JSON] and problem.format_message():
+            print_error(problem, problem.format_message(), ExitCode.USAGE)
+        raise
+
+
+def print_error(problem: BaseException, message: str, code: ExitCode) -> None:
+    """An error for machines, on stdout."""
+    print_json({"error": {"type": type(problem).__name__, "message": message, "exit_code": int(code)}})
 
 
 @contextmanager
@@ -129,7 +177,7 @@ def one_line_errors(*, as_json: bool) -> Iterator[None]:
             traceback.print_exc()
         say(f"hedgerow: {message}")
         if as_json:
-            print_json({"error": {"type": type(problem).__name__, "message": message, "exit_code": int(code)}})
+            print_error(problem, message, code)
         raise typer.Exit(int(code)) from None
 
 
@@ -143,12 +191,6 @@ def whole_file(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def say(line: str) -> None:
-    """Words for people, on stderr."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
 
 
 WIDTH = 80
@@ -194,66 +236,3 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
-
-
-# --- what goes on, on a terminal; nothing where stderr is a file or a pipe -------------------------------------------
-
-
-class _Bar:
-    """A training callback that moves the bar and shows the newest metric of the last evaluation set."""
-
-    def __init__(self, progress: Any, n_iterations: int) -> None:
-        self._progress = progress
-        # Until the first tree is there, time goes into binning and, once per machine, into compiling.
-        self._task = progress.add_task("preparing", total=n_iterations, metric="")
-
-    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:  # noqa: ARG002 - XGBoost's signature
-        metric = ""
-        for name, log in evals_log.items():
-            metric = " ".join(f"{name}-{key} {values[-1]:.4f}" for key, values in log.items() if values)
-        self._progress.update(self._task, completed=epoch + 1, description="training", metric=metric)
-        return False
-
-
-def _progress(*, wanted: bool = True) -> Any:
-    """Bars on stderr, of which nothing is drawn where there is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        TextColumn("{task.fields[metric]}"),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not wanted or not sys.stderr.isatty(),
-    )
-
-
-@contextmanager
-def progress_bar(n_iterations: int, *, wanted: bool = True) -> Iterator[list[Any]]:
-    """Callbacks for `fit` that draw a bar."""
-    with _progress(wanted=wanted) as progress:
-        yield [_Bar(progress, n_iterations)]
-
-
-@contextmanager
-def waiting_for(what: str) -> Iterator[None]:
-    """A line with a spinner while something runs whose length is not known; nothing without a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
-
-
-@contextmanager
-def progress_of_parties(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that parties' progress is told to, and that draws it."""
-    with _progress() as progress:
-        task = progress.add_task(f"{what}: starting processes", total=None, metric="")
-        yield lambda done, total: progress.update(task, completed=done, total=total, description=what)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import Outcome, print_lines, say, verb
+from hedgerow.cli.outcome import Outcome, print_lines, verb
+from hedgerow.cli.telling import say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, agreed, asked, unlocked, write_paired
 from hedgerow.errors import InvalidParameter, PeerRefused
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @verb("The same as JSON on stdout; code and questions stay on stderr.")
 def pair(
     address: Annotated[
-        str | None, typer.Argument(metavar="[HOST:PORT]", help="Dial a partner that listens there and type its code.")
+        str | None, typer.Argument(metavar="HOST:PORT", help="Dial a partner that listens there and type its code.")
     ] = None,
     *,
     listen: Annotated[

@@ -5,22 +5,25 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hedgerow.cli.files import csv_bytes, read_model, write_file
-from hedgerow.cli.outcome import Outcome, progress_of_parties, say, verb
+from hedgerow.cli.outcome import Outcome, verb
+from hedgerow.cli.telling import OnProgress, mention, progress, say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, unlocked
 from hedgerow.errors import InvalidInput, JobError
 from hedgerow.node.sources import format_of, read_file, require_columns
 
 STDOUT = Path("-")
+BLOCK_ROWS = 1 << 17
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 
 
-@verb("What was done as JSON on stdout.")
+@verb("What was done as JSON on stdout.", is_long=True)
 def predict(
     context: typer.Context,
     model: Annotated[
@@ -51,7 +54,7 @@ def predict(
     ] = None,
     predict_epsilon: Annotated[
         float | None,
-        typer.Option(metavar="EPSILON", help="For a run: partners randomise each value of their rows by so much."),
+        typer.Option(metavar="EPSILON", help="For a run: partners randomise each value of their rows with it."),
     ] = None,
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="For a run: how long to look for partners.")] = 600.0,
     home: HomeOption = None,
@@ -136,8 +139,8 @@ def _run_together(
     started = time.perf_counter()
     identity = unlocked(place, passphrase_file)
     with Node(place, identity, trained.proposal.peers_of(place.name)) as node:
-        say(f"Scoring with {', '.join(node.peers)} ...")
-        with progress_of_parties("scoring") as on_progress:
+        mention(f"Scoring with {', '.join(node.peers)} ...")
+        with progress("scoring") as on_progress:
             scored = score(node, trained, rows, on_progress=on_progress, **how)
     result |= {"scored": scored.n_rows, "folder": scored.folder, "seconds": time.perf_counter() - started}
     done = f"{scored.n_rows} rows scored; {trained.label_holder} has the scores. The ledger is in {scored.folder}"
@@ -171,7 +174,9 @@ def _run(path: Path, data: Path, out: Path, *, proba: bool, keep: list[str], dry
     X = model_columns(estimator, table, data)
     columns: dict[str, Any] = {}
     if not dry_run:
-        columns = {**{name: table.column(name) for name in keep}, **prediction_columns(estimator, X, proba=proba)}
+        with progress("predicting") as on_progress:
+            found = prediction_columns(estimator, X, proba=proba, on_progress=on_progress)
+        columns = {**{name: table.column(name) for name in keep}, **found}
         if out == STDOUT:
             sys.stdout.buffer.write(csv_bytes(columns))
         else:
@@ -204,15 +209,28 @@ def model_columns(estimator: Any, table: Any, path: Path) -> Any:
     return np.column_stack([column.to_numpy() for column in table.columns])
 
 
-def prediction_columns(estimator: Any, X: Any, *, proba: bool) -> dict[str, Any]:
+def prediction_columns(estimator: Any, X: Any, *, proba: bool, on_progress: OnProgress | None = None) -> dict[str, Any]:
     """`prediction`, and `probability_<class>` for each class if wanted."""
     if not proba:
-        return {"prediction": _column(estimator.predict(X))}
-    shares = estimator.predict_proba(X)
+        return {"prediction": _column(_in_blocks(estimator.predict, X, on_progress))}
+    shares = _in_blocks(estimator.predict_proba, X, on_progress)
     columns = {"prediction": _column(estimator.classes_[shares.argmax(axis=1)])}
     for number, label in enumerate(estimator.classes_.tolist()):
         columns[f"probability_{label}"] = shares[:, number]
     return columns
+
+
+def _in_blocks(predict: Callable[[Any], Any], X: Any, on_progress: OnProgress | None) -> Any:
+    """Predictions of some rows after the other, so that there is something to report."""
+    import numpy as np
+
+    n_rows, found = len(X), []
+    for start in range(0, max(n_rows, 1), BLOCK_ROWS):
+        block = X[start : start + BLOCK_ROWS] if isinstance(X, np.ndarray) else X.slice(start, BLOCK_ROWS)
+        found.append(predict(block))
+        if on_progress is not None:
+            on_progress(min(start + BLOCK_ROWS, n_rows), n_rows)
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def _column(values: Any) -> Any:

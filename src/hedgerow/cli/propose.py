@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import WIDTH, Outcome, print_lines, say, verb
+from hedgerow.cli.outcome import WIDTH, Outcome, not_done, print_lines, verb
+from hedgerow.cli.telling import say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, agreed, unlocked
 from hedgerow.errors import InvalidParameter, JobError
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 ProposalArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[PROPOSAL]", help="The beginning of its hash; not needed if there is only one open."),
+    typer.Argument(metavar="PROPOSAL", help="The beginning of its hash; not needed if there is only one open."),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Check a proposal that is here already; sign and send nothing, and ask nobody."),
 ]
 WaitOption = Annotated[float, typer.Option(metavar="SECONDS", help="How long to look for partners.")]
 
@@ -99,6 +104,7 @@ def accept(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; only for hashes in [policy] approved.")] = False,
     wait: WaitOption = 60.0,
+    dry_run: DryRunOption = False,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
 ) -> Outcome:
@@ -112,13 +118,16 @@ def accept(
     from hedgerow.node.words import view
 
     place = Home.find(home)
-    paper = _fetched(place, proposal, wait, passphrase_file)
+    paper = _fetched(place, proposal, 0.0 if dry_run else wait, passphrase_file)
     paper.proposal.check_now()
     seen = view(paper.proposal, place, unattended=yes)
     if seen.refusals:
         raise JobError(f"your policy does not allow it: {seen.refusals[0].sentence}")
     for name in paper.proposal.peers_of(place.name):
         place.peers.get(name)  # whoever is not paired cannot be talked to later either
+    if dry_run:
+        shown = _folded([*seen.lines(), "", "It can be accepted; nothing was signed (--dry-run)."])
+        return Outcome({"command": "accept", "dry_run": True, **seen.to_dict()}, lambda: print_lines(shown))
     if not yes:
         for line in _folded(seen.lines()):
             say(line)
@@ -136,6 +145,7 @@ def refuse(
     proposal: ProposalArgument = None,
     *,
     wait: WaitOption = 10.0,
+    dry_run: DryRunOption = False,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
 ) -> Outcome:
@@ -152,9 +162,12 @@ def refuse(
     from hedgerow.node.words import view
 
     place = Home.find(home)
-    paper = _fetched(place, proposal, wait, passphrase_file)
+    paper = _fetched(place, proposal, 0.0 if dry_run else wait, passphrase_file)
     against = view(paper.proposal, place).refusals
     code = against[0].code if against else RefusalCode.BY_HAND
+    if dry_run:
+        result = {"command": "refuse", "hash": paper.proposal.hash, "code": int(code), "words": code.words}
+        return not_done(result, f"The others would be told: {code.words}. Nothing was signed (--dry-run).")
     identity = unlocked(place, passphrase_file)
     Trail(place.audit, identity).append(
         "refused",

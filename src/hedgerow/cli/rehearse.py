@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import Outcome, aligned, print_lines, progress_of_parties, verb, wrapped
+from hedgerow.cli.outcome import Outcome, aligned, print_lines, verb, wrapped
+from hedgerow.cli.telling import progress
 from hedgerow.cli.unlocking import HomeOption
 from hedgerow.errors import InvalidParameter, JobError
 
@@ -22,7 +23,7 @@ SchemaOption = Annotated[
 ]
 
 
-@verb("The same as JSON on stdout.")
+@verb("The same as JSON on stdout.", is_long=True)
 def rehearse(
     job: JobArgument,
     *,
@@ -45,7 +46,7 @@ def rehearse(
 
     wanted = read_job_file(job)
     cast = cast_of(wanted, schemas_of(schema), home_if_any(home))
-    with progress_of_parties(wanted.protocol) as on_progress:
+    with progress(wanted.protocol) as on_progress:
         found = rehearsed(cast, rows, seed=seed, attack=attack, on_progress=on_progress)
     result = {"command": "rehearse", "job": str(job), **found.to_dict()}
     return Outcome(result, lambda: print_lines(_lines(result)))

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import Outcome, print_lines, progress_of_parties, say, verb
+from hedgerow.cli.outcome import Outcome, not_done, print_lines, verb
 from hedgerow.cli.propose import ProposalArgument, WaitOption
+from hedgerow.cli.telling import mention, progress, say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, unlocked
 from hedgerow.errors import JobError
 
 if TYPE_CHECKING:
     from hedgerow.ledger import Ledger
+    from hedgerow.node.home import Home
+    from hedgerow.node.papers import Paper
 
 MetricsOption = Annotated[
     str | None,
@@ -29,12 +32,18 @@ MetricsOption = Annotated[
 ]
 
 
-@verb("The same as JSON on stdout.")
+RunDryOption = Annotated[
+    bool, typer.Option("--dry-run", help="Check proposal, policy and data as far as this party can; ask nobody.")
+]
+
+
+@verb("The same as JSON on stdout.", is_long=True)
 def run(
     proposal: ProposalArgument = None,
     *,
     wait: WaitOption = 600.0,
     metrics: MetricsOption = None,
+    dry_run: RunDryOption = False,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
 ) -> Outcome:
@@ -44,15 +53,16 @@ def run(
 
     Example: hedgerow run
     """
-    return _played(proposal, wait, home, passphrase_file, metrics, resume=False)
+    return _played(proposal, wait, home, passphrase_file, metrics, resume=False, dry_run=dry_run)
 
 
-@verb("The same as JSON on stdout.")
+@verb("The same as JSON on stdout.", is_long=True)
 def resume(
     proposal: ProposalArgument = None,
     *,
     wait: WaitOption = 600.0,
     metrics: MetricsOption = None,
+    dry_run: RunDryOption = False,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
 ) -> Outcome:
@@ -62,12 +72,17 @@ def resume(
 
     Example: hedgerow resume
     """
-    return _played(proposal, wait, home, passphrase_file, metrics, resume=True)
+    return _played(proposal, wait, home, passphrase_file, metrics, resume=True, dry_run=dry_run)
 
 
 @verb("The same as JSON on stdout.")
-def cancel(proposal: ProposalArgument = None, *, home: HomeOption = None) -> Outcome:
-    """Stop a run of this party that is going on; the others are told that somebody here stopped it.
+def cancel(
+    proposal: ProposalArgument = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which process would be told; tell none.")] = False,
+    home: HomeOption = None,
+) -> Outcome:
+    """Stop a run of this party that is under way; the others are told that somebody here stopped it.
 
     It can be taken up again with hedgerow resume.
 
@@ -80,10 +95,13 @@ def cancel(proposal: ProposalArgument = None, *, home: HomeOption = None) -> Out
     found = Papers(place).find(proposal).proposal
     pid = running_pid(place.runs / found.run_id)
     if pid is None:
-        raise JobError(f"the run of proposal {found.hash[:12]} is not going on here; hedgerow status tells how it is")
+        raise JobError(f"the run of proposal {found.hash[:12]} is not running here; see hedgerow status")
+    result = {"command": "cancel", "hash": found.hash, "pid": pid}
+    if dry_run:
+        return not_done(result, f"Process {pid} would be told to stop; it was not (--dry-run).")
     os.kill(pid, signal.SIGINT)
     lines = [f"The run of proposal {found.hash[:12]} was told to stop (process {pid})."]
-    return Outcome({"command": "cancel", "hash": found.hash, "pid": pid}, lambda: print_lines(lines))
+    return Outcome(result, lambda: print_lines(lines))
 
 
 def running_pid(folder: Path) -> int | None:
@@ -107,6 +125,7 @@ def _played(
     metrics: str | None,
     *,
     resume: bool,
+    dry_run: bool,
 ) -> Outcome:
     from hedgerow.node import logs
     from hedgerow.node.desk import Node
@@ -117,6 +136,8 @@ def _played(
     place = Home.find(home)
     paper = Papers(place).find(proposal)
     hash_ = paper.proposal.hash
+    if dry_run:
+        return _checked(place, paper, resume=resume)
     if paper.refused_by:
         raise JobError(f"the proposal {hash_[:12]} is {paper.state}")
     identity = unlocked(place, passphrase_file)
@@ -125,16 +146,35 @@ def _played(
         _measured(metrics, place.name, paper.proposal.run_id) as (books, count),
         Node(place, identity, paper.proposal.peers_of(place.name)) as node,
     ):
-        say(f"Proposal {hash_[:12]}: waiting for {', '.join(node.peers)} ...")
-        with progress_of_parties(paper.proposal.protocol) as draw:
+        mention(f"Proposal {hash_[:12]}: waiting for {', '.join(node.peers)} ...")
+        with progress(paper.proposal.protocol) as draw:
 
             def on_progress(done: int, total: int) -> None:
                 count(done, total)
-                draw(done, total)
+                draw(done, total, "" if "ledger" in books else "matching rows")
 
             folder = play(node, paper, wait=wait, on_progress=on_progress, resume=resume, books=books)
     logs.LOGGER.info("the run is over; what %s has of it is in %s", place.name, folder)
-    return _outcome(folder)
+    return _outcome("resume" if resume else "run", folder)
+
+
+def _checked(home: Home, paper: Paper, *, resume: bool) -> Outcome:
+    """What this party can see by itself: the proposal, its policy, its partners' certificates, columns of its data."""
+    from hedgerow.node.playing import check_may_begin
+
+    proposal, place = paper.proposal, check_may_begin(home, paper, resume=resume)
+    result = {
+        "command": "resume" if resume else "run",
+        "hash": proposal.hash,
+        "run_id": proposal.run_id,
+        "protocol": proposal.protocol,
+        "state": paper.state,
+        "missing": list(paper.missing),
+        "attempt": place.attempts + 1,
+        "folder": place.folder,
+    }
+    ready = "can run" if paper.is_agreed else f"cannot run yet: it is {paper.state}"
+    return not_done(result, f"Proposal {proposal.hash[:12]} {ready}; nobody was asked (--dry-run).")
 
 
 @contextlib.contextmanager
@@ -142,20 +182,21 @@ def _measured(
     given: str | None, party: str, run_id: str
 ) -> Iterator[tuple[dict[str, Ledger], Callable[[int, int], Any]]]:
     """Where ledgers are watched and progress is counted; at a port of its own if one is given."""
-    from hedgerow.node.metrics import Metrics, address_of, is_local
+    from hedgerow.node.addresses import is_local
+    from hedgerow.node.metrics import Metrics, address_of
 
     if given is None:
         yield {}, lambda _done, _total: None
         return
     address = address_of(given)
     with Metrics(address, party=party, run_id=run_id) as metrics:
-        say(f"Metrics: http://{given if ':' in given else f'{address[0]}:{metrics.port}'}/metrics")
+        mention(f"Metrics: http://{given if ':' in given else f'{address[0]}:{metrics.port}'}/metrics")
         if not is_local(address[0]):
             say(f"hedgerow: warning: whoever can reach {given} can read them; there is no password")
         yield metrics.books, metrics.on_progress
 
 
-def _outcome(folder: Path) -> Outcome:
+def _outcome(command: str, folder: Path) -> Outcome:
     about = json.loads((folder / "run.json").read_text())
     stated = folder / "statement.json"
     total = about["traffic"]["ledger"]["total"]
@@ -170,4 +211,4 @@ def _outcome(folder: Path) -> Outcome:
     ]
     if stated.exists():
         lines += ["", *json.loads(stated.read_text())["words"].splitlines()]
-    return Outcome({"command": "run", "folder": folder, **about}, lambda: print_lines(lines))
+    return Outcome({"command": command, "folder": folder, **about}, lambda: print_lines(lines))

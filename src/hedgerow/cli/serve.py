@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hedgerow.cli.outcome import Outcome, say, verb
+from hedgerow.cli.outcome import Outcome, not_done, verb
+from hedgerow.cli.telling import say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, unlocked
 from hedgerow.errors import JobError
 
 if TYPE_CHECKING:
     from hedgerow.node.desk import Node
     from hedgerow.node.serving_book import Book
-    from hedgerow.node.trained import Trained
+    from hedgerow.node.trained import OwnRows, Trained
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The beginning of a run's id; see hedgerow status.")]
 
@@ -38,6 +39,9 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Label holder: where programs ask for scores, 127.0.0.1:8080."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read the rows and check what serving needs; listen and dial nowhere.")
+    ] = False,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
 ) -> Outcome:
@@ -62,6 +66,8 @@ def serve(
             "needs --http HOST:PORT, where programs ask for scores" if trained.is_asking else "answers, without --http"
         )
         raise JobError(f"{place.name} {wanted}")
+    if dry_run:
+        return _checked(trained, data, http)
     identity = unlocked(place, passphrase_file)
     proposal = trained.proposal
     peers = (
@@ -85,6 +91,33 @@ def serve(
     return Outcome(result, lambda: say(done))
 
 
+def _checked(trained: Trained, data: str | None, http: str | None) -> Outcome:
+    """What can be seen without the others: the address, the policy, and the rows with their ids."""
+    from hedgerow.node.serving import Answers, Places
+    from hedgerow.node.serving_http import address_of
+
+    if http is None:
+        n_records = len(Answers(trained, _rows_to_answer_with(trained, data)).places)
+    else:
+        address_of(http)
+        n_records = len(Places(trained, trained.rows(data, needs_ids=True)))
+    run_id = trained.proposal.run_id
+    result = {"command": "serve", "run": run_id, "records": n_records, "http": http}
+    return not_done(result, f"{n_records:,} records can be served with {run_id[:12]}; nobody was asked (--dry-run).")
+
+
+def _rows_to_answer_with(trained: Trained, data: str | None) -> OwnRows:
+    """A feature holder's rows, if its policy lets answers about them leave in the clear."""
+    from hedgerow.privacy.events import NonPrivate
+    from hedgerow.runtime.protocol import Planned
+
+    rows = trained.rows(data, needs_ids=True)
+    planned = Planned(NonPrivate("a standing service answers in the clear"))
+    for refusal in trained.against("standing", dataset=rows.dataset, planned=planned)[:1]:
+        raise JobError(f"{trained.home.name}: {refusal.sentence}")
+    return rows
+
+
 @contextmanager
 def _told_to_stop() -> Iterator[threading.Event]:
     """Set by Ctrl-C and SIGTERM, so that the service ends in good order."""
@@ -105,14 +138,8 @@ def _answer(node: Node, trained: Trained, data: str | None, book: Book, stop: th
     """A feature holder's service."""
     from hedgerow.node.day_counts import Allowance, DayCounts
     from hedgerow.node.serving import Answers, answer
-    from hedgerow.privacy.events import NonPrivate
-    from hedgerow.runtime.protocol import Planned
 
-    rows = trained.rows(data, needs_ids=True)
-    planned = Planned(NonPrivate("a standing service answers in the clear"))
-    for refusal in trained.against("standing", dataset=rows.dataset, planned=planned)[:1]:
-        raise JobError(f"{node.name}: {refusal.sentence}")
-    answers = Answers(trained, rows)
+    answers = Answers(trained, _rows_to_answer_with(trained, data))
     say(f"{len(answers.places):,} records in memory; waiting for {trained.label_holder}. Ctrl-C ends it.")
     counts = DayCounts(node.home.path / "scored.json")
     allowance = Allowance(counts, trained.label_holder, node.home.party_file.policy.rows_per_day)

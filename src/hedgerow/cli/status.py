@@ -19,13 +19,14 @@ def status(*, home: HomeOption = None) -> Outcome:
 
     Example: hedgerow status
     """
-    from hedgerow.node.budgets import Budgets
+    from hedgerow.node.budgets import to_look_at
     from hedgerow.node.home import Home
     from hedgerow.node.papers import Papers
 
     place = Home.find(home)
     peers = [place.peers.get(name) for name in place.peers.names()]
-    budgets = Budgets(place.budget, place.party_file.policy)
+    with to_look_at(place.budget, place.party_file.policy) as budgets:
+        states = [state._asdict() for state in budgets.states()]
     result = {
         "command": "status",
         "name": place.name,
@@ -45,7 +46,7 @@ def status(*, home: HomeOption = None) -> Outcome:
             }
             for paper in Papers(place).all()
         ],
-        "budgets": [state._asdict() for state in budgets.states()],
+        "budgets": states,
     }
     return Outcome(result, lambda: print_lines(_lines(result)))
 

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hedgerow.cli.outcome import WIDTH, say
+from hedgerow.cli.outcome import WIDTH
+from hedgerow.cli.telling import say
 from hedgerow.engine import boosting
 from hedgerow.engine.dtypes import Floats
 from hedgerow.estimators.inputs import encode_like, read_classes, read_targets

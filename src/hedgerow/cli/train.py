@@ -13,13 +13,14 @@ import typer
 from hedgerow import __version__
 from hedgerow.cli.files import write_file
 from hedgerow.cli.job_file import Job, Privacy, flags, private_owner, read_job, set_flags
-from hedgerow.cli.outcome import Outcome, json_text, progress_bar, verb, waiting_for, whole_file
+from hedgerow.cli.outcome import Outcome, json_text, verb, whole_file
+from hedgerow.cli.telling import FitCallback, progress
 from hedgerow.errors import JobError
 from hedgerow.node.settings import number
 from hedgerow.node.sources import format_of, look_at_file, read_file, require_columns
 
 
-@verb("The result as JSON on stdout.")
+@verb("The result as JSON on stdout.", is_long=True)
 def train(
     job: Annotated[
         Path | None, typer.Argument(metavar="JOB.toml", help="The job file; flags below override it.")
@@ -61,7 +62,6 @@ def train(
         bool, typer.Option("--dry-run", help="Check the job and the files' columns; train nothing.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="One line per iteration on stderr.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> Outcome:
     """Train a model on a table.
 
@@ -77,13 +77,12 @@ def train(
     }
     plan = read_job(job, os.environ, given)
     _check_outputs(plan)
-    result = _dry_run(plan) if dry_run else _run(plan, verbose=verbose, quiet=quiet)
+    result = _dry_run(plan) if dry_run else _run(plan, verbose=verbose)
 
     def show() -> None:
         from hedgerow.cli.summary import print_dry_run, print_training
 
-        if not quiet:
-            (print_dry_run if dry_run else print_training)(result)
+        (print_dry_run if dry_run else print_training)(result)
 
     return Outcome(result, show)
 
@@ -116,7 +115,7 @@ class _Labelled:
     types: dict[str, Any]
 
 
-def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
+def _run(job: Job, *, verbose: bool) -> dict[str, Any]:
     started = time.perf_counter()
     private = None if job.privacy is None else _private_estimator(job, job.privacy)
     tables = {"train": _read(job, job.train)}
@@ -126,10 +125,10 @@ def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
     read = time.perf_counter()
     if private is not None:
         model = private.set_params(verbose=int(verbose))
-        with waiting_for("training"):
-            model.fit(tables["train"].X, tables["train"].y)
+        with progress("training", wanted=not verbose) as on_progress:
+            model.watch(on_progress).fit(tables["train"].X, tables["train"].y)
     else:
-        model = _fitted(job, tables, verbose=verbose, quiet=quiet)
+        model = _fitted(job, tables, verbose=verbose)
     fitted = time.perf_counter()
     result = _result(job, model, tables)
     result["seconds"] = {"read": read - started, "fit": fitted - read, "total": time.perf_counter() - started}
@@ -137,7 +136,7 @@ def _run(job: Job, *, verbose: bool, quiet: bool) -> dict[str, Any]:
     return result
 
 
-def _fitted(job: Job, tables: dict[str, _Labelled], *, verbose: bool, quiet: bool) -> Any:
+def _fitted(job: Job, tables: dict[str, _Labelled], *, verbose: bool) -> Any:
     """The plain engine's model."""
     from hedgerow.engine.table import read_table
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
@@ -151,8 +150,9 @@ def _fitted(job: Job, tables: dict[str, _Labelled], *, verbose: bool, quiet: boo
         params["categorical_features"] = sorted({*job.categorical, *by_type})
     model = (BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor)(**params)
     watched = {} if valid is None else {"X_val": valid.X, "y_val": valid.y, "sample_weight_val": valid.weight}
-    with progress_bar(model.max_iter, wanted=not (quiet or verbose)) as callbacks:
-        model.set_params(callbacks=callbacks).fit(rows.X, rows.y, rows.weight, **watched)
+    with progress("training", wanted=not verbose) as on_progress:
+        model.set_params(callbacks=[FitCallback(on_progress, model.max_iter)])
+        model.fit(rows.X, rows.y, rows.weight, **watched)
     return model.set_params(callbacks=None)
 
 

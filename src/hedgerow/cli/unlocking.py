@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hedgerow.cli.outcome import say
+from hedgerow.cli.telling import say
 from hedgerow.errors import InvalidParameter
 
 if TYPE_CHECKING:

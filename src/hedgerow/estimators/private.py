@@ -47,7 +47,7 @@ from hedgerow.protocols.central.gaussian.central import fit_gaussian, training_o
 from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.protocols.central.released import CentralFit
-from hedgerow.runtime.progress import say
+from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 from hedgerow.statement import PrivacyStatement
 
@@ -200,17 +200,14 @@ class _Private(BoostedTrees, ABC):
         self.best_iteration_, self.evals_result_, self.constant_features_ = None, {}, ()
         return self
 
-    def _said(self, what: str) -> Callable[[int, int | None], None] | None:
-        """Progress lines for `verbose`: how many of how many."""
-        every = int(self.verbose)
-        if not every:
-            return None
+    def watch(self, on_progress: OnProgress) -> Self:
+        """Have this called in `fit` with the number of steps done, and of all."""
+        self._on_progress = on_progress
+        return self
 
-        def line(done: int, total: int | None) -> None:
-            if done % every == 0 or done == total:
-                say(f"[{done}{'' if total is None else f'/{total}'}] {what}")
-
-        return line
+    def _told(self, what: str) -> OnProgress | None:
+        """Progress for whoever watches, and lines for `verbose`."""
+        return watcher(int(self.verbose), getattr(self, "_on_progress", None), f" {what}")
 
 
 @takes_parameters(of=_Private)
@@ -233,9 +230,7 @@ class _DPBoost(_Private):
         settings = self._settings(DPBoostSettings)
         planned = planned_dpboost(settings, schema)
         list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
-        said = self._said("trees")
-        on_tree = None if said is None else lambda done, _model: said(done, settings.n_trees)
-        return partial(fit_central, schema=schema, settings=settings, on_tree=on_tree), planned
+        return partial(fit_central, schema=schema, settings=settings, on_progress=self._told("trees")), planned
 
 
 @takes_parameters(of=_DPBoost)
@@ -278,10 +273,8 @@ class _Gaussian(_Private):
     def _plan(self, schema: Schema) -> tuple[Train, Event]:
         settings = self._settings(GaussianSettings, seed=self._seed)
         training_of(schema, settings)  # refuses a schema that the policy cannot train on
-        on_request = self._said("releases")
-        return partial(fit_gaussian, schema=schema, settings=settings, on_request=on_request), planned_gaussian(
-            settings
-        )
+        train = partial(fit_gaussian, schema=schema, settings=settings, on_progress=self._told("releases"))
+        return train, planned_gaussian(settings)
 
 
 class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):

@@ -30,8 +30,9 @@ from hedgerow.federation.finished import Finished, read_heading, read_ledgers, r
 from hedgerow.protocols.services.align.roles import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import DEADLINE
+from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.running import OnProgress, check_how, run_together, watcher
+from hedgerow.runtime.running import check_how, run_together
 from hedgerow.runtime.saved_files import damage_told, whole_folder
 from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link
@@ -179,7 +180,7 @@ def align(
         transport=transport,
         link=link,
         deadline=deadline,
-        on_progress=watcher(verbose, on_progress, " blocks of ids"),
+        on_progress=watcher(verbose, on_progress, " blocks of ids") if verbose else on_progress,
     )
     first = results[job.comparer]
     return Alignment(

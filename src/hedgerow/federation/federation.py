@@ -54,9 +54,10 @@ from hedgerow.protocols.services.align.roles import MOST_IDS
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.budgets import checked_budgets, refuse_raising
 from hedgerow.runtime.party import DEADLINE
+from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.runtime.protocol import PartyData, Protocol, Settled, TrainingRecord
 from hedgerow.runtime.recording import records_for
-from hedgerow.runtime.running import OnProgress, check_how, run_together, watcher
+from hedgerow.runtime.running import check_how, run_together
 from hedgerow.schema import Column, Schema
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
@@ -319,9 +320,8 @@ class Federation:
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
             data = self._read(chosen)
-        results, ledgers, meters, seconds = run_together(
-            spec, job, data, **how, on_progress=watcher(verbose, on_progress), records=records, budgets=budgets
-        )
+        how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
+        results, ledgers, meters, seconds = run_together(spec, job, data, **how, records=records, budgets=budgets)
         first = results[spec.parties(job)[0]]
         chosen.sign(first, job, has_names=next(iter(data.values())).table.has_names)
         model: Estimator | VerticalModel

@@ -35,8 +35,9 @@ from hedgerow.protocols.vertical.common.agreement import FittingParts
 from hedgerow.protocols.vertical.common.parts import OwnerPart, load_part, save_part
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import DEADLINE
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import PartyData, TrainingRecord, find
-from hedgerow.runtime.running import OnProgress, run_together
+from hedgerow.runtime.running import run_together
 from hedgerow.runtime.saved_files import damage_told, read_object, whole_folder
 from hedgerow.statement import Statement
 from hedgerow.transport.emulate import Link

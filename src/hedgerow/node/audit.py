@@ -58,6 +58,7 @@ from hedgerow.node.audit_lines import (
     is_signed,
     read_line,
 )
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.transport.mtls import Certificate, Identity
 
 MOST_FINDINGS = 100
@@ -307,8 +308,14 @@ class Report:
 class Reading:
     """A trail that is read and checked line by line: chain, sequence, signatures, certificates, facts, head."""
 
-    def __init__(self, path: str | os.PathLike[str], certificate_pem: bytes | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        certificate_pem: bytes | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
         self.path, self.trail = Path(path), os.fspath(path)
+        self._on_progress = on_progress
         self.entries: list[tuple[str, Entry]] = []  # digest of the line, and what it says
         self.findings: list[Finding] = []
         self.notes: list[str] = []
@@ -350,6 +357,8 @@ class Reading:
                         )
                         return
                     self._take(line.removesuffix(b"\n"))
+                    if self._on_progress is not None and self._n_lines % 64 == 0:
+                        self._on_progress(file.tell(), os.fstat(file.fileno()).st_size)
         except OSError as problem:
             raise InvalidInput(f"the trail {self.path} cannot be read: {problem}") from problem
         if not self._n_lines:
@@ -423,7 +432,12 @@ class Reading:
         return wanted in self.certificates
 
 
-def verify(path: str | os.PathLike[str], certificate_pem: bytes | None = None) -> Report:
-    """Check one trail, offline. `certificate_pem` is the party's, from somewhere else than its trail."""
-    reading = Reading(path, certificate_pem)
+def verify(
+    path: str | os.PathLike[str], certificate_pem: bytes | None = None, on_progress: OnProgress | None = None
+) -> Report:
+    """Check one trail, offline. `certificate_pem` is the party's, from somewhere else than its trail.
+
+    Now and then `on_progress` is told how many bytes of how many have been read.
+    """
+    reading = Reading(path, certificate_pem, on_progress)
     return Report((reading.summary,), tuple(reading.findings), tuple(reading.notes))

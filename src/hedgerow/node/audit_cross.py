@@ -21,13 +21,18 @@ from typing import Any
 from hedgerow.errors import InvalidParameter
 from hedgerow.node.audit import Reading, Report
 from hedgerow.node.audit_lines import DIGESTS, RUN_ENDED, RUN_STARTED, Entry
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.transport.mtls import Certificate
 
 Attempt = tuple[str, int]
 """Of a run: its id, and which time it was started."""
 
 
-def cross_check(paths: Sequence[str | os.PathLike[str]], certificates: Iterable[bytes] = ()) -> Report:
+def cross_check(
+    paths: Sequence[str | os.PathLike[str]],
+    certificates: Iterable[bytes] = (),
+    on_progress: OnProgress | None = None,
+) -> Report:
     """Check two or more parties' trails, each by itself and against the others.
 
     `certificates` (PEM) are those that the reader got from somewhere else: each must be one of a trail.
@@ -35,7 +40,7 @@ def cross_check(paths: Sequence[str | os.PathLike[str]], certificates: Iterable[
     if len(paths) < 2:
         raise InvalidParameter(f"trails are compared with each other: give two or more, got {len(paths)}")
     brought = {Certificate.from_pem(pem).fingerprint: pem for pem in certificates}
-    readings = [_reading(path, brought) for path in paths]
+    readings = [_reading(path, brought, on_progress) for path in paths]
     for fingerprint in brought:
         if not any(fingerprint in reading.certificates for reading in readings):
             readings[0].found(f"neither this trail nor another one is signed with the certificate {fingerprint}")
@@ -60,9 +65,9 @@ def cross_check(paths: Sequence[str | os.PathLike[str]], certificates: Iterable[
     )
 
 
-def _reading(path: str | os.PathLike[str], brought: dict[str, bytes]) -> Reading:
+def _reading(path: str | os.PathLike[str], brought: dict[str, bytes], on_progress: OnProgress | None) -> Reading:
     """A trail, checked with the certificate that was brought for it, if one was."""
-    reading = Reading(path)
+    reading = Reading(path, on_progress=on_progress)
     pem = next((pem for fingerprint, pem in brought.items() if fingerprint in reading.certificates), None)
     return reading if pem is None else Reading(path, pem)
 

@@ -21,7 +21,8 @@ from cryptography import x509
 
 from hedgerow.errors import plain
 from hedgerow.node import documents
-from hedgerow.node.peers import Peer, check_address
+from hedgerow.node.addresses import check_address
+from hedgerow.node.peers import Peer
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ Limits that change in party.toml:
   is chosen after the results of those before, is proved for an epsilon that is fixed beforehand (top of
   `privacy.budget_file`). A limit that is raised once results have been seen has promised nothing to anybody.
 - One that is left out stays in force as it was opened, for the same reason: left out is as high as can be.
-- A new one counts from the day it is opened. What ran before is not in it.
+- A new one counts from the first run after it was written. What ran before is not in it.
 
 The way out is a budget file of its own for what is a new promise: new rows are a dataset of a new name, and to promise
 something else about the same rows is to move the file away, by hand, and to answer for it.
@@ -33,7 +33,9 @@ that does not go on, but is found in the file, is refused: it would draw its noi
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,13 +102,24 @@ class Limit:
         return book.together(entries_of(cursor, book.name))
 
 
+@contextlib.contextmanager
+def to_look_at(path: Path, policy: Policy) -> Iterator[Budgets]:
+    """The limits as they are now, in a copy: a limit is opened, for ever, by a run and not by a look at it."""
+    with tempfile.TemporaryDirectory(prefix="hedgerow-budget-") as folder:
+        copy = Path(folder) / path.name
+        if path.exists():
+            with BudgetFile(path).transaction():  # nobody else writes meanwhile
+                shutil.copyfile(path, copy)
+        yield Budgets(path, policy, copy=copy)
+
+
 class Budgets:
     """All limits of a party. Without a limit in the policy, and without a file, there is nothing to charge."""
 
-    def __init__(self, path: str | Path, policy: Policy) -> None:
+    def __init__(self, path: str | Path, policy: Policy, *, copy: Path | None = None) -> None:
         self.path = Path(path)
         wanted = dict(limits_of(policy))
-        self.file = BudgetFile(self.path) if wanted or self.path.exists() else None
+        self.file = BudgetFile(copy or self.path) if wanted or self.path.exists() else None
         self.limits: dict[str, Limit] = {}
         if self.file is not None:
             opened = [name for name in self.file.datasets() if not name.startswith(_SECOND)]

@@ -43,7 +43,7 @@ def _is_postgresql(source: str) -> bool:
     return source.lower().startswith(("postgresql:", "postgres:"))
 
 
-def check_address(source: str) -> None:
+def check_source(source: str) -> None:
     """JobError for an address that is malformed or holds a password, in words that do not repeat it."""
     if _is_postgresql(source):
         if not _is_address_of_server(source):
@@ -68,7 +68,7 @@ def _is_address_of_server(source: str) -> bool:
 
 def fetch(source: str, query: str, base: Path, *, rows: bool = True) -> Any:
     """What the query gives, as an arrow table; without `rows` none of them, to see the columns."""
-    check_address(source)
+    check_source(source)
     if not query.strip():
         raise JobError(f"{source}: a database needs a query, which says in SQL what to read")
     if source.startswith(DUCKDB):

@@ -36,6 +36,7 @@ from hedgerow.errors import (
     plain,
 )
 from hedgerow.node import sources
+from hedgerow.node.addresses import check_address
 from hedgerow.node.bare_sockets import (
     ELSEWHERE,
     FAILED,
@@ -52,7 +53,7 @@ from hedgerow.node.bare_sockets import (
 )
 from hedgerow.node.desk import Node, is_dialled
 from hedgerow.node.greeting import Clock, Greeted, greet
-from hedgerow.node.peers import Peer, check_address
+from hedgerow.node.peers import Peer
 from hedgerow.node.words import brings, columns_of
 from hedgerow.schema import Schema
 from hedgerow.transport.grpc_envelope import WIRE_VERSION

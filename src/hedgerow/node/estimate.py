@@ -10,9 +10,11 @@ and levels, bytes, rounds and work grow linearly with rows and with trees, so fo
     f(share of the rows, trees) = a + b share + c trees + d share trees
 
 at every corner exactly, and what lies beyond by extension. The larger share is all of the rows, if that many fit into
-the seconds that the estimate may take; then only trees are extended, and where a few of them take no time, more trees
-are probed. Extending rows is less certain: blocks of rows, and trees that end early, are not linear. Probes are
-measured on this machine, with all parties on it, and kept in the party's folder, for the same job of the same version.
+the seconds that the estimate may take; then only trees are extended, from as many as still fit, and a short job is
+probed as a whole. That is worth its time: the work is linear, but extending 1 and 4 trees to 12 multiplies every
+disturbance of the clock by four. Extending rows is less certain: blocks of rows, and trees that end early, are not
+linear. Probes are measured on this machine, with all parties on it, and kept in the party's folder, for the same job
+of the same version.
 
 Rounds are the longest chain of messages each of which waits for the one before: every link of it costs half a round
 trip. What a link adds is found by sending the messages of the probes, as the ledgers have them, over a link of that
@@ -26,7 +28,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,18 +41,17 @@ from hedgerow.node import documents
 from hedgerow.node.links import longest_chain
 from hedgerow.node.made_up import Cast, make_up
 from hedgerow.node.peaks import LONGEST_NAME, peaks_of_processes
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.transport.emulate import Link
 
-FEW_TREES, MORE_TREES, MANY_TREES = 1, 4, 16
+FEW_TREES, MORE_TREES = 1, 4
 FEWEST_ROWS = 1_000
 """Of a probe: with fewer, trees are smaller than the real ones."""
 SECONDS = 60.0
 """What an estimate may take, about; most take less."""
 _GROWTH = 4.0  # of the share of rows, from probe to probe
-_SHORT, _REPETITIONS = 1.0, 3  # a run of fewer seconds than that is measured this often
+_REPETITIONS, _PATIENCE = 3, 0.1  # a probe is run this often, if that takes no more than this share of the time
 _MOST_CACHE, _MOST_KEPT = 4 << 20, 200  # bytes, and probes
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -123,29 +124,52 @@ def estimate(
     link: Link | None = None,
     seconds: float = SECONDS,
     cache: Path | None = None,
-    tell: Tell = lambda line: None,  # noqa: ARG005 - nobody listens
+    on_progress: OnProgress | None = None,
 ) -> Estimate:
-    """What a run with these numbers of rows will take; the estimate itself takes about this many seconds, or less."""
-    job = _Job(cast, dict(rows), link, _Kept(cache))
+    """What a run with these numbers of rows will take; the estimate itself takes about this many seconds, or less.
+
+    `on_progress` is told the seconds that went into probes, and about how many there will be.
+    """
+    job = _Job(cast, dict(rows), link, _Kept(cache), seconds)
+
+    def probe(share: float, trees: int) -> Probe:
+        found = job.probe(share, trees)
+        if on_progress is not None:
+            on_progress(round(job.spent), round(job.spent + _left(found, job.trees, seconds - job.spent)))
+        return found
+
     smallest = min(1.0, FEWEST_ROWS / max(min(rows.values()), 1))
     few, more = min(FEW_TREES, job.trees), min(MORE_TREES, job.trees)
-    job.probe(smallest, few)  # the first one compiles, and starts what starts processes
-    shares = [smallest]
-    probed = [job.probe(smallest, more)]
-    while shares[-1] < 1.0:
+    probe(smallest, few)  # the first one compiles, and starts what starts processes
+    probed = [probe(smallest, more)]
+    while probed[-1].share < 1.0:
         share, cost = _next_share(probed)
         # With few trees the larger shares are probed as well, in less time.
-        if len(shares) > 1 and sum(probe.took for probe in probed) + 2 * cost > seconds:
+        if len(probed) > 1 and job.spent + 2 * cost > seconds:
             break
-        tell(f"probing {share:.0%} of the rows")
-        shares.append(share)
-        probed.append(job.probe(share, more))
-    shares = [1.0] if shares[-1] == 1.0 else shares[-2:]
-    if probed[-1].seconds < _SHORT:
-        more = min(MANY_TREES, job.trees)  # the less there is to extend, the nearer it comes
-    corners = {(share, n): job.probe(share, n) for share in shares for n in (few, more)}
+        probed.append(probe(share, more))
+    shares = [1.0] if probed[-1].share == 1.0 else [each.share for each in probed[-2:]]
+    if shares == [1.0]:
+        more = _most_trees(probe(1.0, few), probed[-1], job.trees, seconds - job.spent)
+    corners = {(share, n): probe(share, n) for share in shares for n in (few, more)}
     whole = _extended(corners, shares, (few, more), job.trees)
+    if on_progress is not None:
+        on_progress(round(job.spent), round(job.spent))
     return Estimate(dict(rows), job.trees, link, whole, tuple(corners.values()))
+
+
+def _left(last: Probe, trees: int, seconds: float) -> float:
+    """How long probing goes on, about: until the whole job has been probed, or the time is over."""
+    return min(max(seconds, 0.0), last.took + last.seconds * (trees / (last.share * last.trees) - 1.0))
+
+
+def _most_trees(few: Probe, more: Probe, trees: int, seconds: float) -> int:
+    """How many trees can be probed in these seconds; fewer than twice as many as before are not worth it."""
+    if few.trees == more.trees:
+        return more.trees
+    per_tree = max(more.seconds - few.seconds, 1e-9) / (more.trees - few.trees)
+    fitting = int(min(more.trees + (seconds - more.took) / per_tree, trees))
+    return fitting if fitting == trees or fitting >= 2 * more.trees else more.trees
 
 
 def _next_share(probed: list[Probe]) -> tuple[float, float]:
@@ -191,8 +215,10 @@ class _Kept:
 class _Job:
     """The job whose probes are run."""
 
-    def __init__(self, cast: Cast, rows: dict[str, int], link: Link | None, kept: _Kept) -> None:
+    def __init__(self, cast: Cast, rows: dict[str, int], link: Link | None, kept: _Kept, seconds: float) -> None:
         self._cast, self._rows, self._link, self._kept = cast, rows, link, kept
+        self._patience = _PATIENCE * seconds
+        self.spent = 0.0
         self._probed: dict[tuple[float, int], Probe] = {}
         chosen = (
             make_up(cast, min(FEWEST_ROWS, *rows.values())).federation.plan(cast.job.protocol, **cast.params).chosen
@@ -214,8 +240,9 @@ class _Job:
     def _measured(self, share: float, trees: int) -> Probe:
         """Short runs are measured several times, each on other rows: trees, and whose columns split them, differ."""
         runs: list[Probe] = []
-        while not runs or (runs[0].seconds < _SHORT and len(runs) < _REPETITIONS):
+        while not runs or (len(runs) < _REPETITIONS and (len(runs) + 1) * runs[-1].took < self._patience):
             runs.append(self._played(share, trees, seed=len(runs)))
+            self.spent += runs[-1].took
         parties = {}
         for name in runs[0].parties:
             counts = [asdict(run.parties[name]) for run in runs]

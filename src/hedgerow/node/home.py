@@ -65,11 +65,9 @@ class Home:
         """
         from hedgerow.node.party_file import SCHEMA_FILE, json_schema, template
 
-        check_party_names((name,))
         text = template(name, **said)
         home = cls(path)
-        if home.path.exists() and not home.path.is_dir():
-            raise InvalidInput(f"{home.path} is a file; give another folder with --home")
+        home.check_free(name)
         for folder in (home.path, home.peers_folder, home.proposals, home.runs):
             private_folder(folder)
         keys.make(home.path, name, days=days, passphrase=passphrase)
@@ -77,6 +75,13 @@ class Home:
             write_whole(home.party_toml, text.encode())
         write_whole(home.path / SCHEMA_FILE, json.dumps(json_schema(), indent=2).encode())
         return home
+
+    def check_free(self, name: str) -> None:
+        """An error unless a party of that name can be made here."""
+        check_party_names((name,))
+        if self.path.exists() and not self.path.is_dir():
+            raise InvalidInput(f"{self.path} is a file; give another folder with --home")
+        keys.check_no_key(self.path)
 
     @classmethod
     def find(cls, given: str | os.PathLike[str] | None = None, environment: Mapping[str, str] = os.environ) -> Home:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused
 from hedgerow.node import documents
+from hedgerow.node.addresses import check_address
 from hedgerow.node.keys import ungrouped
-from hedgerow.node.peers import Peer, Peers, check_address, check_certificate, check_other_name
+from hedgerow.node.peers import Peer, Peers, check_certificate, check_other_name
 from hedgerow.transport.mtls import Certificate, Identity, now
 
 FORMAT = "hedgerow invitation"

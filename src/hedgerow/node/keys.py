@@ -66,13 +66,20 @@ def save(identity: Identity, folder: Path, passphrase: str | None = None) -> Non
         # The mode is given at creation: there is no moment at which others could open the file.
         descriptor = os.open(folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise InvalidInput(
-            f"there is a key already in {folder}; it is not replaced. For a new one: hedgerow keys rotate"
-        ) from None
+        check_no_key(folder)
+        raise
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         os.fsync(file.fileno())
     write_whole(folder / CERTIFICATE_FILE, identity.certificate.pem, mode=0o644)
+
+
+def check_no_key(folder: Path) -> None:
+    """InvalidInput if the folder holds a key."""
+    if (folder / KEY_FILE).exists():
+        raise InvalidInput(
+            f"there is a key already in {folder}; it is not replaced. For a new one: hedgerow keys rotate"
+        )
 
 
 def load(folder: Path, passphrase: Passphrase = None) -> Identity:
@@ -245,8 +252,7 @@ def rotate(folder: Path, *, days: float = DAYS, passphrase: Passphrase = None) -
         return found
 
     old = load(folder, ask)
-    if old.certificate.x509.issuer != old.certificate.x509.subject or len(old.certificate.names) != 1:
-        raise InvalidInput(f"the certificate in {folder} is an authority's work; have that authority make the new one")
+    check_rotates(folder, old)
     kept = private_folder(folder / OLD_KEYS / old.fingerprint.removeprefix("sha256:"))
     for name in (KEY_FILE, CERTIFICATE_FILE):
         write_whole(kept / name, (folder / name).read_bytes())
@@ -259,6 +265,12 @@ def rotate(folder: Path, *, days: float = DAYS, passphrase: Passphrase = None) -
         shutil.rmtree(staged, ignore_errors=True)
     _finish_rotation(folder)
     return Rotation(old.certificate, new.certificate, kept / SUCCESSION_FILE)
+
+
+def check_rotates(folder: Path, old: Identity) -> None:
+    """InvalidInput if this party cannot make the next certificate itself."""
+    if old.certificate.x509.issuer != old.certificate.x509.subject or len(old.certificate.names) != 1:
+        raise InvalidInput(f"the certificate in {folder} is an authority's work; have that authority make the new one")
 
 
 def _finish_rotation(folder: Path) -> None:

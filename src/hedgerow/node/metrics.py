@@ -10,8 +10,6 @@ one is asked for. One connection at a time is served, and has five seconds.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import socket
 import threading
 import time
@@ -22,11 +20,11 @@ from typing import Any, Self
 
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.ledger import Ledger, Meter
+from hedgerow.node.addresses import check_address
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 5.0
 """For one who asks."""
-_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):)?(?P<port>[0-9]{1,5})")
 _COUNTERS = {
     "messages_sent": "Messages sent to a peer, in this attempt.",
     "bytes_sent": "Bytes of messages sent to a peer, as encoded, without the envelopes of the transport.",
@@ -37,18 +35,10 @@ _COUNTERS = {
 
 def address_of(text: str) -> tuple[str, int]:
     """Host and port of --metrics; a port alone is one of this machine's loopback address."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
-        raise InvalidParameter(f"--metrics must be PORT or HOST:PORT, as 127.0.0.1:9101, got {text!r}")
-    return (match["host"] or LOOPBACK).strip("[]"), int(match["port"])
-
-
-def is_local(host: str) -> bool:
-    """Whether only programs of this machine can ask there."""
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return check_address(text if ":" in text else f"{LOOPBACK}:{text}", to_listen=True)
+    except InvalidParameter:
+        raise InvalidParameter(f"--metrics must be PORT or HOST:PORT, as 127.0.0.1:9101, got {text!r}") from None
 
 
 class Metrics:

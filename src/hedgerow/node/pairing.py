@@ -64,8 +64,9 @@ from hedgerow.errors import (
     TransportError,
     plain,
 )
+from hedgerow.node.addresses import check_address
 from hedgerow.node.documents import write_whole
-from hedgerow.node.peers import Peer, Peers, check_address, check_certificate, check_other_name
+from hedgerow.node.peers import Peer, Peers, check_certificate, check_other_name
 from hedgerow.transport.mtls import Certificate, Identity
 
 DIGITS = 8

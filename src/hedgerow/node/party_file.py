@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import InvalidParameter, JobError
-from hedgerow.node.databases import check_address, is_database
+from hedgerow.node.addresses import EVERYWHERE, check_address
+from hedgerow.node.databases import check_source, is_database
 from hedgerow.node.settings import (
     NAMES,
     PATH,
@@ -33,8 +34,6 @@ from hedgerow.transport.mtls import check_party_name
 
 SCHEMA_FILE = "party.schema.json"
 """What the template calls the JSON Schema, beside it."""
-EVERYWHERE = frozenset({"0.0.0.0", "[::]"})  # noqa: S104 - to tell what is no host that others can dial
-"""What `bind` says for "all of this machine's addresses"."""
 
 
 @dataclass(frozen=True)
@@ -100,17 +99,17 @@ class PartyFile:
 
 # --- the format ------------------------------------------------------------------------------------------------------
 
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _HASH = re.compile(r"[0-9a-f]{32,128}")
 
 
 def _address(value: Any, *, to_listen: bool) -> str:
-    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    if match is None or not (0 if to_listen else 1) <= int(match["port"]) <= 65535:
+    if not isinstance(value, str):
         raise WrongKind
-    if not to_listen and match["host"] in EVERYWHERE:
-        raise WrongKind
-    return match[0]
+    try:
+        check_address(value, to_listen=to_listen)
+    except InvalidParameter:
+        raise WrongKind from None
+    return value
 
 
 def _hash(value: Any, _folder: Path) -> str:
@@ -122,7 +121,7 @@ def _hash(value: Any, _folder: Path) -> str:
 def _source(value: Any, _folder: Path) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise WrongKind
-    check_address(value)
+    check_source(value)
     return value
 
 
@@ -134,7 +133,7 @@ def _party(value: Any, _folder: Path) -> str:
 
 _ADDRESS_SCHEMA = {
     "type": "string",
-    "pattern": f"^{_ADDRESS.pattern.replace('?P<host>', '?:').replace('?P<port>', '?:')}$",
+    "pattern": r"^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?:[0-9]{1,5})$",
 }
 BIND = Kind(
     '"host:port" in quotes, with port 0 for any free one', _ADDRESS_SCHEMA, lambda v, _: _address(v, to_listen=True)

@@ -13,9 +13,7 @@ one's own would vouch for it.
 from __future__ import annotations
 
 import fcntl
-import ipaddress
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerRefused, plain
 from hedgerow.node import documents
+from hedgerow.node.addresses import check_address
 from hedgerow.runtime.saved_files import private_folder
 from hedgerow.transport.mtls import Certificate, TrustStore, check_party_name, check_party_names
 
@@ -39,8 +38,6 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "at": str,
 }
 _ENTRY = ("name", "fingerprint", "key", "at")
-_HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound to
 _MOST_AUTHORITY = 16 * 1024
 
 
@@ -108,14 +105,17 @@ class Peers:
     def replace(self, name: str, certificate: Certificate, how: str) -> Peer:
         """Pin another certificate for a peer that proved to be the same: the caller has checked that."""
         with self._alone():
-            check_certificate(name, certificate)
-            self._check_not_revoked(name, certificate)
+            self.check_successor(name, certificate)
             return self._write(Peer(name, certificate, self.get(name).address, how, documents.stamp()))
+
+    def check_successor(self, name: str, certificate: Certificate) -> None:
+        """PeerRefused if the certificate cannot be that party's, or was revoked."""
+        check_certificate(name, certificate)
+        self._check_not_revoked(name, certificate)
 
     def check_new(self, name: str, certificate: Certificate) -> None:
         """PeerRefused unless the certificate could be pinned for that name now."""
-        check_certificate(name, certificate)
-        self._check_not_revoked(name, certificate)
+        self.check_successor(name, certificate)
         check_party_names((*(known for known in self.names() if known != name), name))
         if self._path(name).exists():
             pinned = self.get(name).certificate
@@ -208,27 +208,3 @@ def check_other_name(own: str, other: str) -> None:
         check_party_names((own, other))
     except InvalidParameter as problem:
         raise PeerRefused(str(problem)) from None
-
-
-def check_address(text: str, *, to_listen: bool = False) -> tuple[str, int]:
-    """Host and port of "host:port" ("[::1]:7341" for IPv6).
-
-    To listen, the port may be 0 (the machine chooses one) and the host all of a machine's, which nobody can dial.
-    """
-    host, colon, port = text.rpartition(":")
-    number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else -1
-    if not colon or not (0 if to_listen else 1) <= number <= 65_535:
-        raise InvalidParameter(f"an address is HOST:PORT, for instance bank.example.org:7341, got {plain(text)!r}")
-    if not to_listen and host in EVERYWHERE:
-        raise InvalidParameter(f"{host} means all addresses of a machine, so nobody can dial {plain(text)!r}")
-    if host.startswith("[") and host.endswith("]"):
-        try:
-            return str(ipaddress.IPv6Address(host[1:-1])), number
-        except ValueError:
-            raise InvalidParameter(f"{plain(host)!r} is not an IPv6 address in brackets") from None
-    if not _HOST.fullmatch(host) or ".." in host:
-        raise InvalidParameter(
-            f"{plain(host)!r} in the address {plain(text)!r} is not the name or the number of a host; IPv6 numbers "
-            "stand in brackets, as in [::1]:7341"
-        )
-    return host, number

@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from hedgerow.node.budgets import Budgets, Charged
 from hedgerow.node.commitments import Opening
 from hedgerow.node.desk import Node
 from hedgerow.node.digests import Digesting, exchange_salts
+from hedgerow.node.home import Home
 from hedgerow.node.inputs import Inputs, read_rows
 from hedgerow.node.papers import Beginning, Paper
 from hedgerow.node.policy import Asked, refusals
@@ -48,6 +49,7 @@ from hedgerow.protocols.vertical.common.parts import Part, save_part
 from hedgerow.runtime.budgets import Budget
 from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints
 from hedgerow.runtime.party import Party
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import ROWS, Job, PartyData, Protocol, agreed, find
 from hedgerow.runtime.running import role, warm_up
 from hedgerow.runtime.saved_files import damage_told, private_folder, write_private
@@ -55,7 +57,6 @@ from hedgerow.runtime.saved_files import damage_told, private_folder, write_priv
 FORMAT, VERSION = "hedgerow run of one party", 1
 RESULTS = ("part.json", "model.json")
 """What a party has of the model: its own part, or the whole."""
-OnProgress = Callable[[int, int], None]
 
 
 @dataclass
@@ -114,11 +115,6 @@ class Place:
         documents.write(self.folder / "attempt.json", {"attempt": attempt, "pid": os.getpid(), "at": documents.stamp()})
 
 
-def place_of(node: Node, proposal: Proposal) -> Place:
-    """The folder of the run."""
-    return Place(node.home.runs / proposal.run_id)
-
-
 def play(
     node: Node,
     paper: Paper,
@@ -133,16 +129,9 @@ def play(
     All parties call it at about the same time, and wait for each other. `resume` takes up a run that was broken off.
     Ledgers are put into `books` as they begin, for whoever wants to watch them.
     """
-    proposal, place = paper.proposal, place_of(node, paper.proposal)
+    proposal, place = paper.proposal, check_may_begin(node.home, paper, resume=resume)
     if books is not None:
         place.books = books
-    if place.is_over:
-        raise JobError(f"the run {proposal.run_id[:12]} is over; its result is in {place.folder}")
-    if place.attempts and not resume:
-        raise JobError(
-            f"the run {proposal.run_id[:12]} was begun before and broke off; hedgerow resume takes it up again"
-        )
-    check_may_begin(node, paper)
     has_rows = place.rows.exists() or node.name not in proposal.owners_of_data
     begin = node.meet(proposal.run_id, Beginning(place.attempts + 1, has_rows), proposal.peers_of(node.name), wait)
     paper = node.papers.get(proposal.hash)
@@ -182,22 +171,30 @@ def _attempt(
     return place.folder
 
 
-def check_may_begin(node: Node, paper: Paper) -> None:
-    """JobError or PeerRefused for what this party can see by itself, before it looks for the others."""
+def check_may_begin(home: Home, paper: Paper, *, resume: bool = False) -> Place:
+    """The folder of the run. JobError or PeerRefused for what this party can see before it looks for the others."""
     proposal = paper.proposal
+    place = Place(home.runs / proposal.run_id)
+    if place.is_over:
+        raise JobError(f"the run {proposal.run_id[:12]} is over; its result is in {place.folder}")
+    if place.attempts and not resume:
+        raise JobError(
+            f"the run {proposal.run_id[:12]} was begun before and broke off; hedgerow resume takes it up again"
+        )
     if paper.refused_by:
         raise JobError(f"the proposal {proposal.hash[:12]} cannot run: it is {paper.state}")
     proposal.check_now()
-    for name in proposal.peers_of(node.name):
-        known = node.home.peers.get(name).certificate.fingerprint
+    for name in proposal.peers_of(home.name):
+        known = home.peers.get(name).certificate.fingerprint
         if known != proposal.place(name).fingerprint:
             raise PeerRefused(
                 f"{name} is paired with the certificate {known}, but the proposal was signed for "
                 f"{proposal.place(name).fingerprint}; propose it again"
             )
-    against = view(proposal, node.home, is_begun=bool(place_of(node, proposal).attempts)).refusals
+    against = view(proposal, home, is_begun=bool(place.attempts)).refusals
     if against:
-        raise JobError(f"the policy of {node.name} does not allow it any more: {against[0].sentence}")
+        raise JobError(f"the policy of {home.name} does not allow it any more: {against[0].sentence}")
+    return place
 
 
 def _forget_rows(place: Place) -> None:

@@ -27,9 +27,10 @@ from hedgerow.codec import AsJson, to_json
 from hedgerow.errors import InvalidInput, InvalidParameter, JobError, PeerRefused
 from hedgerow.federation.federation import Chosen
 from hedgerow.node import documents
+from hedgerow.node.addresses import check_address
 from hedgerow.node.job_file import SCORINGS
-from hedgerow.node.peers import check_address
 from hedgerow.protocols.services.align.roles import AligningJob
+from hedgerow.protocols.vertical.private_histograms.job import GROWN
 from hedgerow.runtime.protocol import (
     COORDINATOR,
     DEALER,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "hedgerow proposal", 1
 MOST_PARTIES = 256
+NOT_SERVED = "its leaf values are shared between the parties, and with such a model only tables are scored"
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -167,6 +169,12 @@ class Proposal(AsJson):
         """Who has the labels, where columns are split."""
         return next((place.name for place in self.parties if place.role == LABEL_HOLDER), None)
 
+    @property
+    def leaves_are_shared(self) -> bool:
+        """Whether nobody alone knows the leaf values of its model, which is scored closed then, with the dealer."""
+        name = self.chosen.protocol.name  # an option may have chosen another than was asked for
+        return name == "vertical.mp_fedxgb" or getattr(self.job, "policy", None) == GROWN
+
     def place(self, name: str) -> Place:
         """A party's seat; InvalidInput if it has none."""
         for place in self.parties:
@@ -228,7 +236,7 @@ def propose(wanted: JobFile, home: Home) -> Proposal:
         matching = {name: value for name, value in given.items() if value is not None}
     now = dt.datetime.now(dt.UTC)
     try:
-        return Proposal(
+        made = Proposal(
             run_id=secrets.token_hex(16),
             proposed_by=own,
             made=documents.stamp(now),
@@ -243,6 +251,9 @@ def propose(wanted: JobFile, home: Home) -> Proposal:
         )
     except (InvalidInput, InvalidParameter) as problem:
         raise JobError(f"{wanted.path}: {problem}") from problem
+    if made.scoring == "standing" and made.leaves_are_shared:
+        raise JobError(f'{wanted.path}: scoring = "standing" is not possible: {NOT_SERVED}; write scoring = "batch"')
+    return made
 
 
 def _role(name: str, seat: Seat, wanted: JobFile, home: Home, *, is_rows: bool) -> str:

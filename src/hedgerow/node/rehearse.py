@@ -20,8 +20,8 @@ from hedgerow.federation.run import Run
 from hedgerow.node.made_up import ID, STAMP, Cast, MadeUp, make_up
 from hedgerow.node.manifest import Announced, Sent, after, before, unannounced
 from hedgerow.node.words import matching_cast
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import find
-from hedgerow.runtime.running import OnProgress
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,8 +47,9 @@ from hedgerow.node.inputs import read_rows
 from hedgerow.node.playing import save_result
 from hedgerow.node.proposal import Proposal
 from hedgerow.protocols.services.align.roles import AligningJob
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import PartyData
-from hedgerow.runtime.running import OnProgress, run_together
+from hedgerow.runtime.running import run_together
 from hedgerow.runtime.saved_files import damage_told
 
 TRAIL, PROPOSAL, COMMITMENT, MATCH, PART = STEPS = ("trail", "proposal", "commitment", "match", "part")

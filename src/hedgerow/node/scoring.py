@@ -17,7 +17,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,9 +41,9 @@ from hedgerow.protocols.services.align.roles import AligningJob
 from hedgerow.protocols.services.score.roles import BATCH_ROWS, ScoringJob
 from hedgerow.protocols.services.score_closed.roles import ClosedScoringJob
 from hedgerow.protocols.vertical.common.parts import Target
-from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.budgets import Budget
 from hedgerow.runtime.party import Party
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import Job, PartyData, agreed, find
 from hedgerow.runtime.running import role, warm_up
 from hedgerow.runtime.saved_files import private_folder, write_private
@@ -55,9 +55,7 @@ NAME_LETTERS = 16
 ACCEPTED = 0
 _MOST_CODES = 1000
 _NAME = re.compile(rf"[0-9a-f]{{{NAME_LETTERS}}}")
-_WITHOUT_PART = frozenset({"vertical.mp_fedxgb", "vertical.private_histograms"})
 """Protocols of models that are scored with a dealer, which has no part of them that would say so."""
-OnProgress = Callable[[int, int], None]
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -162,9 +160,7 @@ class _Scoring:
         self.books: dict[str, Ledger] = {}
         self._holders = trained.proposal.owners_of_data
         part = trained.part
-        self._is_closed = (
-            trained.proposal.protocol in _WITHOUT_PART if part is None else isinstance(part, SharedLeavesPart)
-        )
+        self._is_closed = trained.proposal.leaves_are_shared
         if part is None and not self._is_closed:
             raise JobError(
                 f"{node.name} is not needed: models of {trained.proposal.protocol} are scored without a dealer"

@@ -32,6 +32,7 @@ from hedgerow.errors import DeadlineExceeded, HedgerowError, InvalidInput, JobEr
 from hedgerow.ledger import Exact
 from hedgerow.node.day_counts import Allowance
 from hedgerow.node.desk import Node
+from hedgerow.node.proposal import NOT_SERVED
 from hedgerow.node.serving_book import Book
 from hedgerow.node.trained import OwnRows, Trained
 from hedgerow.protocols.vertical.common.messages import MOST_COLUMNS, RunId
@@ -140,10 +141,7 @@ class Answers:
     def __init__(self, trained: Trained, rows: OwnRows) -> None:
         part = rows.part
         if not isinstance(part, OwnerPart):
-            raise JobError(
-                f"{part.party}: the leaf values of its model are shared, and such a model is scored in batches alone: "
-                "hedgerow predict"
-            )
+            raise JobError(f"{part.party}: {NOT_SERVED}")
         if not part.n_handles:
             raise JobError(f"{part.party}: the model asks nothing about its columns, so there is nothing to serve")
         self.n_handles = part.n_handles

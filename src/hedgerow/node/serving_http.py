@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import bisect
 import hmac
-import ipaddress
 import json
 import logging
 import secrets
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
+from hedgerow.node.addresses import check_address, is_local
 from hedgerow.node.documents import read_bounded
 from hedgerow.node.serving import Absent, Limited
 from hedgerow.node.serving_scores import MOST_ASKED, Scorer
@@ -57,19 +57,16 @@ def token_of(home: Path) -> str:
 
 def address_of(text: str) -> tuple[str, int]:
     """Host and port of --http; InvalidParameter for what is not an address of this machine's own."""
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]")
     try:
-        is_own = host == "localhost" or ipaddress.ip_address(host).is_loopback
-        number = int(port)
-    except ValueError:
-        is_own, number = False, -1
-    if not is_own or not 0 <= number <= 65535:
+        host, port = check_address(text, to_listen=True)
+    except InvalidParameter:
+        host, port = "", -1
+    if not is_local(host):
         raise InvalidParameter(
             f"--http must be a loopback address and a port, as 127.0.0.1:8080, got {text!r}: the endpoint speaks plain "
             "HTTP, so put a proxy with TLS before it for other machines"
         )
-    return host, number
+    return host, port
 
 
 class Metrics:

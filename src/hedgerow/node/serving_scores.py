@@ -25,6 +25,7 @@ from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import predictions_from
 from hedgerow.errors import HedgerowError, InvalidInput, JobError
 from hedgerow.estimators.inputs import nearest
+from hedgerow.node.proposal import NOT_SERVED
 from hedgerow.node.serving import MOST_ROWS, REPLY_SECONDS, Absent, Limited, Partner, Places
 from hedgerow.node.trained import OwnRows, Trained
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
@@ -62,10 +63,7 @@ class Scorer:
     ) -> None:
         part = rows.part
         if not isinstance(part, LabelHolderPart):
-            raise JobError(
-                f"{part.party}: the leaf values of its model are shared, and such a model is scored in batches alone: "
-                "hedgerow predict"
-            )
+            raise JobError(f"{part.party}: {NOT_SERVED}")
         self._part, self._partners, self._most_rows = part, tuple(partners), most_rows
         self._places = Places(trained, rows)
         self._codes = part.codes(rows.read())

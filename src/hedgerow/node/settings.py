@@ -31,7 +31,7 @@ Place = tuple[str, ...]
 
 _WORD = r"[^\s.=,#\[\]{}]"
 _DOTTED = re.compile(rf"(?<!{_WORD})(?:{_WORD}+[ \t]*\.[ \t]*){{{MOST_DEPTH}}}")
-"""A key of so many parts that tomllib, which takes the square of their number in time, need not be asked."""
+"""More parts than any real key has; tomllib would take time with the square of their number."""
 
 
 # --- TOML with lines -------------------------------------------------------------------------------------------------

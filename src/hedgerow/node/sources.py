@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hedgerow.errors import HedgerowError, InvalidInput, JobError
-from hedgerow.node.databases import check_address, fetch, is_database
+from hedgerow.node.databases import check_source, fetch, is_database
 
 if TYPE_CHECKING:
     from hedgerow.node.party_file import Dataset
@@ -37,7 +37,7 @@ class Look(NamedTuple):
 
 def read(dataset: Dataset, *, base: Path, columns: Sequence[str] | None = None) -> Any:
     """The dataset's rows; of these columns in this order, or of all. Relative paths start from `base`."""
-    check_address(dataset.source)
+    check_source(dataset.source)
     if is_database(dataset.source):
         table = fetch(dataset.source, dataset.query or "", base)
         _check_names(table.column_names, dataset.source)
@@ -54,7 +54,7 @@ def read(dataset: Dataset, *, base: Path, columns: Sequence[str] | None = None) 
 
 def look(dataset: Dataset, base: Path) -> Look:
     """The columns of a dataset with their types, and the number of rows. A CSV file has to be read for it."""
-    check_address(dataset.source)
+    check_source(dataset.source)
     if is_database(dataset.source):
         schema = fetch(dataset.source, dataset.query or "", base, rows=False).schema
         _check_names(schema.names, dataset.source)

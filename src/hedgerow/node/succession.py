@@ -32,6 +32,12 @@ def write_succession(path: Path, old: Identity, new: Certificate) -> None:
 
 def follow(peers: Peers, path: Path) -> Peer:
     """Pin the new certificate of a peer in place of the old one, if the old one signed for it."""
+    peer, new = successor(peers, path)
+    return peers.replace(peer.name, new, how=f"followed {peer.certificate.fingerprint}")
+
+
+def successor(peers: Peers, path: Path) -> tuple[Peer, Certificate]:
+    """The peer as it is pinned now, and the certificate that may take the place of that; an error if it may not."""
     fields = dict.fromkeys(("name", "old", "certificate", "made", "signature"), str)
     document = documents.read(path, FORMAT, fields)
     documents.moment(document["made"], f"{path}, made")
@@ -46,4 +52,5 @@ def follow(peers: Peers, path: Path) -> Peer:
         )
     documents.verify(document, peer.certificate)
     peer.certificate.check_validity(peer.name)
-    return peers.replace(peer.name, new, how=f"followed {peer.certificate.fingerprint}")
+    peers.check_successor(peer.name, new)
+    return peer, new

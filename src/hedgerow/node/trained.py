@@ -20,12 +20,13 @@ from hedgerow.crypto.identifiers import Duplicates, IdRule
 from hedgerow.errors import InvalidInput, InvalidParameter, JobError, PeerRefused
 from hedgerow.federation.alignment import take_rows
 from hedgerow.node import sources
-from hedgerow.node.budgets import Budgets
+from hedgerow.node.budgets import to_look_at
 from hedgerow.node.databases import is_database
 from hedgerow.node.documents import read_bounded
 from hedgerow.node.job_file import SCORINGS
 from hedgerow.node.papers import Papers
 from hedgerow.node.policy import Asked, Refusal, RefusalCode, refusals
+from hedgerow.node.proposal import NOT_SERVED
 from hedgerow.node.words import chosen_dataset
 from hedgerow.protocols.vertical.common.parts import Part, load_part
 from hedgerow.runtime.protocol import DEALER, Planned
@@ -111,6 +112,11 @@ class Trained:
             )
         for refusal in self.against(way)[:1]:
             raise JobError(f"{self.home.name}: {refusal.sentence}")
+        if way == "standing" and proposal.leaves_are_shared:
+            raise JobError(
+                f"{self.home.name}: the model of the run {proposal.run_id[:12]} cannot be served: {NOT_SERVED}; score "
+                f"tables with hedgerow predict {proposal.run_id[:12]}"
+            )
         for name in proposal.peers_of(self.home.name):
             known = self.home.peers.get(name).certificate.fingerprint
             if known != proposal.place(name).fingerprint:
@@ -137,7 +143,8 @@ class Trained:
             columns=columns,
             planned=planned,
         )
-        return refusals(policy, asked, paired=self.home.peers.names(), budgets=Budgets(self.home.budget, policy))
+        with to_look_at(self.home.budget, policy) as budgets:
+            return refusals(policy, asked, paired=self.home.peers.names(), budgets=budgets)
 
     # --- who takes part ----------------------------------------------------------------------------------------------
 

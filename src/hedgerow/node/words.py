@@ -20,7 +20,7 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.ledger import Disclosure, Public
 from hedgerow.node import sources
-from hedgerow.node.budgets import Budgets
+from hedgerow.node.budgets import to_look_at
 from hedgerow.node.policy import Asked, Refusal, epsilon_of, refusals
 from hedgerow.node.proposal import Proposal
 from hedgerow.privacy.events import NonPrivate, up
@@ -299,14 +299,15 @@ def view(proposal: Proposal, home: Home, *, unattended: bool = False, is_begun: 
         planned=planned,
     )
     policy = home.party_file.policy
-    against = refusals(
-        policy,
-        asked,
-        paired=home.peers.names(),
-        datasets=tuple(home.party_file.data),
-        budgets=None if is_begun else Budgets(home.budget, policy),
-        unattended=unattended,
-    )
+    with to_look_at(home.budget, policy) as budgets:
+        against = refusals(
+            policy,
+            asked,
+            paired=home.peers.names(),
+            datasets=tuple(home.party_file.data),
+            budgets=None if is_begun else budgets,
+            unattended=unattended,
+        )
     return View(proposal, home.name, proposal.place(home.name).role, own, planned, tuple(against))
 
 

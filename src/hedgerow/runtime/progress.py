@@ -9,51 +9,67 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 LOGGER = logging.getLogger("hedgerow")
 
 EvalsLog = Mapping[str, Mapping[str, list[float]]]
+OnProgress = Callable[[int, int], None]
+"""Takes how many steps are done, and how many there are."""
+
+
+class Pace:
+    """How long the rest of some steps will take, from how long those took that it has seen."""
+
+    _first: tuple[float, int] | None = None
+
+    def seconds_left(self, done: int, total: int) -> float | None:
+        """None until a step has been seen to its end; the first call starts the clock, and so does one with fewer."""
+        now = time.monotonic()
+        if self._first is None or done < self._first[1]:
+            self._first = now, done
+        began, before = self._first
+        if done >= total:
+            return 0.0
+        return (total - done) * (now - began) / (done - before) if done > before else None
 
 
 class ProgressLines:
     """A callback that says after every `every`-th iteration what the metrics are and how long it will take."""
 
     def __init__(self, n_iterations: int, every: int = 1) -> None:
-        self.n_iterations = n_iterations
-        self.every = every
-        self._started: float | None = None
-        self._first = 0
+        self.n_iterations, self.every, self._pace = n_iterations, every, Pace()
 
     def before_training(self, model: Any) -> Any:
         """Remember when it began, and with how many iterations already there."""
-        self._started, self._first = time.monotonic(), model.n_iterations
+        self._pace.seconds_left(model.n_iterations, self.n_iterations)
         return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:  # noqa: ARG002 - XGBoost's signature
-        """Say the line if it is time for one; never stops the training."""
-        if self._started is None:
-            self._started, self._first = time.monotonic(), epoch + 1
+        """Say the line if it is time for one, in XGBoost's manner; never stops the training."""
+        left = self._pace.seconds_left(epoch + 1, self.n_iterations)
         if epoch % self.every == 0 or epoch + 1 == self.n_iterations:
-            say(progress_line(epoch, evals_log, self._seconds_left(epoch)))
+            logs = ((f"{name}-{key}", found) for name, log in evals_log.items() for key, found in log.items() if found)
+            metrics = [f"{name}:{found[-1]:.5f}" for name, found in logs]
+            say(" ".join([f"[{epoch}]", *metrics, f"ETA {duration(left or 0.0)}"]))
         return False
 
-    def _seconds_left(self, epoch: int) -> float:
-        done = epoch + 1 - self._first
-        elapsed = time.monotonic() - (self._started or 0.0)
-        return (self.n_iterations - epoch - 1) * elapsed / done if done > 0 else 0.0
 
+def watcher(verbose: int, on_progress: OnProgress | None, what: str = "") -> OnProgress | None:
+    """`on_progress` that also says every `verbose` steps how far it is, and how long it will take."""
+    if not verbose:
+        return on_progress
+    pace = Pace()
 
-def progress_line(epoch: int, evals_log: EvalsLog, seconds_left: float) -> str:
-    """One iteration in XGBoost's manner, with the time still to go."""
-    metrics = [
-        f"{name}-{metric}:{values[-1]:.5f}"
-        for name, log in evals_log.items()
-        for metric, values in log.items()
-        if values
-    ]
-    return " ".join([f"[{epoch}]", *metrics, f"ETA {duration(seconds_left)}"])
+    def watch(done: int, total: int) -> None:
+        left = pace.seconds_left(done, total)
+        if done % verbose == 0 or done == total:
+            say(f"[{done}/{total}{what}] ETA {'unknown' if left is None else duration(left)}")
+        if on_progress is not None:
+            on_progress(done, total)
+
+    return watch
 
 
 def duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import Ledger, Meter, reconcile
 from hedgerow.runtime.budgets import Budget, Budgets, play_on
 from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
-from hedgerow.runtime.progress import duration, say
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.runtime.recording import Records
 from hedgerow.transport.emulate import Link
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hedgerow.runtime.checkpoint import Checkpoints
 
 TRANSPORTS = ("memory", "grpc")
-OnProgress = Callable[[int, int], None]
 Outcome = tuple[dict[str, Any], dict[str, Ledger], dict[str, Meter], float]
 """Each party's result, ledger and traffic; seconds from the first message to the last result."""
 
@@ -204,25 +203,3 @@ def warm_up(protocol: Protocol, job: Any) -> None:
     if errors:
         raise root_cause(errors)[1]
     _warm.add(key)
-
-
-# --- progress --------------------------------------------------------------------------------------------------------
-
-
-def watcher(verbose: int, on_progress: OnProgress | None, what: str = "") -> OnProgress | None:
-    """`on_progress` that also says every `verbose` steps how far it is, and how long it will take."""
-    if not verbose:
-        return on_progress
-    first: list[tuple[float, int]] = []  # when the first news came, and how much was done by then
-
-    def watch(done: int, total: int) -> None:
-        if not first:
-            first.append((time.monotonic(), done))
-        if done % verbose == 0 or done == total:
-            started, before = first[0]
-            left = (total - done) * (time.monotonic() - started) / max(done - before, 1)
-            say(f"[{done}/{total}{what}] ETA {duration(left)}")
-        if on_progress is not None:
-            on_progress(done, total)
-
-    return watch

@@ -171,13 +171,13 @@ def test_threads_change_nothing(numbers, protocol, monkeypatch):
     assert one.to_dict() == two.to_dict()
 
 
-def test_on_tree_sees_every_model(numbers):
-    """The callback gets the number of trees and the model so far."""
+def test_progress_is_told_after_every_tree(numbers):
+    """The callback gets the number of trees so far, and of all."""
     X, y, schema = numbers
     seen = []
     settings = DPBoostSettings(epsilon=3.0, **SMALL)
-    fit_central(X, y, schema, settings, stream(), on_tree=lambda n, model: seen.append((n, len(model.trees))))
-    assert seen == [(n, n) for n in range(1, 8)]
+    fit_central(X, y, schema, settings, stream(), on_progress=lambda *step: seen.append(step))
+    assert seen == [(n, 7) for n in range(1, 8)]
 
 
 def recorded_subsets(monkeypatch, *arguments):

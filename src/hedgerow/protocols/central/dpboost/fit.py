@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +25,8 @@ from hedgerow.protocols.central.dpboost.plan import planned_event, release_count
 from hedgerow.protocols.central.dpboost.records import Labelled, Records, read_labelled
 from hedgerow.protocols.central.dpboost.settings import GRADIENT_BITS, DPBoostSettings
 from hedgerow.protocols.central.released import CentralFit
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.schema import Schema
-
-OnTree = Callable[[int, Ensemble], object]
-"""Called after each tree with the number of trees so far and the model so far: both are released anyway."""
 
 
 def fit_central(
@@ -40,7 +37,7 @@ def fit_central(
     random: RandomBytes,
     *,
     n_threads: int = 1,
-    on_tree: OnTree | None = None,
+    on_progress: OnProgress | None = None,
     on_bad_rows: OnBadRows = "map",
 ) -> CentralFit:
     """Train on a table that the schema describes.
@@ -52,10 +49,10 @@ def fit_central(
     list_candidates(schema, training.bins)  # a schema without anything to ask is refused before the rows are read
     labelled = training.read(X, y, on_bad_rows)
     if settings.protocol == "central.plain":
-        model = training.plain(labelled, on_tree)
+        model = training.plain(labelled)
         return CentralFit(model, planned, statement_of(settings, schema, planned, None, on_bad_rows))
     n_misfits = training.prepare(labelled)
-    model = training.boost(training.load(labelled), on_tree)
+    model = training.boost(training.load(labelled), on_progress)
     event = Composed(tuple(training.events))
     if event != planned:
         raise ProtocolError("what was released is not what was planned; the model is not private as stated")
@@ -103,7 +100,7 @@ class CentralTraining:
         """The rows in the form that trees are grown on."""
         return Records(self.bins, labelled, self._settings, self._n_threads)
 
-    def boost(self, records: Records, on_tree: OnTree | None = None) -> Ensemble:
+    def boost(self, records: Records, on_progress: OnProgress | None = None) -> Ensemble:
         """All ensembles, one after the other."""
         settings, features = self._settings, self.bins.features
         candidates = list_candidates(self._schema, self.bins)
@@ -122,12 +119,12 @@ class CentralTraining:
                 shown = self._in_units(grown.leaf_value * settings.learning_rate)
                 model.append(released_tree(grown.asked, candidates, is_categorical, edges, shown), checked=True)
                 events.append(grown.event)
-                if on_tree is not None:
-                    on_tree(len(model.trees), model)
+                if on_progress is not None:
+                    on_progress(len(model.trees), settings.n_trees)
             self.events.append(Parallel(tuple(events)))
         return model
 
-    def plain(self, labelled: Labelled, on_tree: OnTree | None) -> Ensemble:
+    def plain(self, labelled: Labelled) -> Ensemble:
         """The engine on the same bins, without noise, sampling or clipping."""
         settings = self._settings
         self.find_edges(labelled)
@@ -146,8 +143,6 @@ class CentralTraining:
         model = self._empty_model()
         for tree in trained.trees:
             model.append(replace(tree, value=self._in_units(tree.value.astype(np.float64))))
-            if on_tree is not None:
-                on_tree(len(model.trees), model)
         return model
 
     def _empty_model(self) -> Ensemble:

@@ -11,7 +11,6 @@ Whoever gets the model learns it, the statement, and nothing else of the rows th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,13 +29,11 @@ from hedgerow.protocols.central.gaussian.requests import NodeRequest, SumRequest
 from hedgerow.protocols.central.gaussian.rows import GrowingRows
 from hedgerow.protocols.central.gaussian.training import GaussianSettings, Training
 from hedgerow.protocols.central.released import CentralFit, audit_of, given_up
+from hedgerow.runtime.progress import OnProgress
 from hedgerow.schema import Schema
 from hedgerow.statement import PrivacyStatement, Stage
 
 PROTOCOL = "central.gaussian"
-
-OnRequest = Callable[[int, int | None], object]
-"""Called after each release with its number and how many there will be, once that is known. Both are public."""
 
 
 def planned_event(settings: GaussianSettings) -> Event:
@@ -57,7 +54,7 @@ def fit_gaussian(
     random: RandomBytes,
     *,
     n_threads: int = 1,
-    on_request: OnRequest | None = None,
+    on_progress: OnProgress | None = None,
     on_bad_rows: OnBadRows = "map",
 ) -> CentralFit:
     """Train on a table that the schema describes.
@@ -71,8 +68,8 @@ def fit_gaussian(
 
     def release(request: SumRequest) -> Released[Any]:
         released = _release(rows, training, request, random)
-        if on_request is not None and request.kind != "misfits":
-            on_request(request.number, training.n_requests)
+        if on_progress is not None and request.kind != "misfits" and training.n_requests is not None:
+            on_progress(request.number, training.n_requests)
         return released
 
     model = training.run(release)
