@@ -253,7 +253,6 @@ class OwnersRows:
         self.tree = 0
         self._level = self._part = 0
         self._pending = _Pending()
-        self._n_rows: Ints = NOTHING  # rows of each active node, where counts are kept
         self._counts: Words = np.empty((0, 0), np.uint64)
 
     def start_tree(self, tree: int, output: int) -> None:
