@@ -31,7 +31,7 @@ from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.bins import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.requests import Kind, SumRequest, Update
-from hedgerow.protocols.central.gaussian.rows import PrivateRows, Standing, loss_of
+from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
 from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering
 from hedgerow.protocols.horizontal.secure_sum.job import Job
@@ -137,13 +137,11 @@ class PrivateOwner:
         if last is not None and 0.0 < last.spent < math.inf:
             self._budget.spend(Gaussian(math.sqrt(last.spent), 1.0))
         if state is not None and state.scores is not None and state.leaves is not None:
-            self._rows.go_on(Standing(state.started, state.scores, state.leaves, state.n_leaves, n_requests - 1))
+            self._rows.go_on(n_requests - 1, state.started, state.scores, state.leaves, state.n_leaves)
 
     def state(self, **more: Any) -> PrivateState:
         """What is kept of it."""
-        rows, spent = self._rows.standing()._asdict(), self._budget.accountant.total
-        del rows["last_number"]
-        return PrivateState(spent=spent, **rows, **more)
+        return PrivateState(spent=self._budget.accountant.total, **self._rows.standing(), **more)
 
     @property
     def request_ranges(self) -> dict[str, int]:
