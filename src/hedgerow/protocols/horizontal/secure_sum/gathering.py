@@ -143,12 +143,15 @@ class Gathering:
             raise
         return self._open(total) if is_double else total
 
-    def noisy_sums(self, kind: type[M], **symbols: Any) -> tuple[dict[str, M], Callable[[Words], Words]]:
-        """Every owner's noisy part of a sum, and what makes their total readable. PeerLost if one is gone."""
-        if len(self.owners) < 2 or not self._job.has_own_masks(is_first=True):
-            return self.each(kind, **symbols), lambda total: total
-        self._relay_seeds()
-        return self.each(kind, **symbols), self._open
+    def noisy_sum(self, kind: type[M], own: Callable[[], Words] | None, **symbols: Any) -> Words:
+        """The sum of all owners' noisy parts, and of the coordinator's `own`. PeerLost if one is gone."""
+        is_double = len(self.owners) > 1 and self._job.has_own_masks(is_first=True)
+        if is_double:
+            self._relay_seeds()
+        parts: list[Any] = list(self.each(kind, **symbols).values())
+        mine = [] if own is None else [own()]
+        total: Words = np.sum([*(part.values for part in parts), *mine], axis=0, dtype=np.uint64)
+        return self._open(total) if is_double else total
 
     def _relay_seeds(self) -> None:
         """Pass on the sealed seeds of the next sums, where they are due."""

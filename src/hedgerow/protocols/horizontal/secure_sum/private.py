@@ -38,7 +38,6 @@ from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.masks import NOISY, Masks
 from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, NoisySum, Start, SumWanted, refuse
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_model
-from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import (
     PATIENCE,
     check_increasing,
@@ -196,12 +195,11 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
         wanted = write_request(request)
         gathering.tell(wanted)
         expected = {"sensitivity": request.sensitivity, "sigma": request.sigma_per_owner(honest)}
-        parts, readable = gathering.noisy_sums(NoisySum, n_values=request.n_sums, **expected)
-        if own is not None:
-            parts[me.name], _ = own.answer(me.name, wanted)
+        mine = None if own is None else lambda: own.answer(me.name, wanted)[0].values
+        total = gathering.noisy_sum(NoisySum, mine, n_values=request.n_sums, **expected)
         if recipe.n_requests is not None:
             me.report(request.number + 1, recipe.n_requests)
-        released = add_up(parts, honest, readable)
+        released = Released(total.view(np.int64), request.event(honest))
         if me.checkpoints is not None:
             sums.append(released.values)
             rounds, ends = gathering.rounds - gathering.setup_rounds, np.cumsum([len(each) for each in sums])
