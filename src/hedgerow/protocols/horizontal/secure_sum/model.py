@@ -24,25 +24,28 @@ from hedgerow.runtime.party import Party
 from hedgerow.transport.frames import Message
 
 
-def write_model(stack: TreeStack) -> FinishedModel:
+def write_model(trees: Sequence[Tree]) -> FinishedModel:
     """All trees, their nodes one after the other."""
-    nodes = stack.nodes
+    feature = _joined(trees, "feature")
     return FinishedModel(
-        feature=nodes["feature"],
-        bin=nodes["bin"],
-        missing_left=nodes["missing_left"].view(np.uint8),
-        value=np.where(nodes["feature"] < 0, nodes["value"], np.float32(0)),
-        tree_ends=stack.ends[:, 0].copy(),
-        left_levels=np.packbits(stack.left_levels, axis=1),
+        feature=feature,
+        bin=_joined(trees, "bin"),
+        missing_left=_joined(trees, "missing_left").view(np.uint8),
+        value=np.where(feature < 0, _joined(trees, "value"), np.float32(0)),
+        tree_ends=np.cumsum([tree.n_nodes for tree in trees]).astype(np.int64),
+        left_levels=np.packbits(_joined(trees, "left_levels"), axis=1),
     )
+
+
+def _joined(trees: Sequence[Tree], name: str) -> np.ndarray:
+    return np.concatenate([getattr(tree, name) for tree in trees])
 
 
 def hand_out(tell: Callable[[Message], None], job: Job, model: Ensemble) -> Ensemble:
     """Coordinator's side: `tell` all owners the model; returns the one that all parties have in the end."""
-    stack = TreeStack.of(model.trees)
-    tell(write_model(stack))
+    tell(write_model(model.trees))
     if job.shares_cover:
-        tell(NodeStatistics(*(stack.nodes[name] for name in ("value", "gain", "cover"))))
+        tell(NodeStatistics(*(_joined(model.trees, name) for name in ("value", "gain", "cover"))))
     return as_handed_out(job, model)
 
 
