@@ -18,15 +18,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from hedgerow._version import __version__
 from hedgerow.aborts import DATA_DEPENDENT, stated
 from hedgerow.codec import AsJson, from_json, to_json
 from hedgerow.errors import InvalidInput, InvalidParameter
-from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.events import (
     ADDED,
     REPLACED,
@@ -34,7 +33,6 @@ from hedgerow.privacy.events import (
     Event,
     amount,
     best_chance,
-    chance_beyond,
     check_adjacency,
     check_delta,
     down,
@@ -237,7 +235,7 @@ class PrivacyStatement(Statement):
 
     `event` is what was done to the rows, so that anybody can do the accounting again. `not_private` gives reasons why
     the guarantee does not hold; with any, or an infinite epsilon, the words begin with NOT PRIVATE. `audit` is what an
-    attack measured (`with_audit`); it and the facts hold what JSON can hold. `chance_beyond` bounds the chance of
+    attack measured; it and the facts hold what JSON can hold. `chance_beyond` bounds the chance of
     results that are by themselves more than e^epsilon times as likely (`privacy.events.chance_beyond`, from the privacy
     curve of what was planned); None where nobody has computed it.
     """
@@ -285,25 +283,6 @@ class PrivacyStatement(Statement):
         object.__setattr__(self, "stamp", None if self.is_private else "NOT PRIVATE")
         object.__setattr__(self, "guarantee", tuple(self._guarantees()))
         object.__setattr__(self, "registry", self._registry())
-
-    @classmethod
-    def of(cls, accountant: Accountant, delta: float, *, protocol: str, stages: tuple[Stage, ...], **more: Any) -> Self:
-        """A statement whose epsilon, event, curve and adjacency are an accountant's own."""
-        epsilon = accountant.epsilon(delta)
-        return cls(
-            protocol, epsilon=epsilon, delta=delta, adjacency=accountant.adjacency, event=accountant.event,
-            stages=stages, accountant=accountant.description,
-            chance_beyond=None if math.isinf(epsilon) else chance_beyond(epsilon, accountant.delta), **more,
-        )  # fmt: skip
-
-    def with_audit(self, *, lower_bound: float, confidence: float, attack: str, **facts: Any) -> Self:
-        """The same with what an attack measured: with this confidence, the true epsilon is at least `lower_bound`."""
-        if not 0.0 <= lower_bound < math.inf:
-            raise InvalidParameter(f"lower_bound must be a finite number of at least 0, got {lower_bound!r}")
-        if not 0.0 < confidence < 1.0:
-            raise InvalidParameter(f"confidence must be between 0 and 1, got {confidence!r}")
-        measured = {"lower_bound": lower_bound, "confidence": confidence, "attack": attack}
-        return replace(self, audit={**facts, **measured})
 
     @property
     def reasons(self) -> tuple[str, ...]:

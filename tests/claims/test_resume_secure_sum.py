@@ -142,16 +142,16 @@ def test_noise_for_edges_is_drawn_once(coordinator):
     job = make_job(coordinator=coordinator, **private)
     totals = []
 
-    def adding(parts, honest, readable=lambda total: total):
-        released = add_up(parts, honest, readable)
-        totals.append(released.values.tobytes())
-        return released
+    from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
 
-    from hedgerow.protocols.horizontal.secure_sum import coordinator as module
+    edges = NoisyGrid.edges
 
-    add_up = module.add_up
+    def edges_of(self, counts):
+        totals.append(counts.tobytes())
+        return edges(self, counts)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "add_up", adding)
+        patch.setattr(NoisyGrid, "edges", edges_of)
         calm = resumed(PROTOCOL, job, DATA, [])
         n_frames = frames_of(calm.attempts[0], coordinator)
         totals.clear()

@@ -13,6 +13,7 @@ from hedgerow.privacy.accountants import BasicComposition, GaussianDP, ZeroConce
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.events import Composed, Exponential, Gaussian, Parallel, Repeated, up
 from hedgerow.statement import PrivacyStatement, Registry
+from twins.statements import statement_of
 
 SCHEMA = Schema.from_public(bounds={"x0": (0, 1), "x1": (0, 1)}, classes=[0, 1])
 RNG = np.random.default_rng(0)
@@ -53,7 +54,7 @@ def test_the_chance_comes_from_the_accountants_own_curve(accountant):
     """
     counted = accountant()
     counted.compose(Exponential(1.0, 0.5), 4)
-    made = PrivacyStatement.of(counted, 1e-3, protocol="x", stages=())
+    made = statement_of(counted, 1e-3, protocol="x", stages=())
     bounds = [counted.delta(t) / -math.expm1(t - made.epsilon) for t in np.linspace(0.0, made.epsilon, 999)[:-1]]
     assert made.chance_beyond == pytest.approx(min(1.0, *bounds), rel=0.05)
     assert made.delta <= made.chance_beyond

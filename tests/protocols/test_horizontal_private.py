@@ -12,7 +12,7 @@ import pytest
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.losses import BoostingParams
-from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.federation.federation import Federation
 from hedgerow.ledger import reconcile
 from hedgerow.privacy import events
@@ -24,6 +24,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisyS
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import COUNT_UNIT, NoisyGrid
 from hedgerow.protocols.horizontal.secure_sum.private import read_request
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
+from hedgerow.runtime.checkpoint import Checkpoints
 from hedgerow.schema import Schema
 from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import decode, encode, peek
@@ -270,8 +271,9 @@ def test_owners_check_what_a_request_claims():
     assert "horizontal.noisy_sum" not in {line.message for line in played.parties["anna"].ledger.lines("disclosed")}
 
 
-def test_a_lost_owner_ends_the_run():
-    """Its noise would be missing from the sum: nobody gets a model."""
+@pytest.mark.parametrize("own_masks", [False, True])
+def test_a_lost_owner_ends_the_run(own_masks):
+    """Its noise would be missing from the sum: nobody gets a model, and the coordinator says whom it lost."""
     _, data = make_owners(4)
 
     class Leaving(Recording):
@@ -282,9 +284,11 @@ def test_a_lost_owner_ends_the_run():
                 raise Vanished
             super().send(to, frame)
 
-    played = play(PROTOCOL, private_job(data, min_owners=2), data, around={"ben": Leaving})
+    job = private_job(data, min_owners=2, double_masking=own_masks)
+    played = play(PROTOCOL, job, data, around={"ben": Leaving}, checkpoints={"coordinator": Checkpoints()})
     assert played.results == {}
     assert {"coordinator", "anna", "carla", "dora"} <= set(played.errors)
+    assert isinstance(played.errors["coordinator"], PeerLost)
 
 
 @pytest.mark.parametrize(

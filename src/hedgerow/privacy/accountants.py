@@ -47,7 +47,7 @@ from hedgerow.privacy.discrete_gaussian import (
     log_ratio_to_rounded_real,
 )
 from hedgerow.privacy.events import Adjacency, Event
-from hedgerow.privacy.privacy_loss import Forms, Unit, deltas_of, library
+from hedgerow.privacy.privacy_loss import Form, Unit, deltas_of, library, most_of, together
 
 NEGLIGIBLE = 2.0**-60
 """The largest log ratio of one event that is accepted; beyond it the noise is too coarse for the theorems to help."""
@@ -361,7 +361,7 @@ class PrivacyLoss(Accountant):
     NAME: ClassVar[str] = "privacy loss distributions"
     CHARGES_REAL_NOISE: ClassVar[bool] = True
     _SEARCH: ClassVar[tuple[float, float]] = (2.0**-20, 1e-9)  # each look at a distribution takes milliseconds
-    _all_forms: tuple[Totals, Forms] | None = None
+    _added_up: tuple[Totals, Form] | None = None
 
     @property
     def description(self) -> str:
@@ -402,21 +402,17 @@ class PrivacyLoss(Accountant):
             )
 
     def _ideal_delta(self, epsilon: float) -> float:
-        if self._all_forms is None or self._all_forms[0] is not self._all:  # added up again since
-            self._all_forms = self._all, self._forms(self._counts)
-        return max(deltas_of(form).delta(epsilon) for form in self._all_forms[1].alternatives)
+        if self._added_up is None or self._added_up[0] is not self._all:  # added up again since
+            self._added_up = self._all, self._form(self._counts)
+        return deltas_of(self._added_up[1]).delta(epsilon)
 
-    def _forms(self, counts: Counter[Event]) -> Forms:
-        """What was counted, as units that have a loss distribution; one alternative for each choice of branches."""
-        forms = Forms(((),))
-        # In a fixed order, so that where alternatives are merged, they are merged alike.
-        for event, count in sorted(counts.items(), key=lambda item: repr(item[0])):
-            forms += self._forms_of(event).times(count)
-        return forms
+    def _form(self, counts: Counter[Event]) -> Form:
+        """What was counted, as units that have a loss distribution."""
+        return together((self._form_of(event), count) for event, count in counts.items())
 
-    def _forms_of(self, event: Event) -> Forms:
+    def _form_of(self, event: Event) -> Form:
         if isinstance(event, events.Parallel):
-            return Forms.any_of(self._forms(_flat(branch)) for branch in event.events)
+            return most_of(self._form(_flat(branch)) for branch in event.events)
         if isinstance(event, events.PoissonSampled):
             inner = _flat(event.event)
             cost = self._folded(inner, self._cost) * _UP
@@ -424,7 +420,7 @@ class PrivacyLoss(Accountant):
             unit = Unit("sampled gaussian", cost, event.rate) if gaussian else Unit.sampled(event.rate, cost)
         else:
             unit = Unit("pure" if isinstance(event, NearlyPure) else "gaussian", self._cost(event))
-        return Forms((((unit, 1),),))
+        return ((unit, 1),)
 
 
 FOR_ALL_ROWS: tuple[type[Accountant], ...] = (BasicComposition, GaussianDP, ZeroConcentratedDP)

@@ -23,10 +23,9 @@ release is added to delta. Measured, FFT against direct convolution of the same 
 from 0.3 to 3, up to 20,000 points), it was at most 1e-16 for each release, a hundredth of that. Nothing was measured
 beyond; a test repeats a part of it.
 
-Alternatives. Of `Parallel` events one branch affects a given record, so a curve is wanted that is above that of each
-branch. Forms are compared unit by unit: one that has less of everything is dropped. What remains are alternatives, and
-the largest delta counts. Where there would be more than `MOST_ALTERNATIVES`, they are replaced by one form that has the
-most of each (sorted epsilons against sorted epsilons): above all of them, and never above the sum of them.
+Of `Parallel` events one branch affects a given record, so a curve is wanted that is above that of each branch.
+It is that of one form that has the most of each kind that any branch has (sorted epsilons against sorted epsilons):
+above all of them, and never above the sum of them.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ from hedgerow.privacy.curves import gaussian_delta, pure_delta
 
 FFT_ERROR = 1e-14
 """Added to delta for each release that went through an FFT: an allowance, not a bound; see above."""
-
-MOST_ALTERNATIVES = 16
 
 _POINTS_PER_SPREAD = 2.0**11
 _POINTS_PER_REACH = 2.0**13
@@ -79,69 +76,26 @@ Form = tuple[tuple[Unit, int], ...]
 """How often each unit ran, sorted, so that equal ones are equal keys."""
 
 
-@dataclass(frozen=True)
-class Forms:
-    """Alternatives: each table and its neighbour are within one of these, nobody knows which."""
-
-    alternatives: tuple[Form, ...]
-
-    @classmethod
-    def any_of(cls, branches: Iterable[Forms]) -> Self:
-        """One of several, whichever is worst."""
-        found = dict.fromkeys(form for branch in branches for form in branch.alternatives)
-        return cls(_thinned(found) if found else ((),))
-
-    def __add__(self, other: Forms) -> Self:
-        sums = (
-            _form(Counter(dict(mine)) + Counter(dict(theirs)))
-            for mine in self.alternatives
-            for theirs in other.alternatives
-        )
-        return type(self)(_thinned(dict.fromkeys(sums)))
-
-    def times(self, count: int) -> Self:
-        """As often as that, each time with the alternative that is worst for somebody."""
-        if len(self.alternatives) == 1:
-            return type(self)((tuple((unit, n * count) for unit, n in self.alternatives[0]),))
-        if count >= MOST_ALTERNATIVES:
-            return type(self)((_most(self.alternatives),)).times(count)
-        return reduce(lambda whole, _: whole + self, range(count - 1), self)
-
-
-def _form(counts: Counter[Unit]) -> Form:
+def together(parts: Iterable[tuple[Form, int]]) -> Form:
+    """All of these, each as often as that."""
+    counts: Counter[Unit] = Counter()
+    for form, times in parts:
+        for unit, count in form:
+            counts[unit] += count * times
     return tuple(sorted(counts.items()))
 
 
-# --- comparing forms -------------------------------------------------------------------------------------------------
-
-
-def _thinned(forms: Iterable[Form]) -> tuple[Form, ...]:
-    """Without those that have no more of anything than another; one in place of too many."""
-    kept: list[Form] = []
-    for form in forms:
-        if any(_covers(other, form) for other in kept):
-            continue
-        kept = [*(other for other in kept if not _covers(form, other)), form]
-    return tuple(sorted(kept)) if len(kept) <= MOST_ALTERNATIVES else (_most(kept),)
-
-
-def _covers(larger: Form, smaller: Form) -> bool:
-    """Whether the curve of one is above that of the other because it has as much or more of everything."""
-    theirs, mine = _stairs(smaller), _stairs(larger)
-    return all(key in mine and _highest(mine[key], stairs) == mine[key] for key, stairs in theirs.items())
-
-
-def _most(forms: Iterable[Form]) -> Form:
-    """A form that covers all of them."""
+def most_of(forms: Iterable[Form]) -> Form:
+    """A form that covers all of them: as much or more of everything."""
+    different = set(forms)
+    if len(different) == 1:
+        return different.pop()
     found: dict[tuple[Kind, float], list[tuple[float, int]]] = {}
-    for form in forms:
+    for form in different:
         for key, stairs in _stairs(form).items():
             found[key] = _highest(found[key], stairs) if key in found else stairs
-    counts: Counter[Unit] = Counter()
-    for (kind, rate), stairs in found.items():
-        for size, count in stairs:
-            counts[Unit(kind, size, rate)] += count
-    return _form(counts)
+    units = (((Unit(kind, size, rate), count),) for (kind, rate), stairs in found.items() for size, count in stairs)
+    return together((unit, 1) for unit in units)
 
 
 def _stairs(form: Form) -> dict[tuple[Kind, float], list[tuple[float, int]]]:

@@ -16,7 +16,7 @@ free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -111,21 +111,21 @@ def even_edges(column: NumericColumn, n_bins: int) -> Floats:
 # --- edges from a noisy histogram ----------------------------------------------------------------------------------
 
 
-def counted_columns(schema: Schema, max_bins: int) -> tuple[int, ...]:
-    """Columns whose edges depend on a histogram: numeric ones with more values than bins."""
-    return tuple(
-        number
+def counted_columns(schema: Schema, max_bins: int) -> dict[int, NumericColumn]:
+    """Columns whose edges depend on a histogram, by number: numeric ones with more values than bins."""
+    return {
+        number: column
         for number, column in enumerate(schema.columns)
         if isinstance(column, NumericColumn) and not (column.integer and column.high - column.low < max_bins)
-    )
+    }
 
 
-def cell_counts(table: Table, schema: Schema, columns: tuple[int, ...], counted: Bools | None = None) -> Ints:
+def cell_counts(table: Table, columns: Mapping[int, NumericColumn], counted: Bools | None = None) -> Ints:
     """Rows per cell, int64 [columns, 256]; missing values are in no cell, values out of bounds in the outermost.
 
     `counted` [rows]: which rows count; all by default.
     """
-    boundaries = [_cell_boundaries(schema, number) for number in columns]
+    boundaries = [even_edges(column, CELLS) for column in columns.values()]
     counts = np.zeros((len(columns), CELLS), np.int64)
     for start in range(0, table.n_rows, _ROWS_AT_A_TIME):
         block = table.matrix(start, start + _ROWS_AT_A_TIME, np.float64)
@@ -138,11 +138,11 @@ def cell_counts(table: Table, schema: Schema, columns: tuple[int, ...], counted:
     return counts
 
 
-def edges_from_counts(counts: Ints, schema: Schema, columns: tuple[int, ...], max_bins: int) -> dict[int, Floats]:
+def edges_from_counts(counts: Ints, columns: Mapping[int, NumericColumn], max_bins: int) -> dict[int, Floats]:
     """Edges of each counted column that divide the (noisy) counts most evenly."""
     return {
-        number: _quantile_edges(np.maximum(own, 0), _cell_boundaries(schema, number), max_bins)
-        for number, own in zip(columns, counts, strict=True)
+        number: _quantile_edges(np.maximum(own, 0), even_edges(column, CELLS), max_bins)
+        for (number, column), own in zip(columns.items(), counts, strict=True)
     }
 
 
@@ -154,13 +154,6 @@ def with_edges(bins: BinMapper, edges: dict[int, Floats]) -> BinMapper:
             for number, feature in enumerate(bins.features)
         )
     )
-
-
-def _cell_boundaries(schema: Schema, number: int) -> Floats:
-    column = schema.columns[number]
-    if not isinstance(column, NumericColumn):
-        raise TypeError(f"column {column.name!r} has levels, not bounds")
-    return even_edges(column, CELLS)
 
 
 def _quantile_edges(counts: Ints, boundaries: Floats, n_bins: int) -> Floats:

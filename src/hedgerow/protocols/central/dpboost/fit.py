@@ -90,10 +90,10 @@ class CentralTraining:
         settings, schema = self._settings, self._schema
         counted = bins.counted_columns(schema, settings.max_bins)
         if settings.binning == "private" and counted:
-            exact = bins.cell_counts(labelled.table, schema, counted, labelled.counts)
+            exact = bins.cell_counts(labelled.table, counted, labelled.counts)
             counts, event = release_counts(settings, len(counted), exact, self._random)
             self.events.append(event)
-            edges = bins.edges_from_counts(counts, schema, counted, settings.max_bins)
+            edges = bins.edges_from_counts(counts, counted, settings.max_bins)
             self.bins = bins.with_edges(self.bins, edges)
 
     def load(self, labelled: Labelled) -> Records:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -57,16 +57,6 @@ _BEYOND_CLIP = np.float32(4.0)
 
 _LARGEST_VALUE = 1e6
 """Of a table or leaf: scores stay finite in float32 through all updates."""
-
-
-class Standing(NamedTuple):
-    """How rows stand after a request."""
-
-    started: SumRequest | None  # the one that has set bins
-    scores: Scores
-    leaves: Bytes
-    n_leaves: int
-    last_number: int
 
 
 class PrivateRows:
@@ -173,16 +163,17 @@ class PrivateRows:
         self.n_leaves = 1 << len(request.features)
         return self._gradient_sums(self._leaves, request, chosen)
 
-    def standing(self) -> Standing:
-        """How the rows stand after the last request, to `go_on` from there."""
-        return Standing(self._started, self._scores, self._leaves, self.n_leaves, self.last_number)
+    def standing(self) -> dict[str, Any]:
+        """How the rows stand after the last request, by the names of what `go_on` takes."""
+        started, scores, leaves = self._started, self._scores, self._leaves
+        return {"started": started, "scores": scores, "leaves": leaves, "n_leaves": self.n_leaves}
 
-    def go_on(self, standing: Standing) -> None:
-        """Stand as after an earlier request."""
-        if standing.started is not None:
-            self._update(standing.started)
-        self._scores[:], self._leaves[:] = standing.scores, standing.leaves
-        self.n_leaves, self.last_number = standing.n_leaves, standing.last_number
+    def go_on(self, last_number: int, started: SumRequest | None, scores: Scores, leaves: Bytes, n_leaves: int) -> None:
+        """Stand as after an earlier request; `started` is the one that has set bins."""
+        if started is not None:
+            self._update(started)
+        self._scores[:], self._leaves[:] = scores, leaves
+        self.n_leaves, self.last_number = n_leaves, last_number
 
     # --- sums --------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from hedgerow.protocols.horizontal.secure_sum.gathering import CoordinatorState,
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out
-from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid, add_up
+from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
 from hedgerow.protocols.horizontal.secure_sum.owner import Begun, Owner, common_bins, write_start
 from hedgerow.protocols.horizontal.secure_sum.quantile_search import QuantileSearch
 from hedgerow.runtime.party import Party
@@ -168,9 +168,8 @@ def _find_edges(
     if job.quantiles == "private":
         grid = NoisyGrid(job, numeric)
         expected = {"n_values": grid.n_cells, "sensitivity": grid.sensitivity, "sigma": grid.sigma_per_owner}
-        parts = gathering.each(messages.NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0], **expected)
-        totals, event = add_up(parts, job.assumed_honest)
-        return grid.edges(totals), grid.spent(event)
+        totals = gathering.sum(messages.NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0].values, **expected)
+        return grid.edges(totals.view(np.int64)), grid.spent()
     search = QuantileSearch([kind for kind in agreement.kinds if kind != LEVELS], n_present, job.max_bins - 1)
     while numeric and (probes := search.next_probes()) is not None:
         points, offsets = probes
@@ -253,7 +252,6 @@ class OwnersRows:
         self.tree = 0
         self._level = self._part = 0
         self._pending = _Pending()
-        self._n_rows: Ints = NOTHING  # rows of each active node, where counts are kept
         self._counts: Words = np.empty((0, 0), np.uint64)
 
     def start_tree(self, tree: int, output: int) -> None:

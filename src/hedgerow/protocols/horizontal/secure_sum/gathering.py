@@ -143,26 +143,15 @@ class Gathering:
             raise
         return self._open(total) if is_double else total
 
-    def noisy_sums(self, kind: type[M], **symbols: Any) -> tuple[dict[str, M], Callable[[Words], Words]]:
-        """Every owner's noisy part of a sum, and what makes their total readable. PeerLost if one is gone."""
-        if len(self.owners) < 2 or not self._job.has_own_masks(is_first=True):
-            return self.each(kind, **symbols), lambda total: total
-        try:
+    def noisy_sum(self, kind: type[M], own: Callable[[], Words] | None, **symbols: Any) -> Words:
+        """The sum of all owners' noisy parts, and of the coordinator's `own`. PeerLost if one is gone."""
+        is_double = len(self.owners) > 1 and self._job.has_own_masks(is_first=True)
+        if is_double:
             self._relay_seeds()
-        except SumLost:
-            self._end_without_lost()
-
-        def readable(total: Words) -> Words:
-            sums = self._open(total)
-            self._end_without_lost()
-            return sums
-
-        return self.each(kind, **symbols), readable
-
-    def _end_without_lost(self) -> None:
-        """PeerLost if anybody is: no sum may be asked for again where noise was paid for."""
-        if self._newly_lost:
-            raise PeerLost(f"{self._newly_lost[0]} was lost, which ends a private training")
+        parts: list[Any] = list(self.each(kind, **symbols).values())
+        mine = [] if own is None else [own()]
+        total: Words = np.sum([*(part.values for part in parts), *mine], axis=0, dtype=np.uint64)
+        return self._open(total) if is_double else total
 
     def _relay_seeds(self) -> None:
         """Pass on the sealed seeds of the next sums, where they are due."""
@@ -249,6 +238,8 @@ class Gathering:
                 f"{owner} was lost in tree {self._tree + 1} and only {n_left} of {len(self._job.owners)} owners are "
                 f"left; the job asks for at least {self._job.fewest_owners} (min_owners)"
             ) from problem
+        if self._job.dp is not None:  # no sum may be asked for again where noise was paid for
+            raise PeerLost(f"{owner} was lost, which ends a private training") from problem
         if self.me.checkpoints is not None and (last := self.last_kept) is not None:
             # Before anything is asked without it: this tree can be grown again neither with this owner nor without.
             self.me.keep(self.me.checkpoints.trees[-1], replace(last, lost=self.lost))

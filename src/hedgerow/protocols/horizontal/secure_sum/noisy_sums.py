@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.dtypes import Floats, Ints, Words
+from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for, share_of_sigma, sigma_for_mu
-from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate, Released
+from hedgerow.privacy.events import DiscreteGaussian, Event, NonPrivate
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.bins import grid_of
 from hedgerow.protocols.central.gaussian.tables import merged
 from hedgerow.protocols.central.gaussian.trees import merged_feature
 from hedgerow.protocols.horizontal.secure_sum.job import Job
-from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells, NoisySum
+from hedgerow.protocols.horizontal.secure_sum.messages import NoisyCells
 from hedgerow.runtime.party import Party
 
 COUNT_UNIT = 2**12
@@ -27,20 +27,6 @@ COUNT_UNIT = 2**12
 
 TARGET_NOISE = 4.0
 """A bin should hold at least this many standard deviations of one cell's noise."""
-
-
-def add_up(
-    parts: Mapping[str, NoisySum | NoisyCells], honest: int, readable: Callable[[Words], Words] = lambda total: total
-) -> Released[Ints]:
-    """The owners' parts, whose masks cancel, and what the noise is worth that each has stated, the same as all others.
-
-    `readable` takes off what masks are left in the total.
-    """
-    total: Words = np.sum([part.values for part in parts.values()], axis=0, dtype=np.uint64)
-    one = next(iter(parts.values()))
-    has_noise = one.sigma > 0.0
-    event = DiscreteGaussian(one.sensitivity, one.sigma, len(total), honest) if has_noise else NonPrivate("no noise")
-    return Released(readable(total).view(np.int64), event)
 
 
 class NoisyGrid:
@@ -80,10 +66,11 @@ class NoisyGrid:
         )
         return NoisyCells(values.view(np.uint64), self.sensitivity, sigma), event
 
-    def spent(self, event: Event) -> dict[str, float]:
-        """What the edges cost, by the event that really happened; ProtocolError if that is more than was allowed."""
-        accountant = GaussianDP()
-        accountant.compose(event)
+    def spent(self) -> dict[str, float]:
+        """What the edges cost, by the noise that all have stated; ProtocolError if that is more than was allowed."""
+        accountant, sigma, honest = GaussianDP(), self.sigma_per_owner, self._job.assumed_honest
+        of_all = DiscreteGaussian(self.sensitivity, sigma, self.n_cells, honest) if sigma else NonPrivate("no noise")
+        accountant.compose(of_all)
         epsilon = accountant.epsilon(self._delta)
         if not epsilon <= self._epsilon:
             raise ProtocolError(f"the edges cost epsilon {epsilon}, more than quantile_epsilon={self._epsilon}")

@@ -31,14 +31,13 @@ from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.bins import cells_of, grid_of
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.requests import Kind, SumRequest, Update
-from hedgerow.protocols.central.gaussian.rows import PrivateRows, Standing, loss_of
+from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
 from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.masks import NOISY, Masks
 from hedgerow.protocols.horizontal.secure_sum.messages import LARGEST_SCORE, NoisySum, Start, SumWanted, refuse
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out, receive_model
-from hedgerow.protocols.horizontal.secure_sum.noisy_sums import add_up
 from hedgerow.protocols.horizontal.secure_sum.owner import (
     PATIENCE,
     check_increasing,
@@ -137,13 +136,11 @@ class PrivateOwner:
         if last is not None and 0.0 < last.spent < math.inf:
             self._budget.spend(Gaussian(math.sqrt(last.spent), 1.0))
         if state is not None and state.scores is not None and state.leaves is not None:
-            self._rows.go_on(Standing(state.started, state.scores, state.leaves, state.n_leaves, n_requests - 1))
+            self._rows.go_on(n_requests - 1, state.started, state.scores, state.leaves, state.n_leaves)
 
     def state(self, **more: Any) -> PrivateState:
         """What is kept of it."""
-        rows, spent = self._rows.standing()._asdict(), self._budget.accountant.total
-        del rows["last_number"]
-        return PrivateState(spent=spent, **rows, **more)
+        return PrivateState(spent=self._budget.accountant.total, **self._rows.standing(), **more)
 
     @property
     def request_ranges(self) -> dict[str, int]:
@@ -198,12 +195,11 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
         wanted = write_request(request)
         gathering.tell(wanted)
         expected = {"sensitivity": request.sensitivity, "sigma": request.sigma_per_owner(honest)}
-        parts, readable = gathering.noisy_sums(NoisySum, n_values=request.n_sums, **expected)
-        if own is not None:
-            parts[me.name], _ = own.answer(me.name, wanted)
+        mine = None if own is None else lambda: own.answer(me.name, wanted)[0].values
+        total = gathering.noisy_sum(NoisySum, mine, n_values=request.n_sums, **expected)
         if recipe.n_requests is not None:
             me.report(request.number + 1, recipe.n_requests)
-        released = add_up(parts, honest, readable)
+        released = Released(total.view(np.int64), request.event(honest))
         if me.checkpoints is not None:
             sums.append(released.values)
             rounds, ends = gathering.rounds - gathering.setup_rounds, np.cumsum([len(each) for each in sums])

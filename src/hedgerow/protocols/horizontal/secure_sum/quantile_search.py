@@ -63,36 +63,9 @@ def counts_below(columns: Sequence[np.ndarray], probes: Floats, offsets: Ints) -
 
     `columns` are sorted, and the probes of each increase.
     """
-    counts = np.empty(len(probes), np.int64)
-    for ordered, start, stop in zip(columns, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if start < stop:
-            count_below(ordered, probes[start:stop], counts[start:stop])
-    return counts
-
-
-@kernel
-def count_below(ordered: Any, probes: Any, counts: Any) -> None:
-    """How many of the `ordered` values are below each of the increasing `probes`. Out: `counts`.
-
-    From one answer to the next by doubled steps, then by halving: quick for many probes on few values and for few on
-    many.
-    """
-    n = len(ordered)
-    low = 0
-    for p in range(len(probes)):
-        probe = probes[p]
-        step = 1
-        while low + step <= n and ordered[low + step - 1] < probe:
-            low += step
-            step *= 2
-        high = min(low + step - 1, n)
-        while low < high:
-            middle = (low + high) // 2
-            if ordered[middle] < probe:
-                low = middle + 1
-            else:
-                high = middle
-        counts[p] = low
+    each = zip(columns, np.split(probes, offsets[1:-1]), strict=True)
+    # Probes of the column's own type that divide its values alike, else searchsorted would convert these.
+    return np.concatenate([np.searchsorted(ordered, rounded_up(some, ordered.dtype)) for ordered, some in each])
 
 
 # --- the coordinator's -----------------------------------------------------------------------------------------------
