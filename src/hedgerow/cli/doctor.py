@@ -22,7 +22,7 @@ def doctor(
 ) -> Outcome:
     """Go from the peer's address to the hash of your proposals, and name the first step that fails, with its fix.
 
-    Run it on both sides at once, or while the peer proposes, accepts or waits to run. Exit code 9 if a step fails.
+    Run it on both sides at once, or while the peer proposes, accepts or waits to run. Exit code 10 if a step fails.
 
     Example: hedgerow doctor shop
     """

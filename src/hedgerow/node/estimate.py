@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow._version import __version__
+from hedgerow.codec import AsJson
 from hedgerow.errors import HedgerowError
 from hedgerow.ledger import Meter, Traffic
 from hedgerow.node import documents
@@ -54,7 +55,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class OfParty:
+class OfParty(AsJson):
     """What one party sends, receives and needs."""
 
     bytes_sent: float = 0
@@ -64,7 +65,7 @@ class OfParty:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(AsJson):
     """A run of the job with a part of its rows and few trees, as it was measured; or as it is predicted."""
 
     share: float
@@ -74,12 +75,6 @@ class Probe:
     rounds: float
     parties: Mapping[str, OfParty]
     took: float = 0.0  # seconds, with starting processes
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Probe:
-        """The inverse of `asdict`."""
-        parties = {name: OfParty(**about) for name, about in document["parties"].items()}
-        return cls(**{**document, "parties": parties})
 
 
 @dataclass(frozen=True)
@@ -176,7 +171,7 @@ class _Kept:
                 self._found = found if isinstance(found, dict) else {}
 
     def get(self, key: str) -> Probe | None:
-        with suppress(KeyError, TypeError, AttributeError):
+        with suppress(KeyError, HedgerowError):
             return Probe.from_dict(self._found[key])
         return None
 

@@ -87,6 +87,14 @@ class Place:
         """The rows that were matched, in the common order."""
         return self.folder / "rows.npy"
 
+    def read_rows(self, n_rows: int, where: str) -> Any:
+        """Those of them, in a table of this many rows. InvalidInput if they are damaged, or of another table."""
+        with damage_told(f"{self.rows} cannot be read"):
+            rows = np.load(self.rows, allow_pickle=False)
+        if rows.dtype != np.int64 or rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < n_rows):
+            raise InvalidInput(f"{self.rows} does not fit the table of {where} any more")
+        return rows
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """JobError if another process of this party plays the run right now. The lock ends with the process."""
@@ -254,11 +262,7 @@ class _Run:
     def _match(self, ids: Any, where: str, n_rows: int) -> Any:
         """Rows of the records that all parties have; from the disk, if an earlier attempt found them at all parties."""
         if self._place.rows.exists():
-            with damage_told(f"{self._place.rows} cannot be read"):
-                rows = np.load(self._place.rows, allow_pickle=False)
-            if rows.dtype != np.int64 or rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < n_rows):
-                raise InvalidInput(f"{self._place.rows} does not fit the table of {where} any more")
-            return rows
+            return self._place.read_rows(n_rows, where)
         job = self._proposal.matching_job
         if job is None:
             raise InvalidInput(f"{where}: nothing is to be matched")
