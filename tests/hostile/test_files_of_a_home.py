@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,3 +232,40 @@ def test_damage_is_a_sentence_about_the_file(bank, tmp_path_factory, kind, data)
 def test_a_file_that_is_whole_is_read(bank, tmp_path, kind):
     """Otherwise the test above would show nothing."""
     kind.use(copy_of(bank, tmp_path, kind))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=names_of)
+def test_something_else_under_its_name_is_a_sentence_too(bank, tmp_path, kind):
+    """A folder, a link to itself and a link to nothing, where a file should be."""
+    for number, make in enumerate(
+        (Path.mkdir, lambda file: file.symlink_to(file.name), lambda file: file.symlink_to("nowhere"))
+    ):
+        home = copy_of(bank, tmp_path / str(number), kind)
+        (file,) = home.glob(kind.file)
+        file.unlink()
+        make(file)
+        try:
+            kind.use(home)
+        except HedgerowError:
+            continue
+        except OSError as problem:  # a command makes one line and exit code 3 of it
+            assert Path(problem.filename).name == file.name  # noqa: PT017 - several outcomes are right
+
+
+BOUNDED = [kind for kind in KINDS if kind.file.endswith((".toml", ".pem", ".token", "peers/shop.json", "revoked.json"))]
+BOUNDED += [kind for kind in KINDS if "proposal" in kind.file or kind.file in ("audit.jsonl.head", "scored.json")]
+
+
+@pytest.mark.parametrize("kind", BOUNDED, ids=names_of)
+def test_a_file_beyond_all_bounds_is_not_read_into_memory(bank, tmp_path, kind):
+    """One of a gigabyte, which takes no room on the disk: little of it is looked at."""
+    home = copy_of(bank, tmp_path, kind)
+    (file,) = home.glob(kind.file)
+    os.truncate(file, 1 << 30)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(HedgerowError):  # of a key, what stands behind it does not count
+            kind.use(home)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
