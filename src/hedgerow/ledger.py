@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from hedgerow.aborts import ABORT
-from hedgerow.errors import HedgerowError, InvalidInput
+from hedgerow.errors import HedgerowError, InvalidInput, plain
 
 
 class LedgerMismatch(HedgerowError, AssertionError):
@@ -189,7 +189,7 @@ class Ledger:
             except (ValueError, KeyError, TypeError, RecursionError) as problem:
                 raise LedgerMismatch(f"line {number} of the ledger of {party} cannot be read: {problem}") from problem
             if not right_party:
-                raise LedgerMismatch(f"line {number} of the ledger of {party} belongs to {entry['party']}")
+                raise LedgerMismatch(f"line {number} of the ledger of {party} belongs to {plain(str(entry['party']))}")
         return cls(party, lines)
 
 

@@ -137,6 +137,8 @@ class Book:
                     _count(hours[name], entry)
             for hour in hours.values():
                 documents.check_can_be_read(hour)
+                if len(documents.text_of(hour)) > documents.MOST_BYTES:
+                    raise ValueError("it holds more than an hour can")
         for name, hour in hours.items():
             documents.write(self._folder / name, hour)
         os.ftruncate(self._journal, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hedgerow.errors import InvalidParameter, PeerRefused
+from hedgerow.errors import InvalidParameter, PeerRefused, plain
 from hedgerow.node import documents
 from hedgerow.node.peers import Peer, Peers
 from hedgerow.transport.mtls import Certificate, Identity
@@ -44,7 +44,7 @@ def follow(peers: Peers, path: Path) -> Peer:
         raise PeerRefused(f"the new certificate of {peer.name} is pinned already; nothing changed")
     if document["old"] != peer.certificate.fingerprint:
         raise PeerRefused(
-            f"{path} hands over from {document['old'][:80]}, but {peer.certificate.fingerprint} is pinned for "
+            f"{path} hands over from {plain(document['old'])[:80]}, but {peer.certificate.fingerprint} is pinned for "
             f"{peer.name}. If it rotated several times, follow its files in their order; otherwise pair again"
         )
     try:
