@@ -165,18 +165,6 @@ def test_a_second_program_of_a_party_does_not_end_the_first(gateway):
         assert hub.recv("bank", 20) == b"still here"
 
 
-def test_who_is_turned_away_is_told_before_the_port_closes(gateway):
-    """A node that ends because of a version ends after it has said so."""
-    dial = {"hub": f"127.0.0.1:{gateway.port}"}
-    how = {"run_id": "test", "peers": ["hub"], "dial": dial, "wire_version": WIRE_VERSION + 1}
-    with GrpcEndpoint.open("bank", PARTIES["bank"], TRUST, **how) as bank:
-        with pytest.raises(VersionMismatch), opened(gateway, "bank") as hub:
-            hub.wait_connected(20)
-        gateway.close()
-        with pytest.raises(VersionMismatch, match="hub needs a newer hedgerow"):
-            bank.wait_connected(20)
-
-
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
