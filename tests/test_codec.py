@@ -95,6 +95,7 @@ def test_arrays_are_the_same_bit_for_bit(shape):
         ({"run_id": "a", "way": "up"}, r"Outer.way must be one of \['there', 'back'\], got 'up'"),
         ({"run_id": "a", "span": [1.0]}, "Outer.span must be a list of 2"),
         ({"run_id": "a", "number": True}, "Outer.number must be a number, got True"),
+        ({"run_id": "a", "table": {"x": [10**400]}}, r"Outer.table.x\[0\] must be a number, got 1000"),
         ({"run_id": "a", "parts": [{"kind": "third"}]}, r"Outer.parts\[0\].kind must be 'inner', got"),
         ({"run_id": "a", "table": {"x": [None]}}, r"Outer.table.x\[0\] must be a number, got None"),
         ([], "Outer must be an object"),

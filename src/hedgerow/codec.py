@@ -29,6 +29,7 @@ import numpy as np
 from hedgerow.errors import InvalidInput
 
 _ARRAY = {"dtype", "shape", "base64"}
+_TOO_LARGE = 1 << 1000  # for a float
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
 
@@ -109,7 +110,8 @@ def _read(kind: Any, data: Any, where: str) -> Any:  # noqa: PLR0911 - one for e
     if kind is float and isinstance(data, str):
         return _INFINITIES[_expect(data in _INFINITIES, data, where, "a number")]
     if kind is float:
-        return float(_expect(type(data) in (int, float), data, where, "a number"))
+        is_number = type(data) is float or (type(data) is int and abs(data) < _TOO_LARGE)
+        return float(_expect(is_number, data, where, "a number"))
     if kind in (bool, int, str):
         return _expect(type(data) is kind, data, where, f"of type {kind.__name__}")
     if kind is None or kind is type(None):

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from hedgerow.aborts import ABORT
-from hedgerow.errors import HedgerowError, InvalidInput
+from hedgerow.errors import HedgerowError, InvalidInput, plain
 
 
 class LedgerMismatch(HedgerowError, AssertionError):
@@ -189,7 +189,7 @@ class Ledger:
             except (ValueError, KeyError, TypeError, RecursionError) as problem:
                 raise LedgerMismatch(f"line {number} of the ledger of {party} cannot be read: {problem}") from problem
             if not right_party:
-                raise LedgerMismatch(f"line {number} of the ledger of {party} belongs to {entry['party']}")
+                raise LedgerMismatch(f"line {number} of the ledger of {party} belongs to {plain(str(entry['party']))}")
         return cls(party, lines)
 
 
@@ -199,6 +199,8 @@ def _check_line(line: Line) -> None:
         raise ValueError(f"its direction is {line.direction!r}")
     if not all(isinstance(text, str) for text in (line.peer, line.message, line.what, line.protection)):
         raise TypeError("its peer, message, what and protection must be text")
+    for text in (line.peer, line.message, line.what, line.protection):
+        text.encode()  # UnicodeError for half a character
     if not all(type(number) is int and number >= 0 for number in (line.number, line.version, line.n_bytes)):
         raise TypeError("its number, version and n_bytes must be whole numbers")
     if line.event is not None and not isinstance(line.event, Mapping):

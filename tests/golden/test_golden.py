@@ -8,10 +8,12 @@ Where a change is meant, write the files anew and say in the commit what changed
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import json
 import math
 import os
+import pkgutil
 import re
 from collections import Counter
 from pathlib import Path
@@ -20,7 +22,7 @@ import numpy as np
 import pytest
 
 import hedgerow
-from hedgerow import Federation, Schema
+from hedgerow import Federation, Schema, node
 from hedgerow.runtime.checkpoint import MESSAGES
 from hedgerow.runtime.protocol import find, names, services
 from hedgerow.transport.frames import encode, registered, schema
@@ -44,12 +46,13 @@ def same_as_file(name, found):
 
 
 def all_messages():
-    """Every message class of every protocol, and of the runtime."""
+    """Every message class of every protocol, of the runtime and of nodes."""
     for name in (*names(), *services()):
         find(name)
+    for module in pkgutil.iter_modules(node.__path__, "hedgerow.node."):
+        importlib.import_module(module.name)
     ours = {name: kind for name, kind in sorted(registered().items()) if kind.__module__.startswith("hedgerow.")}
-    others = ("hedgerow.testing", "hedgerow.node")  # what nodes say before and after runs is not settled yet
-    ours = {name: kind for name, kind in ours.items() if not kind.__module__.startswith(others)}
+    ours = {name: kind for name, kind in ours.items() if not kind.__module__.startswith("hedgerow.testing")}
     return {name: kind for name, kind in ours.items() if kind not in later_messages()}
 
 

@@ -18,7 +18,7 @@ import pytest
 from hedgerow.cli.outcome import ExitCode
 from hedgerow.errors import HedgerowError, InvalidParameter
 from hedgerow.node import documents
-from hedgerow.node.bare_sockets import ELSEWHERE, NOT_REACHED, OK
+from hedgerow.node.bare_sockets import ELSEWHERE, NOT_REACHED, OK, look_at_arrivals
 from hedgerow.node.desk import Node
 from hedgerow.node.doctor import STEPS, Examination, examine
 from hedgerow.node.home import Home
@@ -339,6 +339,26 @@ def test_what_is_turned_away_is_looked_at(shop: Home, bank: Home, who: str) -> N
         there.result()
     assert failed(found)[0] == "identity", found.first_failure
     assert ("another certificate" if who == "stranger" else "does not accept") in failed(found)[1]
+
+
+@pytest.mark.parametrize(
+    "says", [b"", b"\x16", b"\x16\x03\x01\x40\x00" + bytes(200), b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 300]
+)
+@pytest.mark.usefixtures("shop")
+def test_anything_may_arrive_in_place_of_the_peer(bank: Home, port: int, says: bytes) -> None:
+    """The doctor that listens names what it saw, or waits on; it neither fails nor hangs."""
+    trust, peer = bank.peers.trust_store(["shop"]), bank.peers.get("shop")
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(look_at_arrivals, bank, key_of(bank), trust, peer, 3.0, lambda _: None)
+        for _ in range(100):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as stranger:
+                stranger.sendall(says)
+                stranger.shutdown(socket.SHUT_WR)
+                break
+            time.sleep(0.05)
+        step = seen.result(60).step
+    assert step.name in ("tcp", "tls", "identity")
+    assert step.seen.isprintable()
 
 
 def _dial_until(over: threading.Event, home: Home) -> None:

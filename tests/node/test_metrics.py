@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import threading
 import urllib.error
 import urllib.request
 
@@ -90,6 +92,28 @@ def test_one_who_says_nothing_is_hung_up_on(metrics, monkeypatch):
     monkeypatch.setattr("hedgerow.node.metrics._Handler.timeout", 0.2)
     with socket.create_connection(("127.0.0.1", metrics.port)):
         assert asked(metrics)[1]
+
+
+def test_one_who_dribbles_holds_up_neither_others_nor_the_end(metrics, monkeypatch):
+    """A byte now and then does not make the time any longer."""
+    monkeypatch.setattr("hedgerow.node.metrics._Handler.timeout", 0.5)
+    begun, over = threading.Event(), threading.Event()
+
+    def dribble():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", metrics.port)) as raw:
+            while not over.wait(0.05):
+                raw.sendall(b"G")
+                begun.set()
+
+    thread = threading.Thread(target=dribble)
+    thread.start()
+    assert begun.wait(20)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=20) as answer:
+            assert answer.read()
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_the_port_is_free_afterwards():

@@ -26,6 +26,7 @@ from hedgerow.errors import (
     PeerLost,
     PeerRefused,
     TransportError,
+    VersionMismatch,
 )
 from hedgerow.node import pairing
 from hedgerow.node.pairing import Card, Line, Listener, Secret, clean_code, dial, new_code
@@ -596,7 +597,7 @@ def test_mischief_costs_no_attempt_and_stops_nobody(mischief, bank, shop):
         assert not any("attempts left" in text for text in listener.lines)
 
 
-@pytest.mark.parametrize("mischief", [kind for kind in MISCHIEF if kind not in (truncated, silent)])
+@pytest.mark.parametrize("mischief", [kind for kind in MISCHIEF if kind not in (truncated, silent, other_version)])
 def test_mischief_is_answered_in_words(mischief, bank):
     """Whoever breaks the rules is told a code from the public list, and the line is closed."""
     with waiting(bank) as listener:
@@ -754,7 +755,7 @@ def test_what_a_peer_writes_does_not_reach_the_terminal_raw(bank):
     with waiting(bank) as listener:
         with connected(listener.address) as line:
             hello(line, version="2\x1b[31m\nhedgerow: paired")
-            with pytest.raises(PeerRefused):
+            with pytest.raises(VersionMismatch):
                 line.recv("hello", "version", "name", "address")
         with connected(listener.address) as line:
             line.send("\x1b]0;x\x07")
@@ -763,6 +764,29 @@ def test_what_a_peer_writes_does_not_reach_the_terminal_raw(bank):
         assert listener.still_waits()
     assert listener.lines
     assert all(text.isprintable() for text in listener.lines)
+
+
+@pytest.mark.parametrize(("theirs", "older"), [("0", "the other side"), ("2", "this side")])
+def test_another_version_of_pairing_is_told_to_both(theirs, older, bank):
+    """Each names both versions and who has to upgrade, whatever else the other program says in its hello."""
+    with waiting(bank) as listener:
+        with connected(listener.address) as line:
+            line.send("hello", version=theirs, name="shop", something="that nobody knows yet")
+            with pytest.raises(VersionMismatch, match="other side speaks version 1 of pairing"):
+                line.recv("hello", "version", "name", "address")
+        assert listener.still_waits()
+    told = next(text for text in listener.lines if "pairing" in text)
+    assert f"speaks version {theirs} of pairing, this program version 1: {older} needs a newer hedgerow" in told
+
+
+def test_half_a_character_is_not_a_message(bank):
+    """JSON can spell what no text can hold; the conversation ends in words."""
+    with waiting(bank) as listener:
+        with connected(listener.address) as line:
+            hello(line, certificate="\ud800")
+            with pytest.raises(PeerRefused, match="did not understand"):
+                line.recv("hello", "version", "name", "address")
+        assert listener.still_waits()
 
 
 def test_the_key_goes_through_no_file_in_the_clear(bank, monkeypatch):

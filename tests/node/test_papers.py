@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, JobError, PeerRefused
-from hedgerow.node import documents
+from hedgerow.node import documents, papers
 from hedgerow.node.home import Home
 from hedgerow.node.papers import MOST_PAPERS, Beginning, Papers, answer
 from hedgerow.node.policy import RefusalCode
 from hedgerow.node.proposal import Place, Proposal
+from twins.damage import as_often, damaged
 from twins.organisations import HOLDERS, TREES, job_text, make_home, proposed, two_organisations
 
 OPTIONS = {**TREES, "epsilon": 2.0, "delta": 1e-6}
@@ -183,6 +185,60 @@ def test_too_many_papers_are_refused(both):
 
     with pytest.raises(PeerRefused, match=f"more than {MOST_PAPERS}"):
         handed(homes, change=change)
+
+
+def test_papers_do_not_pile_up(both, monkeypatch):
+    """Nor can it over several meetings: what is open between the two is bounded."""
+    homes, _ = both
+    monkeypatch.setattr(papers, "MOST_PAPERS", 2)
+    for _ in range(2):
+        handed(homes)
+        (proposal,) = Papers(homes["bank"])._folder.iterdir()
+        shutil.rmtree(proposal)
+        proposed(homes["bank"], JOB)
+    with pytest.raises(PeerRefused, match="more than 2 that are open"):
+        handed(homes)
+    assert len(Papers(homes["shop"]).all()) == 2
+
+
+def test_what_could_not_be_read_again_is_not_kept(both):
+    """An answer that fits a message and not a file would make every later look at the papers fail."""
+    homes, proposal = both
+    identity = homes["bank"].identity()
+
+    def change(document):
+        long = answer(proposal, identity, "accept")
+        del long["signature"]
+        long["certificate"] = "x" * 70_000 + "\n" + long["certificate"]
+        document["papers"][0]["answers"] = [documents.sign(long, identity)]
+
+    with pytest.raises(PeerRefused, match="an answer takes more than"):
+        handed(homes, change=change)
+    assert Papers(homes["shop"]).all() == []
+
+
+@pytest.fixture(scope="module")
+def on_their_way(tmp_path_factory):
+    """Two organisations, and the bytes that one hands the other."""
+    homes = two_organisations(tmp_path_factory.mktemp("papers"))
+    proposed(homes["bank"], JOB)
+    return homes["shop"], Papers(homes["bank"]).for_peer("shop", {"0" * 32: Beginning(1, False)})
+
+
+@given(data=st.data())
+@as_often(40)
+def test_papers_that_were_changed_are_taken_or_refused(on_their_way, data):
+    """Any value in any place, any byte: one kind of error, that names the peer, and then nothing was written."""
+    shop, whole = on_their_way
+    try:
+        Papers(shop).take("bank", data.draw(damaged(whole, "json")), shop.peers.trust_store(["bank"]))
+    except PeerRefused as problem:
+        assert "bank" in str(problem)  # noqa: PT017 - most are refused, and then in words
+        assert list(shop.proposals.iterdir()) == []
+    else:
+        Papers(shop).all()
+        for folder in shop.proposals.iterdir():
+            shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("begin", [{"a": 1}, {"a": {"attempt": 0, "has_rows": True}}, {"a": {"attempt": 1}}, []])

@@ -11,11 +11,15 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hedgerow.cli import app
@@ -40,11 +44,12 @@ from hedgerow.node.serving import (
     open_end,
 )
 from hedgerow.node.serving_book import Book
-from hedgerow.node.serving_http import MOST_BODY, TOKEN_FILE, Door, Metrics, address_of, token_of
+from hedgerow.node.serving_http import MOST_BODY, TOKEN_FILE, Door, Handler, Metrics, address_of, token_of
 from hedgerow.node.serving_scores import MOST_ASKED, Scorer
 from hedgerow.node.trained import Trained
 from hedgerow.runtime.party import Party
 from hedgerow.transport.ranges import check
+from twins.damage import as_often, damaged
 from twins.trained_homes import N, trained_homes
 from twins.unstated import unstated
 
@@ -212,6 +217,75 @@ def test_other_paths_methods_and_bodies_without_length(service):
         raw.sendall(f"POST /score HTTP/1.1\r\nAuthorization: Bearer {service.token}\r\n\r\n".encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 411")
     assert service.get("/health", **shown) == (200, {"status": "ok", "absent": []})
+
+
+def test_a_hundred_of_each_kind_do_not_disturb_the_service(service, house):
+    """Who says nothing, dribbles, guesses tokens or sends nonsense, at once: scores are the same, and nothing leaks."""
+    pid = service.processes["bank"].pid
+    expected = house.expected([5])[0, 1]
+    token = f"Authorization: Bearer {service.token}\r\n"
+    before = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    kinds = {
+        "says nothing": b"",
+        "half a head": b"POST /score HTTP/1.1\r\nAuthoriz",
+        "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+        "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "a wrong token": b"POST /score HTTP/1.1\r\nAuthorization: Bearer nope\r\nContent-Length: 2\r\n\r\n{}",
+        "a long line": b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        "many headers": b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        "a large body": f"POST /score HTTP/1.1\r\n{token}Content-Length: 99999999999\r\n\r\n".encode(),
+        "a slow body": f"POST /score HTTP/1.1\r\n{token}Content-Length: 1000\r\n\r\n{{".encode(),
+        "no JSON": f"POST /score HTTP/1.1\r\n{token}Content-Length: 3\r\n\r\n[[[".encode(),
+        "no column": f"POST /score HTTP/1.1\r\n{token}Content-Length: 19\r\n\r\n".encode() + b'{"rows":[{"id":1}]}',
+    }
+    for kind, says in kinds.items():
+        with ExitStack() as stack:
+            for _ in range(100):
+                raw = stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE))
+                with suppress(OSError):
+                    raw.sendall(says)
+            for _ in range(3):
+                assert service.ask({"ids": [house.ids[5]]})[1]["scores"] == [expected], kind
+    until(lambda: len(list(Path(f"/proc/{pid}/fd").iterdir())) <= before + 2)
+    text = service.get("/metrics", Authorization=f"Bearer {service.token}")[1]
+    refused = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("hedgerow_requests_total"))
+    for status in (400, 401, 413):
+        assert int(refused[f'hedgerow_requests_total{{status="{status}"}}']) > 0
+    log = (house.homes["bank"].path / "serve.log").read_text()
+    assert "Traceback" not in log
+    assert house.ids[5] not in log
+
+
+def test_a_request_has_so_many_seconds_however_it_dribbles(monkeypatch):
+    """A byte now and then does not keep a connection, in its head or in its body."""
+    monkeypatch.setattr(Handler, "timeout", 1.0)
+    with Door(("127.0.0.1", 0), SimpleNamespace(absent=()), "t" * 40) as door:
+        threading.Thread(target=door.serve_forever, daemon=True).start()
+        token = b"Authorization: Bearer " + b"t" * 40
+        for head in (b"", b"POST /score HTTP/1.1\r\n" + token + b"\r\nContent-Length: 100000\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", door.port), timeout=PATIENCE) as raw:
+                raw.sendall(head)
+                end = time.monotonic() + PATIENCE
+                with suppress(ConnectionError):
+                    while time.monotonic() < end:
+                        raw.sendall(b"x")
+                        time.sleep(0.1)
+                assert time.monotonic() < end
+        door.shutdown()
+
+
+@given(data=st.data())
+@as_often(40)
+def test_any_body_gets_an_answer_in_words(service, house, data):
+    """Whatever stands in a request that shows the token: a status, a sentence that quotes none of it, no error here."""
+    row = {"id": house.ids[0], **house.tables["bank"].to_pylist()[0]}
+    whole = data.draw(st.sampled_from([{"ids": house.ids[:2]}, {"rows": [row, row]}]))
+    try:
+        status, found = service.ask(data.draw(damaged(json.dumps(whole).encode(), "json")))
+    except (BrokenPipeError, ConnectionResetError):
+        return  # it was too large, and not read
+    assert status in (200, 400, 413)
+    assert status == 200 or found["error"].isprintable()
 
 
 def test_metrics_count_requests_and_rows(service, house):

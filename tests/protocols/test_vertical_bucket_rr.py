@@ -10,13 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import train
 from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table, read_table
-from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
+from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.ledger import reconcile
 from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.events import NonPrivate, RandomisedResponse, from_dict
@@ -42,6 +44,7 @@ from hedgerow.testing.transcripts import Vanishing, play
 from hedgerow.transport.frames import peek
 from hedgerow.transport.ranges import check
 from hedgerow.transport.transcripts import Recording
+from twins.damage import as_often, damaged
 from twins.parties import asked
 from twins.pooled_trees import thresholds_of
 
@@ -766,6 +769,23 @@ def test_damaged_files_are_errors(tmp_path):
         assert path.read_bytes() == content
         path.write_bytes(good[path])
     assert kinds_of(run(job, data)) == ["ready_to_train", "same_as_before"] * 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "contents"),
+    [(f"shop/{cache.BOOK}", "jsonl"), (f"{BANK}/shop.*.npz", "npz"), ("shop/[0-9a-f]*.json", "json")],
+)
+@given(drawn=st.data())
+@as_often(8)
+def test_any_damage_is_an_error_of_ours(tmp_path_factory, pattern, contents, drawn):
+    """Any byte and any value in any place: read as it was meant, or refused in words."""
+    folder = tmp_path_factory.mktemp("cache")
+    data, job = make_data(), make_job(2.0, cache=str(folder))
+    run(job, data)
+    (path,) = folder.glob(pattern)
+    path.write_bytes(drawn.draw(damaged(path.read_bytes(), contents)))
+    for problem in play(PROTOCOL, job, data).errors.values():
+        assert isinstance(problem, HedgerowError), problem
 
 
 def test_files_are_private_and_apart(tmp_path):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import stat
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import InvalidInput, InvalidParameter, JobDiffers, PeerFailed, ProtocolError
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
-from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints, GoOnFrom, KeptTrees
+from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints, GoOnFrom, KeptTrees, packed, unpacked
 from hedgerow.runtime.protocol import agreed
 from hedgerow.runtime.running import in_memory, run_together
 from hedgerow.transport.memory import MemoryNetwork
+from twins.damage import as_often, damaged
 
 JOB = SecretSharedJob(
     ("anna", "ben", "carla"), "anna", "a run", boosting=BoostingParams(n_iterations=9, min_child_weight=0.0), max_bins=8
@@ -210,6 +215,23 @@ def test_a_damaged_file_is_refused(files):
     path.write_bytes(whole + b"x")
     with pytest.raises(InvalidInput, match=r"trees-2\.kept is damaged"):
         files.load(2, State)
+
+
+@given(data=st.data())
+@as_often(60)
+def test_a_file_with_a_right_digest_is_not_believed_either(data):
+    """Somebody may have written it: any value in any place of its heading, any byte of its arrays."""
+    about = {"trees": 2}
+    whole = packed(state(2), about)
+    body = whole[40:]
+    size = int.from_bytes(body[:8], "little")
+    if data.draw(st.booleans()):
+        heading = data.draw(damaged(body[8 : 8 + size], "json"))
+        body = len(heading).to_bytes(8, "little") + heading + body[8 + size :]
+    else:
+        body = data.draw(damaged(body, "bytes"))
+    with contextlib.suppress(InvalidInput):
+        unpacked(whole[:8] + hashlib.sha256(body).digest() + body, State, about, "a file")
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(files, monkeypatch):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from hedgerow.errors import DeadlineExceeded, InvalidParameter, JobDiffers, TransportError
+from hedgerow.errors import DeadlineExceeded, InvalidParameter, JobDiffers, PeerLost, TransportError
 from hedgerow.transport.endpoint import Agreed
 from hedgerow.transport.grpc import Gateway, GrpcEndpoint
 from twins.parties import make_identities, trust_in
@@ -67,6 +67,21 @@ def test_runs_follow_each_other_on_one_port(gateway):
         with hub(gateway, "again") as end, dialler("bank", gateway, "again") as bank:
             bank.send("hub", bytes([number]))
             assert end.recv("bank", 20) == bytes([number])
+
+
+def test_the_next_conversation_waits_for_the_end_of_the_last(gateway):
+    """Who said goodbye and comes again at once, while the other is still at the old one, is let in by the new one."""
+    with hub(gateway, "desk") as first:
+        with dialler("bank", gateway, "desk") as bank:
+            bank.wait_connected(20)
+        with pytest.raises(PeerLost, match="has ended its part"):
+            first.recv("bank", 20)
+        bank = dialler("bank", gateway, "desk")
+        with pytest.raises(DeadlineExceeded, match="has just ended a conversation"):
+            bank.wait_connected(0.5)
+    with bank, hub(gateway, "desk") as second:
+        bank.send("hub", b"again")
+        assert second.recv("bank", 20) == b"again"
 
 
 def test_one_run_has_one_end_at_a_port(gateway):

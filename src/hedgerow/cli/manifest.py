@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.cli.outcome import Outcome, print_lines, verb, wrapped
@@ -66,10 +65,14 @@ def announced_by(proposal: Proposal) -> list[Any]:
 def books_of(home: Home, run_id: str) -> list[Ledger]:
     """The ledgers of a run, of its matching and of its training, as far as they are there."""
     from hedgerow.ledger import Ledger
+    from hedgerow.node.documents import told_of
 
-    files = [home.runs / run_id / f"{name}.jsonl" for name in _BOOKS]
-    texts = [Path(path).read_text(encoding="utf-8") for path in files if path.exists()]
-    return [Ledger.from_json_lines(home.name, text) for text in texts]
+    books = []
+    for path in (home.runs / run_id / f"{name}.jsonl" for name in _BOOKS):
+        if path.exists():
+            with told_of(path):
+                books.append(Ledger.from_json_lines(home.name, path.read_text(encoding="utf-8")))
+    return books
 
 
 def _lines(result: dict[str, Any]) -> list[str]:

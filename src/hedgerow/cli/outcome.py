@@ -168,7 +168,7 @@ def one_line_errors(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(ExitCode.OK) from None
     except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - the last stop before the shell
         code = next(code for kinds, code in _CODES.items() if isinstance(problem, kinds))
-        message = " ".join(str(problem).split())
+        message = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(problem).split()))
         if code is ExitCode.INTERRUPTED:
             message = "interrupted; no output was written"
         elif code is ExitCode.INTERNAL:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -113,7 +112,8 @@ def running_pid(folder: Path) -> int | None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return int(file.read() or 0) or None
+            told = file.read(20)
+            return int(told) if told.isdigit() else None
     return None
 
 
@@ -197,7 +197,10 @@ def _measured(
 
 
 def _outcome(command: str, folder: Path) -> Outcome:
-    about = json.loads((folder / "run.json").read_text())
+    from hedgerow.node.playing import read_run
+    from hedgerow.runtime.saved_files import damage_told, read_object
+
+    about = read_run(folder)
     stated = folder / "statement.json"
     total = about["traffic"]["ledger"]["total"]
     lines = [
@@ -210,5 +213,6 @@ def _outcome(command: str, folder: Path) -> Outcome:
         *(f"  {path.name}" for path in sorted(folder.iterdir())),
     ]
     if stated.exists():
-        lines += ["", *json.loads(stated.read_text())["words"].splitlines()]
+        with damage_told(f"{stated} is damaged"):
+            lines += ["", *read_object(stated)["words"].splitlines()]
     return Outcome({"command": command, "folder": folder, **about}, lambda: print_lines(lines))

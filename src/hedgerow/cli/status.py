@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.cli.outcome import Outcome, aligned, print_lines, verb
 from hedgerow.cli.run import running_pid
 from hedgerow.cli.unlocking import HomeOption
+from hedgerow.errors import plain
 
 if TYPE_CHECKING:
     from hedgerow.node.home import Home
@@ -55,13 +56,22 @@ def _state_of_run(home: Home, run_id: str) -> dict[str, Any]:
     folder = home.runs / run_id
     for name, state in (("run.json", "over"), ("failed.json", "failed")):
         if (folder / name).exists():
-            about = json.loads((folder / name).read_text())
-            return {"state": state, "folder": folder, "message": about.get("message")}
+            message = _told_in(folder / name).get("message")
+            return {"state": state, "folder": folder, "message": None if message is None else plain(str(message))}
     if (folder / "progress.json").exists():
-        about = json.loads((folder / "progress.json").read_text())
+        told = _told_in(folder / "progress.json")
+        about = {key: told[key] for key in ("done", "total") if isinstance(told.get(key), int)}
         is_running = running_pid(folder) is not None
         return {"state": "running" if is_running else "broken off", "folder": folder, **about}
     return {"state": "not begun"}
+
+
+def _told_in(path: Path) -> dict[str, Any]:
+    """What a file of a run says."""
+    from hedgerow.runtime.saved_files import damage_told, read_object
+
+    with damage_told(f"{path} is damaged"):
+        return read_object(path)
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
@@ -81,6 +91,6 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 def _told(run: dict[str, Any]) -> str:
-    if run["state"] == "running" and run["total"]:
-        return f"running, {run['done']} of {run['total']}"
+    if run["state"] == "running" and run.get("total"):
+        return f"running, {run.get('done', 0)} of {run['total']}"
     return f"run {run['state']}" + (f": {run['message']}" if run.get("message") else "")

@@ -8,10 +8,12 @@ Nothing is said to whoever is there, and nothing is believed.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import ssl
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -149,14 +151,22 @@ def look_at_arrivals(home: Home, identity: Identity, trust: TrustStore, peer: Pe
                 arrived, place = server.accept()
             except TimeoutError:
                 break
+            cut = threading.Timer(2 * ONE_TRY_SECONDS, _cut, [arrived])  # each byte may take its time, all may not
+            cut.start()
             with arrived:
                 seen = _why_it_failed(arrived, context, home, peer, str(place[0]))
+            cut.cancel()
     at = home.party_file.network.advertise or bind
     return seen or Ill(
         "tcp",
         f"no connection arrived at {bind} within {seconds:.0f} s",
         f"{peer.name}: hedgerow doctor {home.name}; you: see that {at} leads to this machine",
     )
+
+
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _server_context(identity: Identity, trust: TrustStore, peer: Peer) -> ssl.SSLContext:

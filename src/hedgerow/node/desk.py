@@ -24,6 +24,7 @@ from hedgerow.node.audit import Trail
 from hedgerow.node.greeting import greet
 from hedgerow.node.papers import MOST_BYTES, Beginning, Paper, Papers
 from hedgerow.node.peers import Peer
+from hedgerow.node.proposal import VERSION
 from hedgerow.runtime.party import Party
 from hedgerow.transport.endpoint import NOTHING, Agreed
 from hedgerow.transport.frames import Message
@@ -40,9 +41,10 @@ _TURN_SECONDS = 2.0  # for one attempt to meet a peer
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver(Message, name="node.papers", version=1):
+class HandedOver(Message, name="node.papers", version=VERSION):
     """Either node to the other: open proposals in which both have a seat, and the answers to them, as JSON."""
 
+    # Its version is that of proposals: parties that do not know each other's find out before one is handed over.
     discloses = Exact("what was proposed to both, and who has accepted or refused it")
     papers: Annotated[bytes, Shape(Free("n_bytes", at_most=MOST_BYTES))]
 

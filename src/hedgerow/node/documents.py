@@ -17,11 +17,13 @@ import datetime as dt
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hedgerow.errors import InvalidInput, PeerRefused, plain
+from hedgerow.errors import HedgerowError, InvalidInput, PeerRefused, plain
+from hedgerow.runtime.saved_files import damage_told
 from hedgerow.transport.mtls import Certificate, Identity, now
 
 MOST_BYTES = 64 * 1024
@@ -60,6 +62,7 @@ def read(
     content = read_bounded(path, most)
     try:
         document = json.loads(content, object_pairs_hook=_without_repetition)
+        check_can_be_read(document)
     except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"{path} is damaged, or not a {form}: {plain(str(problem))}") from None
     if not isinstance(document, dict) or document.get("format") != form:
@@ -80,6 +83,11 @@ def read(
     return document
 
 
+def check_can_be_read(document: Any) -> None:
+    """ValueError if it holds what Python's JSON takes and nobody else's does: NaN, or half a character."""
+    json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+
+
 def read_bounded(path: Path, most: int) -> bytes:
     """What is in a file, unless it is larger than anything that belongs there."""
     try:
@@ -90,6 +98,16 @@ def read_bounded(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise InvalidInput(f"{path} has more than {most:,} bytes, so it is not what it should be")
     return content
+
+
+@contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """Whatever is wrong with what a file holds, also in our own words, as an InvalidInput that names the file."""
+    try:
+        with damage_told("it cannot be read"):
+            yield
+    except HedgerowError as problem:
+        raise InvalidInput(f"{path} is damaged, or of another version: {problem}") from problem
 
 
 def _without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -104,8 +122,12 @@ def _without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def write(path: Path, document: Mapping[str, Any], *, mode: int = 0o600) -> None:
     """The document in a file, which appears or is replaced in one step and is on the disk afterwards."""
-    text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-    write_whole(path, text.encode(), mode=mode)
+    write_whole(path, text_of(document), mode=mode)
+
+
+def text_of(document: Mapping[str, Any]) -> bytes:
+    """A document as it stands in a file, for people to read."""
+    return (json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n").encode()
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:

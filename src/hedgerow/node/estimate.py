@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow._version import __version__
+from hedgerow.codec import AsJson
 from hedgerow.errors import HedgerowError
 from hedgerow.ledger import Meter, Traffic
 from hedgerow.node import documents
@@ -55,7 +56,7 @@ _MOST_CACHE, _MOST_KEPT = 4 << 20, 200  # bytes, and probes
 
 
 @dataclass(frozen=True)
-class OfParty:
+class OfParty(AsJson):
     """What one party sends, receives and needs."""
 
     bytes_sent: float = 0
@@ -65,7 +66,7 @@ class OfParty:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(AsJson):
     """A run of the job with a part of its rows and few trees, as it was measured; or as it is predicted."""
 
     share: float
@@ -75,12 +76,6 @@ class Probe:
     rounds: float
     parties: Mapping[str, OfParty]
     took: float = 0.0  # seconds, with starting processes
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Probe:
-        """The inverse of `asdict`."""
-        parties = {name: OfParty(**about) for name, about in document["parties"].items()}
-        return cls(**{**document, "parties": parties})
 
 
 @dataclass(frozen=True)
@@ -200,7 +195,7 @@ class _Kept:
                 self._found = found if isinstance(found, dict) else {}
 
     def get(self, key: str) -> Probe | None:
-        with suppress(KeyError, TypeError, AttributeError):
+        with suppress(KeyError, HedgerowError):
             return Probe.from_dict(self._found[key])
         return None
 

@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from typing import Any, Self
 
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.ledger import Ledger, Meter
 from hedgerow.node.addresses import check_address
+from hedgerow.node.timed_http import TimedHandler
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 5.0
@@ -129,12 +130,11 @@ class _Server(HTTPServer):
         """Nothing: one who hangs up in the middle is no matter for the log."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(TimedHandler):
     server: _Server
-    server_version, sys_version = "hedgerow", ""
     timeout = SECONDS
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
         """/metrics; there is nothing else."""
         is_known = self.path.partition("?")[0] == "/metrics"
         body = (self.server.metrics.text() if is_known else "there is /metrics\n").encode()
@@ -143,6 +143,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class spells it
-        """Nothing: who asks is not kept."""

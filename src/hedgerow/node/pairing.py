@@ -62,6 +62,7 @@ from hedgerow.errors import (
     PeerLost,
     PeerRefused,
     TransportError,
+    VersionMismatch,
     plain,
 )
 from hedgerow.node.addresses import check_address
@@ -148,7 +149,7 @@ class Line:
             self._tls.sendall(struct.pack(">I", len(content)) + content)
 
     def recv(self, kind: str, *fields: str) -> dict[str, str]:
-        """The next message, which must be of this kind and have these fields; all of them are texts."""
+        """The next message, which must be of this kind and have these fields; all of them are texts, and ASCII."""
         (size,) = struct.unpack(">I", self._exactly(4))
         if size > MOST_BYTES:
             raise FrameError(f"the other side announced a message of {size:,} bytes; the most is {MOST_BYTES:,}")
@@ -156,8 +157,12 @@ class Line:
             said = json.loads(self._exactly(size))
         except (ValueError, RecursionError):
             raise FrameError("the other side sent something that is not a message") from None
-        if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+        if not isinstance(said, dict) or not all(isinstance(text, str) and text.isascii() for text in said.values()):
             raise FrameError("the other side sent something that is not a message")
+        if said.get("kind") == "refused" and said.get("code") == "version":
+            raise VersionMismatch(_two_versions(said.get("version", "?")))
+        if said.get("kind") == "hello" and said.get("version", VERSION) != VERSION:  # its fields may be others
+            raise VersionMismatch(_two_versions(said["version"]))
         if said.get("kind") == "refused":
             raise PeerRefused(REFUSALS.get(said.get("code", ""), "the other side stopped without a reason"))
         if said.get("kind") != kind or set(said) != {"kind", *fields}:
@@ -236,14 +241,16 @@ def _finish(side: SPAKE2_A | SPAKE2_B, said: dict[str, str]) -> tuple[bytes, byt
     return message, key
 
 
+def _two_versions(theirs: str) -> str:
+    older = "this side" if theirs.isdecimal() and int(theirs[:9]) > int(VERSION) else "the other side"
+    return (
+        f"the other side speaks version {plain(theirs)[:20]} of pairing, this program version {VERSION}: "
+        f"{older} needs a newer hedgerow (pip install -U hedgerow)"
+    )
+
+
 def _card(own: str, said: dict[str, str], certificate: Certificate) -> Card:
     """What the other side says of itself, if it can be so."""
-    if said["version"] != VERSION:
-        raise Refusal(
-            "malformed",
-            f"the other side speaks version {plain(said['version'])} of pairing, this program version {VERSION}; "
-            "bring both to one version of hedgerow",
-        )
     try:
         check_other_name(own, said["name"])
     except PeerRefused as problem:
@@ -350,6 +357,10 @@ def _told(line: Line) -> Iterator[None]:
     """Whoever stops tells the other side a code for it, if the line still stands."""
     try:
         yield
+    except VersionMismatch:
+        with suppress(TransportError):
+            line.send("refused", code="version", version=VERSION)
+        raise
     except (Refusal, FrameError) as problem:
         with suppress(TransportError):
             line.send("refused", code=problem.code if isinstance(problem, Refusal) else "malformed")

@@ -21,7 +21,7 @@ from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, PeerR
 from hedgerow.node import documents
 from hedgerow.node.policy import RefusalCode
 from hedgerow.node.proposal import Proposal
-from hedgerow.runtime.saved_files import damage_told, private_folder
+from hedgerow.runtime.saved_files import private_folder
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore
 
 if TYPE_CHECKING:
@@ -126,6 +126,12 @@ def check_answer(document: Mapping[str, Any], proposal: Proposal, trust: TrustSt
     That party is who shows the certificate that the proposal names; with `trust`, one that is accepted here as well.
     """
     wanted = {"format": str, "version": int, **_FIELDS}
+    version = document.get("version")
+    if type(version) is int and version != documents.VERSION:
+        raise InvalidInput(
+            f"it is an answer of version {version}, and this program reads version {documents.VERSION}; "
+            "bring both programs to one version"
+        )
     if document.keys() != wanted.keys() or not all(isinstance(document[key], kind) for key, kind in wanted.items()):
         raise InvalidInput("an answer to a proposal lacks fields, has others, or has one of a wrong type")
     if (document["format"], document["version"]) != (ANSWER, documents.VERSION):
@@ -148,13 +154,14 @@ def check_answer(document: Mapping[str, Any], proposal: Proposal, trust: TrustSt
 
 def read_paper(folder: Path, hash_: str | None = None) -> Paper:
     """The proposal in a folder, which must have this hash if one is given, and all answers; signatures are checked."""
-    with damage_told(f"{folder} holds no proposal"):
-        content = documents.read_bounded(folder / "proposal.json", MOST_BYTES)
-        proposal = Proposal.from_dict(json.loads(content))
+    place = folder / "proposal.json"
+    with documents.told_of(place):
+        proposal = Proposal.from_dict(json.loads(documents.read_bounded(place, MOST_BYTES)))
         if hash_ not in (None, proposal.hash):
-            raise ValueError("what it says is not what its hash stands for")
-        answers = {}
-        for path in sorted((folder / "answers").glob("*.json")):
+            raise InvalidInput("what it says is not what its hash stands for")
+    answers = {}
+    for path in sorted((folder / "answers").glob("*.json")):
+        with documents.told_of(path):
             document = json.loads(documents.read_bounded(path, documents.MOST_BYTES))
             check_answer(document, proposal)
             answers[document["party"]] = document
@@ -237,6 +244,9 @@ class Papers:
             if max(len(entries), len(begin)) > MOST_PAPERS:
                 raise ValueError(f"there are more than {MOST_PAPERS}")  # noqa: TRY301 - as above
             read = [self._checked(peer, entry, trust) for entry in entries]
+            new = {proposal.hash for proposal, _ in read if not (self._folder / proposal.hash).exists()}
+            if len(new) + len(self.open_with(peer)) > MOST_PAPERS:
+                raise ValueError(f"there are more than {MOST_PAPERS} that are open")  # noqa: TRY301 - as above
             begins = {run_id: Beginning.read(each) for run_id, each in begin.items()}
         except HedgerowError as problem:
             raise PeerRefused(f"the papers that {peer} handed over are refused: {plain(str(problem))}") from problem
@@ -266,11 +276,21 @@ class Papers:
             # Who is no peer of this party is known by the certificate that everybody signs for.
             is_peer = document["party"] in proposal.peers_of(own.name)
             check_answer(document, proposal, trust if is_peer else None)
+        _check_fits(proposal.to_dict(), MOST_BYTES, "a proposal")
+        for document in answers:
+            _check_fits(document, documents.MOST_BYTES, "an answer")
         if proposal.proposed_by not in [document["party"] for document in answers]:
             raise PeerRefused(f"a proposal that {plain(proposal.proposed_by)} has not signed")
         if any(document["party"] == own.name for document in answers) and not (self._folder / proposal.hash).exists():
             raise PeerRefused("a proposal that is said to be answered here, and is not known")
         return proposal, answers
+
+
+def _check_fits(document: Mapping[str, Any], most: int, what: str) -> None:
+    """InvalidInput for what could be written down here, and never be read again."""
+    documents.check_can_be_read(document)
+    if len(documents.text_of(document)) > most:
+        raise InvalidInput(f"{what} takes more than {most:,} bytes")
 
 
 def _may_follow(path: Path, document: Mapping[str, Any]) -> bool:

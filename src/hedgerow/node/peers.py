@@ -90,7 +90,10 @@ class Peers:
         if document["name"] != name or document["fingerprint"] != certificate.fingerprint:
             raise InvalidInput(f"{path} is damaged: its name or its fingerprint is not that of its certificate")
         if document["address"] is not None:
-            check_address(document["address"])
+            try:
+                check_address(document["address"])
+            except InvalidParameter as problem:
+                raise InvalidInput(f"{path} is damaged: {problem}") from None
         self._check_not_revoked(name, certificate)
         return Peer(name, certificate, document["address"], document["how"], document["at"])
 
@@ -159,7 +162,10 @@ class Peers:
             trust.refuse(entry["fingerprint"], entry["key"])
         authority = self._authority()
         if authority is not None:
-            trust.own_ca(documents.read_bounded(authority, _MOST_AUTHORITY))
+            try:
+                trust.own_ca(documents.read_bounded(authority, _MOST_AUTHORITY))
+            except PeerRefused as problem:
+                raise InvalidInput(f"the authority {authority} of [network] cannot be used: {problem}") from None
         for name in names:
             if authority is None or self._path(name).exists():
                 trust.pin(name, self.get(name).certificate.pem)

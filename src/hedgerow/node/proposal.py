@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from hedgerow._version import __version__
 from hedgerow.codec import AsJson, to_json
@@ -106,6 +106,17 @@ class Proposal(AsJson):
         if documents.moment(self.expires, "expires") <= documents.moment(self.made, "made"):
             raise InvalidInput(f"a proposal expires after it was made, got {self.made} and {self.expires}")
         self._check_seats()
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """From what somebody wrote; InvalidInput, in words, for another version, whose fields are not known."""
+        version = data.get("version") if isinstance(data, Mapping) else None
+        if type(version) is int and version != VERSION:
+            who = "a newer hedgerow wrote it: update this one" if version > VERSION else "an older hedgerow wrote it"
+            raise InvalidInput(
+                f"it is a proposal of version {version}, and this program reads version {VERSION}; {who}"
+            )
+        return super().from_dict(data)
 
     def _check_seats(self) -> None:
         cast = dict(self.job.cast)

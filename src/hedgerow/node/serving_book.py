@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hedgerow.errors import JobError
+from hedgerow.errors import InvalidInput, JobError
 from hedgerow.ledger import Ledger
 from hedgerow.node import documents
 from hedgerow.node.audit import Trail
@@ -46,7 +46,8 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "lines": list,
     "in_trail": bool,
 }
-_KEYS = ("direction", "peer", "message")
+_KEYS, _COUNTS = ("direction", "peer", "message"), ("messages", "bytes")
+_MOST_COUNT = 1 << 62
 _FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9a-f]{6}\.json")
 _WRITE_SECONDS = 5.0
 _MOST_JOURNAL = 256 << 20
@@ -126,18 +127,32 @@ class Book:
                 name = entry["file"]
                 if not _FILE.fullmatch(name):
                     raise ValueError("it names a file that is not of an hour")
+                counts = [entry["entry"], entry["rows"], *(each[key] for each in entry["lines"] for key in _COUNTS)]
+                if not all(type(count) is int and 0 <= count < _MOST_COUNT for count in counts):
+                    raise ValueError("it counts what cannot be counted")
                 if name not in hours:
                     path = self._folder / name
-                    hours[name] = documents.read(path, FORMAT, _FIELDS) if path.exists() else self._empty(name[:13])
+                    hours[name] = self._read(path) if path.exists() else self._empty(name[:13])
                 if entry["entry"] > hours[name]["entries"]:
                     _count(hours[name], entry)
+            for hour in hours.values():
+                documents.check_can_be_read(hour)
+                if len(documents.text_of(hour)) > documents.MOST_BYTES:
+                    raise ValueError("it holds more than an hour can")
         for name, hour in hours.items():
             documents.write(self._folder / name, hour)
         os.ftruncate(self._journal, 0)
 
+    def _read(self, path: Path) -> dict[str, Any]:
+        """The file of an hour. InvalidInput if it is damaged, or of another service."""
+        found = documents.read(path, FORMAT, _FIELDS)
+        if any(found[key] != value for key, value in self._about.items()) or not 0 <= found["rows"] < _MOST_COUNT:
+            raise InvalidInput(f"{path} is damaged, or of another service than that of {self._about['model'][:12]}")
+        return found
+
     def _enter(self, path: Path) -> None:
         """Into the trail, once."""
-        found = documents.read(path, FORMAT, _FIELDS)
+        found = self._read(path)
         if found["in_trail"]:
             return
         if found["rows"]:

@@ -12,6 +12,7 @@ owner's eyes. Bodies, rows, connections and times are bounded. Errors are one se
 from __future__ import annotations
 
 import bisect
+import contextlib
 import hmac
 import json
 import logging
@@ -21,7 +22,7 @@ import threading
 import time
 from collections import Counter, deque
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -30,6 +31,7 @@ from hedgerow.node.addresses import check_address, is_local
 from hedgerow.node.documents import read_bounded
 from hedgerow.node.serving import Absent, Limited
 from hedgerow.node.serving_scores import MOST_ASKED, Scorer
+from hedgerow.node.timed_http import TimedHandler
 from hedgerow.runtime.saved_files import write_private
 
 _log = logging.getLogger("hedgerow")
@@ -38,7 +40,7 @@ TOKEN_FILE = "serve.token"  # noqa: S105 - the name of the file, not what is in 
 MOST_BODY = 1 << 20
 MOST_CONNECTIONS = 64
 IDLE_SECONDS = 30.0
-"""For the next bytes of a connection."""
+"""For a request to be there as a whole, from the end of the one before."""
 _MOST_TOKEN = 1024
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096)
 _LAST = 2048  # requests that quantiles are of
@@ -114,7 +116,10 @@ class Metrics:
 
 
 class Door(ThreadingHTTPServer):
-    """The server: a thread for each connection, and not too many of them."""
+    """The server: a thread for each connection, and not too many of them.
+
+    When all places are taken, whoever has kept one for longest without a request makes room.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -125,6 +130,8 @@ class Door(ThreadingHTTPServer):
         self.scorer, self.metrics = scorer, Metrics()
         self._token = token.encode()
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._idle: dict[socket.socket, None] = {}  # connections without a request, the oldest first
+        self._lock = threading.Lock()
 
     @property
     def port(self) -> int:
@@ -137,8 +144,8 @@ class Door(ThreadingHTTPServer):
         return hmac.compare_digest(shown.strip().encode("utf-8", "replace"), self._token) and scheme.lower() == "bearer"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own, unless there are too many."""
-        if not self._free.acquire(blocking=False):
+        """In a thread of its own, unless there are too many that are being answered."""
+        if not self._free.acquire(blocking=False) and not (self._cut_oldest() and self._free.acquire(timeout=1.0)):
             self.metrics.add(HTTPStatus.SERVICE_UNAVAILABLE)
             self.shutdown_request(request)
             return
@@ -150,6 +157,22 @@ class Door(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
+
+    def waits(self, connection: socket.socket, *, idle: bool) -> None:
+        """Whether a connection waits for a request, or has one that is being answered."""
+        with self._lock:
+            self._idle.pop(connection, None)
+            if idle:
+                self._idle[connection] = None
+
+    def _cut_oldest(self) -> bool:
+        with self._lock:
+            oldest = next(iter(self._idle), None)
+            if oldest is not None:
+                del self._idle[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+        return oldest is not None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up in the middle is no matter for the log."""
@@ -163,27 +186,33 @@ class Refused(Exception):
         self.status, self.hang_up = status, hang_up
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(TimedHandler):
     """One connection, request by request."""
 
     server: Door
     protocol_version = "HTTP/1.1"
-    server_version, sys_version = "hedgerow", ""
     timeout = IDLE_SECONDS
     disable_nagle_algorithm = True
     wbufsize = -1
     _PATHS: ClassVar = {"/score": "POST", "/health": "GET", "/metrics": "GET"}
 
-    def do_GET(self) -> None:
+    def handle_one_request(self) -> None:
+        """Until it is there the connection may be cut for another one."""
+        self.server.waits(self.connection, idle=True)
+        super().handle_one_request()
+
+    def finish(self) -> None:
+        """Its place is free."""
+        self.server.waits(self.connection, idle=False)
+        super().finish()
+
+    def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
         """/health and /metrics."""
         self._respond("GET")
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - as the base class calls it
         """/score."""
         self._respond("POST")
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class spells it
-        """Nothing: paths and addresses of those who ask are not kept."""
 
     def _respond(self, method: str) -> None:
         try:
@@ -231,6 +260,7 @@ class Handler(BaseHTTPRequestHandler):
     def _score(self) -> None:
         started = time.perf_counter()
         document = self._document()
+        self.server.waits(self.connection, idle=False)
         scorer = self.server.scorer
         key, asked = _asked(document)
         try:

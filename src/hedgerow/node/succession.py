@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hedgerow.errors import PeerRefused
+from hedgerow.errors import InvalidParameter, PeerRefused, plain
 from hedgerow.node import documents
 from hedgerow.node.peers import Peer, Peers
 from hedgerow.transport.mtls import Certificate, Identity
@@ -41,16 +41,22 @@ def successor(peers: Peers, path: Path) -> tuple[Peer, Certificate]:
     fields = dict.fromkeys(("name", "old", "certificate", "made", "signature"), str)
     document = documents.read(path, FORMAT, fields)
     documents.moment(document["made"], f"{path}, made")
-    peer = peers.get(document["name"])
-    new = Certificate.from_pem(document["certificate"].encode())
+    try:
+        peer = peers.get(document["name"])
+        new = Certificate.from_pem(document["certificate"].encode())
+    except (InvalidParameter, PeerRefused) as problem:
+        raise PeerRefused(f"{path} cannot be followed: {problem}") from None
     if new.fingerprint == peer.certificate.fingerprint:
         raise PeerRefused(f"the new certificate of {peer.name} is pinned already; nothing changed")
     if document["old"] != peer.certificate.fingerprint:
         raise PeerRefused(
-            f"{path} hands over from {document['old'][:80]}, but {peer.certificate.fingerprint} is pinned for "
+            f"{path} hands over from {plain(document['old'])[:80]}, but {peer.certificate.fingerprint} is pinned for "
             f"{peer.name}. If it rotated several times, follow its files in their order; otherwise pair again"
         )
-    documents.verify(document, peer.certificate)
-    peer.certificate.check_validity(peer.name)
+    try:
+        documents.verify(document, peer.certificate)
+        peer.certificate.check_validity(peer.name)
+    except PeerRefused as problem:
+        raise PeerRefused(f"{path} cannot be followed: {problem}") from None
     peers.check_successor(peer.name, new)
     return peer, new

@@ -91,6 +91,8 @@ class Trained:
         with damage_told(f"{folder / 'run.json'} is damaged"):
             about = json.loads(read_bounded(folder / "run.json", _MOST_BYTES))
             hash_ = str(about["proposal"])
+            if not (home.proposals / hash_ / "proposal.json").is_file():
+                raise ValueError("it is the run of a proposal that is not here")
         paper = Papers(home).get(hash_)
         if not paper.is_agreed or paper.proposal.run_id != folder.name:
             raise InvalidInput(f"{folder} is not the run of the proposal {hash_[:12]}, which is {paper.state}")

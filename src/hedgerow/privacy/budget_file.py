@@ -218,7 +218,7 @@ class BudgetFile:
                 cursor.execute("ROLLBACK")
                 raise
             cursor.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # the library's own messages quote what is damaged
             raise InvalidInput(f"the budget file {self.path} cannot be used: {_told(error)}") from error
         finally:
             if connection is not None:
@@ -544,7 +544,7 @@ def _event(text: str) -> Event:
         raise InvalidInput(f"a damaged budget file: an entry cannot be read ({error})") from error
 
 
-def _told(error: sqlite3.Error) -> str:
+def _told(error: Exception) -> str:
     text = str(error)
     if "locked" in text:
         return f"another process has held it for {_BUSY_SECONDS:.0f} seconds"

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 _MAGIC = b"HDGRKEPT"
+_VERSION = 1
 _SIZE = hashlib.sha256().digest_size
 _PREFIX, _SUFFIX = "trees-", ".kept"
 _LAST = 2  # states that are kept beside that of before the first tree
@@ -210,6 +211,7 @@ def packed(state: Any, about: Mapping[str, Any]) -> bytes:
     if any(array.dtype.hasobject for array in arrays.values()):
         raise InvalidParameter(f"{type(state).__name__} holds an array of objects, which cannot be kept")
     heading = {
+        "version": _VERSION,
         **about,
         "state": type(state).__name__,
         "fields": {name: to_json(value) for name, value in values.items() if name not in arrays},
@@ -228,6 +230,9 @@ def unpacked(data: bytes, kind: type[S], about: Mapping[str, Any], where: str) -
     with damage_told(f"{where} is damaged"):
         stop = start + 8 + int.from_bytes(data[start : start + 8], "little")
         heading = json.loads(data[start + 8 : stop])
+        if (version := heading["version"]) != _VERSION:
+            known = f"this program reads version {_VERSION}: take up the run with the hedgerow that began it"
+            raise InvalidInput(f"{where} is of version {str(version)[:20]}, and {known}")
         expected = {**about, "state": kind.__name__}
         differs = [name for name, value in expected.items() if heading.get(name) != value]
         if differs:

@@ -17,6 +17,8 @@ FIELD_BYTES = 8  # enough to find an honest difference; who is dishonest is foun
 MOST_BYTES = 3 << 10  # of all names and digests, so that they fit the first 4 KB of a connection
 _MOST_NAME_BYTES = 60
 _MOST_NAMED = 8
+_OF_VERSIONS = frozenset({"messages", "format version", "wire version"})
+"""Fields of an agreement that follow from the program, and not from what anybody asked for."""
 
 
 @dataclass(eq=False)
@@ -71,7 +73,8 @@ class Agreed:
         else:
             more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
             what = f"in {', '.join(plain(name) for name in names[:_MOST_NAMED])}{more}"
-        raise JobDiffers(f"{peer} has another job than {me}: they differ {what}; give both the same")
+        advice = "bring both to one version of hedgerow" if set(names) & _OF_VERSIONS else "give both the same"
+        raise JobDiffers(f"{peer} has another job than {me}: they differ {what}; {advice}")
 
     def encode(self) -> bytes:
         """The digest, then per field the length of its name, its name and its digest."""

@@ -492,7 +492,7 @@ def peek(frame: bytes | memoryview) -> tuple[str, int]:
     if magic != _MAGIC:
         raise FrameError(f"not a frame: it begins with {magic!r}")
     if format_version != FORMAT_VERSION:
-        raise VersionMismatch(f"the peer writes frames of version {format_version}, this is version {FORMAT_VERSION}")
+        raise _mismatch("the peer writes frames of", format_version, FORMAT_VERSION)
     try:
         name = str(frame[_OPENING.size : _OPENING.size + length], "ascii")
     except UnicodeDecodeError:
@@ -507,8 +507,13 @@ def _unexpected(frame: bytes | memoryview, plan: _Plan) -> FrameError | VersionM
     if name != plan.cls.NAME:
         return FrameError(f"expected {plan.cls.NAME}, got {name}")
     if version != plan.cls.VERSION:
-        return VersionMismatch(f"{name}: the peer speaks version {version}, this is version {plan.cls.VERSION}")
+        return _mismatch(f"{name}: the peer speaks", version, plan.cls.VERSION)
     return FrameError(f"{name}: fields are not those of version {version}")
+
+
+def _mismatch(says: str, theirs: int, ours: int) -> VersionMismatch:
+    older = "the peer" if theirs < ours else "this side"
+    return VersionMismatch(f"{says} version {theirs}, this is version {ours}; {older} needs a newer hedgerow")
 
 
 def _lasting(frame: bytes | memoryview) -> bytes | memoryview:

@@ -38,9 +38,10 @@ from hedgerow.errors import (
     VersionMismatch,
     plain,
 )
+from hedgerow.transport import grpc_channel as channels
 from hedgerow.transport import grpc_envelope
 from hedgerow.transport.endpoint import NOTHING, Agreed
-from hedgerow.transport.grpc_channel import ANOTHER_JOB, ANOTHER_VERSION, NOT_NOW, PeerChannel, Terms, check_version
+from hedgerow.transport.grpc_channel import PeerChannel, Terms
 from hedgerow.transport.grpc_envelope import MAX_FRAME_BYTES, MAX_HELLO_BYTES, WIRE_VERSION, Hello
 from hedgerow.transport.grpc_streams import Dialler, Listener, Options, ServerStream
 from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_party_name
@@ -53,12 +54,13 @@ _ABORT_SECONDS = 1.0  # the same for abort()
 _HANG_UP_SECONDS = 0.5
 _PROBE_SECONDS = 1.0
 _DIALS_BEFORE_PROBE = 2
+_REFUSED_SECONDS = 2.0  # longer than gRPC waits at most before it connects again
 _LOOK_AGAIN_SECONDS = 0.1  # for a peer that does not answer yet
 _STRANGER_SECONDS = 5.0  # for a handshake, and without a call after it
 _CALLS_PER_CONNECTION = 4  # one is needed; the one before may not have ended yet
 _MORE_CALLS = 16  # at one time, beyond two for each party that is expected
 _MORE_CONNECTIONS = 200  # the same for connections, most of which are strangers that TLS has not seen through yet
-_REFUSALS_KEPT = 10  # and logged: a stranger that comes again and again must not fill the disk
+_REFUSALS_KEPT = 10  # reasons, which are logged: a stranger that comes again and again must not fill the disk
 _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -97,6 +99,7 @@ class GrpcEndpoint:
         self._server: Listener | None = None
         self._gateway = listen if isinstance(listen, Gateway) else None
         self._probed: set[str] = set()  # peers whose certificate is being looked at
+        self._shown_since: dict[str, float] = {}  # since when a peer shows the right one, without letting us in
         self._stopping = threading.Event()
         self._closed = False
         self._clock = threading.Thread(target=self._tick, daemon=True, name=f"hedgerow-clock-{self.name}")
@@ -231,6 +234,7 @@ class GrpcEndpoint:
             certificate = _shown_certificate(dialler.address, channel.peer)
             if certificate is None:  # nobody there (yet)
                 channel.failed_dials = 0
+                self._shown_since.pop(channel.peer, None)
                 channel.trouble = channel.trouble or f"nobody answers at {dialler.address}"
                 self._stopping.wait(0.0 if dialler.is_ready else _LOOK_AGAIN_SECONDS)
             else:
@@ -250,8 +254,10 @@ class GrpcEndpoint:
             self._trust.check(channel.peer, certificate)
         except PeerRefused as error:
             return f"{self.name} refused the connection to {address}: {error}"
-        # It shows the right certificate, yet hangs up on us each time. Once or twice may be a coincidence.
-        if channel.failed_dials < 3 * _DIALS_BEFORE_PROBE:
+        # It shows the right certificate, yet hangs up on us each time. Once or twice may be a coincidence. And where
+        # nobody answered a moment ago gRPC does not try anew at once.
+        since = self._shown_since.setdefault(channel.peer, time.monotonic())
+        if channel.failed_dials < 3 * _DIALS_BEFORE_PROBE or time.monotonic() - since < _REFUSED_SECONDS:
             return None
         own = self._identity.fingerprint
         return f"{channel.peer} is there, but does not accept the certificate of {self.name} ({own})"
@@ -278,6 +284,7 @@ class GrpcEndpoint:
         self._stop()
 
     def _stop(self) -> None:
+        self._doorkeeper.close()
         if self._server is not None:
             self._server.stop()
         if self._gateway is not None:
@@ -290,13 +297,15 @@ class Gateway:
     """One listening port for endpoints of several runs, one after the other or at the same time.
 
     A call goes to the endpoint whose run its HELLO names. A peer that comes for a run that is not here, not yet or no
-    longer, is asked to come again: two parties need not begin in the same moment.
+    longer, is asked to come again: two parties need not begin in the same moment. What a HELLO of another wire version
+    says beside its version is not known. It is refused, at any endpoint that expects its party and so is told of it.
     """
 
     def __init__(
         self, address: str, identity: Identity, trust: TrustStore, expected: Sequence[str], *, grace: float = 10.0
     ) -> None:
         self._doors: dict[str, Doorkeeper] = {}
+        self._name = identity.certificate.owner
         self._listener = _listener(address, identity, trust, expected, grace)
         self._listener.start(self._receive)
 
@@ -321,12 +330,18 @@ class Gateway:
     def _receive(self, stream: ServerStream) -> bool:
         doors = dict(self._doors)
         try:
-            run_id = grpc_envelope.decode_hello(stream.hello).run_id
-        except FrameError:  # nothing that can be read, or of another version, which any of the doors says in words
-            run_id = next(iter(doors), "")
+            version = grpc_envelope.hello_version(stream.hello)
+            run_id = grpc_envelope.decode_hello(stream.hello).run_id if version == WIRE_VERSION else ""
+        except FrameError:  # nothing that can be read, which any of the doors says in words
+            version, run_id = WIRE_VERSION, next(iter(doors), "")
+        if version != WIRE_VERSION:
+            run_id = next((name for name, door in doors.items() if door.expects(stream)), "")
         if run_id in doors:
             return doors[run_id].receive(stream)
-        stream.end(NOT_NOW, "that run has not begun here, or is over")
+        if version != WIRE_VERSION:
+            stream.end(channels.ANOTHER_VERSION, channels.two_versions("this party", version, self._name, WIRE_VERSION))
+        else:
+            stream.end(channels.NOT_NOW, "that run has not begun here, or is over")
         return False
 
 
@@ -342,7 +357,16 @@ class Doorkeeper:
 
     def __init__(self, terms: Terms, trust: TrustStore, expected: Mapping[str, PeerChannel]) -> None:
         self._terms, self._trust, self._expected = terms, trust, expected
-        self.refused: list[str] = []
+        self.refused: list[str] = []  # why, each reason once
+        self._n_refused = 0
+
+    def expects(self, stream: ServerStream) -> bool:
+        """Whether it comes from a party that is expected here, and shows that party's certificate."""
+        try:
+            self._who(stream)
+        except PeerRefused:
+            return False
+        return True
 
     def receive(self, stream: ServerStream) -> bool:
         """Hand the stream to the channel of its party, or end it; whether it was let in."""
@@ -352,19 +376,25 @@ class Doorkeeper:
             self._turn_away(stream, "permission_denied", str(error), f"{self._terms.me} does not expect this party")
             return False
         refusal: tuple[str, str] | None
+        failure: VersionMismatch | JobDiffers | None = None
         try:
             refusal = channel.accept(stream, self._hello(stream, channel))
         except (VersionMismatch, JobDiffers) as error:
-            kind, sentence = type(error), str(error)
-            refusal = (ANOTHER_JOB if isinstance(error, JobDiffers) else ANOTHER_VERSION, sentence)
-            channel.fail(lambda: kind(sentence))
+            failure = error
+            refusal = (channels.ANOTHER_JOB if isinstance(error, JobDiffers) else channels.ANOTHER_VERSION, str(error))
         except FrameError as error:
             refusal = ("permission_denied", str(error))
         if refusal is None:
             return True
+        if refusal[0] == channels.NOT_NOW:
+            stream.end(*refusal)
+            return False
         self._turn_away(stream, *refusal, refusal[1])
         if not channel.talking:
             channel.trouble = f"it came, but was turned away: {refusal[1]}"
+        if failure is not None and not channel.has_talked:  # a second program of a party does not end the first one
+            kind, sentence = type(failure), str(failure)
+            channel.fail(lambda: kind(sentence))
         return False
 
     def _who(self, stream: ServerStream) -> PeerChannel:
@@ -383,7 +413,7 @@ class Doorkeeper:
         if not stream.hello:
             wanted = f"version {self._terms.wire_version} of the wire format asks for"
             raise FrameError(f"a call of {peer} without a HELLO in its header, which {wanted}")
-        check_version(stream.hello, self._terms, peer)
+        channels.check_version(stream.hello, self._terms, peer)
         hello = grpc_envelope.decode_hello(stream.hello)
         if (hello.speaker, hello.listener) != (peer, me):
             said = plain(f"said it was {hello.speaker!r}, and looked for {hello.listener!r}")
@@ -395,10 +425,16 @@ class Doorkeeper:
 
     def _turn_away(self, stream: ServerStream, code: str, known: str, told: str) -> None:
         stream.end(code, told)
-        if len(self.refused) < _REFUSALS_KEPT:
+        self._n_refused += 1
+        if known not in self.refused and len(self.refused) < _REFUSALS_KEPT:
             self.refused.append(known)
-            last = "; further ones are not logged" if len(self.refused) == _REFUSALS_KEPT else ""
-            _log.warning("%s: turned away a connection: %s%s", self._terms.me, known, last)
+            _log.warning("%s: turned away a connection: %s", self._terms.me, known)
+
+    def close(self) -> None:
+        """Say how many were turned away, if there were more than was told."""
+        if self._n_refused > len(self.refused):
+            _log.warning("%s: turned away %d connections in all", self._terms.me, self._n_refused)
+            self._n_refused = 0
 
 
 def _check_arguments(
@@ -470,11 +506,10 @@ def _shown_certificate(address: str, peer: str) -> Certificate | None:
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=peer) as connection,
-        ):
-            der = connection.getpeercert(binary_form=True)
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS) as plain:
+            plain.getpeername()  # OSError if it was cut already, for which Python's TLS would leave a socket open
+            with context.wrap_socket(plain, server_hostname=peer) as connection:
+                der = connection.getpeercert(binary_form=True)
         return None if der is None else Certificate(x509.load_der_x509_certificate(der))
     except (OSError, ValueError):
         return None

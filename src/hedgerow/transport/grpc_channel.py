@@ -84,6 +84,7 @@ class PeerChannel:
         self._held_bytes = 0
         self._taken_at = 0.0  # when the peer last acknowledged something new
         self._peer_incarnation: int | None = None
+        self._is_over = False  # one of the two has said goodbye
         self._down_since = time.monotonic()
         self._next_dial = 0.0
 
@@ -168,6 +169,7 @@ class PeerChannel:
     def hang_up(self) -> None:
         """End the stream in good order; nothing is sent or given out any more."""
         with self._lock:
+            self._is_over = True
             self._fail(lambda: TransportError(f"{self.terms.me} has closed its endpoint"), softly=True)
             stream = self._stream
         if stream is not None:
@@ -207,6 +209,8 @@ class PeerChannel:
         """Take the stream of a peer that dialled, or say why not: a status and a sentence."""
         me, peer = self.terms.me, self.peer
         with self._lock:
+            if self.error is not None and self._is_over and hello.incarnation != self._peer_incarnation:
+                return NOT_NOW, f"{me} has just ended a conversation with {peer}; the next one may begin"
             if self.error is not None:
                 return "aborted", f"{me} has ended its channel to {peer}"
             if self._stream is not None:
@@ -360,6 +364,7 @@ class PeerChannel:
             last_word = grpc_envelope.check_last_word(message[grpc_envelope.HEADER_BYTES :])
             self._fail(lambda: LastWord(self.peer, last_word), softly=True)
         else:
+            self._is_over = True
             self._fail(lambda: PeerLost(f"{self.peer} has ended its part and closed the connection"), softly=True)
 
     def _forget_up_to(self, received: int) -> None:
@@ -401,6 +406,13 @@ def check_version(message: bytes, terms: Terms, peer: str) -> None:
     """VersionMismatch, naming both, unless this is a HELLO of our version."""
     version = grpc_envelope.hello_version(message)
     if version != terms.wire_version:
-        raise VersionMismatch(
-            f"{peer} speaks version {version} of the wire format, {terms.me} speaks version {terms.wire_version}"
-        )
+        raise VersionMismatch(two_versions(peer, version, terms.me, terms.wire_version))
+
+
+def two_versions(peer: str, theirs: int, me: str, ours: int) -> str:
+    """Which of two parties speaks which version of the wire format, and who has to do what about it."""
+    older = peer if theirs < ours else me
+    return (
+        f"{peer} speaks version {theirs} of the wire format, {me} speaks version {ours}, and they do not go together: "
+        f"{older} needs a newer hedgerow (pip install -U hedgerow)"
+    )

@@ -45,6 +45,7 @@ MOST_NOT_LET_IN = 4
 """Calls of one address that are not over and were not let in; with this many, no further one of it is looked at."""
 
 _STOP_SECONDS = 5.0  # how long the end of the last calls may take when an endpoint is closed
+_LAST_STATUS_SECONDS = 0.5  # how long calls that were ended here may take to tell their makers
 _CALLS_WITHOUT_A_PLACE = 100
 
 Options = tuple[tuple[str, int | str], ...]
@@ -266,8 +267,8 @@ class Listener:
         self._server.start()
 
     def stop(self) -> None:
-        """End every call and give the port back."""
-        self._server.stop(0).wait(_STOP_SECONDS)
+        """End every call and give the port back; who was just turned away is told so first."""
+        self._server.stop(_LAST_STATUS_SECONDS).wait(_STOP_SECONDS)
         _join(self._running)
 
     def service(self, details: Any) -> Any:

@@ -197,7 +197,7 @@ class Identity:
         """From a key, encrypted if there is a password, and a certificate for it."""
         try:
             loaded = serialization.load_pem_private_key(key, password)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise InvalidInput(f"this is not a private key in PEM form that can be opened: {error}") from error
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or not isinstance(loaded.curve, ec.SECP256R1):
             raise InvalidInput("a party's key must be an elliptic-curve key on P-256")

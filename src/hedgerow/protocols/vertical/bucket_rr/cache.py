@@ -18,6 +18,7 @@ import math
 import os
 import secrets
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -115,7 +116,7 @@ class Book:
         try:
             entry: Transfer = from_json(Transfer, json.loads(line))
             from_dict(entry.event)
-        except (ValueError, TypeError) as problem:
+        except (ValueError, TypeError, RecursionError) as problem:
             raise self._damaged(number, str(problem)) from None
         if not (entry.per_element > 0 and entry.per_record > 0):
             raise self._damaged(number, "a cost is not a positive number")
@@ -187,7 +188,7 @@ class Book:
         path = self._folder / f"{transfer_id}.json"
         try:
             found: Bucketing = from_json(Bucketing, json.loads(_read(self._party, path)))
-        except (ValueError, TypeError) as problem:
+        except (ValueError, TypeError, RecursionError) as problem:
             raise InvalidInput(f"{self._party}: {path} cannot be read: {problem}; {_AGAIN}") from None
         if len(found.may_be_missing) != len(found.features):
             raise InvalidInput(f"{self._party}: {path} does not say which columns may be missing; {_AGAIN}")
@@ -215,6 +216,7 @@ class Kept(NamedTuple):
         return len(self.packed) == sum(packed_sizes(categories, n_rows))
 
 
+_DAMAGED = (ValueError, LookupError, TypeError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _ARRAYS = {"n_values": np.int32, "has_levels": np.bool_, "may_be_missing": np.bool_, "packed": np.uint8}
 
 
@@ -261,7 +263,7 @@ class Shelf:
             packed, number = arrays.pop("packed"), about["transfer"]
             kept = Kept(number, Kinds(**arrays), packed)
             fits = fits and isinstance(number, str) and bool(number) and kept.is_whole(self._about["n_rows"])
-        except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile) as problem:
+        except _DAMAGED as problem:
             raise self._damaged(path, str(problem)) from None
         if not fits:
             raise self._damaged(path, "it does not hold what its name says")
