@@ -103,7 +103,7 @@ def gateway():
 
 def opened(gateway, *peers, run_id="test"):
     """The hub's end of a run."""
-    return GrpcEndpoint.open("hub", PARTIES["hub"], TRUST, run_id=run_id, peers=peers, listen=gateway)
+    return GrpcEndpoint("hub", PARTIES["hub"], TRUST, run_id=run_id, peers=peers, listen=gateway)
 
 
 def refused(gateway, hello, speaker="bank"):
@@ -154,7 +154,7 @@ def test_a_second_program_of_a_party_does_not_end_the_first(gateway):
     dial = {"hub": f"127.0.0.1:{gateway.port}"}
     with (
         opened(gateway, "bank") as hub,
-        GrpcEndpoint.open("bank", PARTIES["bank"], TRUST, run_id="test", peers=["hub"], dial=dial) as bank,
+        GrpcEndpoint("bank", PARTIES["bank"], TRUST, run_id="test", peers=["hub"], dial=dial) as bank,
     ):
         hub.wait_connected(20)
         bank.wait_connected(20)

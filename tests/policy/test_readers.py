@@ -50,6 +50,7 @@ TOML = "tests/node/test_settings.py::test_any_bytes_are_read_or_refused"
 CACHE = "tests/protocols/test_vertical_bucket_rr.py::test_any_damage_is_an_error_of_ours"
 TWISTED = "tests/hostile/test_horizontal.py::test_a_twisted_field_ends_in_order"
 CHECKPOINT = "tests/runtime/test_checkpoint.py::test_a_file_with_a_right_digest_is_not_believed_either"
+REPLAYED = "tests/node/test_replay.py::test_damaged_files_are_told_in_words"
 OWN = "no: what this program's own processes tell each other over pipes that nobody else has"
 SYSTEM = "no: what the operating system tells"
 PROGRAM = "no: the program's own source"
@@ -93,16 +94,13 @@ READERS = {
     "node/pairing.py:__init__": "tests/hostile/test_node_under_attack.py::test_pairing_goes_on_meanwhile",
     "node/pairing.py:recv": "tests/node/test_pairing.py::test_mischief_costs_no_attempt_and_stops_nobody",
     "node/papers.py:_may_follow": HOME,
-    "node/papers.py:get": HOME,
     "node/papers.py:take": "tests/node/test_papers.py::test_papers_that_were_changed_are_taken_or_refused",
     "node/peaks.py:_children": SYSTEM,
     "node/peaks.py:_name_and_peak": SYSTEM,
     "node/peers.py:trust_store": HOME,
-    "node/playing.py:_digest": WRITTEN,
     "node/playing.py:_save_books": "no: an earlier book is copied as it is",
     "node/playing.py:alone": "no: a lock, in which this process writes its number",
     "node/playing.py:attempts": HOME,
-    "node/playing.py:read_rows": HOME,
     "node/playing.py:read_run": HOME,
     "node/serving_book.py:__init__": HOME,
     "node/serving_book.py:_take_up": HOME,
@@ -146,7 +144,14 @@ READERS = {
     "schema.py:load": SAVED,
     "transport/grpc_streams.py:__init__": ATTACKED,
     "transport/memory.py:_core_at_work": SYSTEM,
-    "transport/transcripts.py:_contents": SAVED,
+    "node/bundles.py:_until_the_end": REPLAYED,
+    "node/bundles.py:result_bytes": REPLAYED,
+    "node/inputs.py:read_rows": HOME,
+    "node/papers.py:read_paper": HOME,
+    "node/playing.py:_attempt": HOME,
+    "node/replay.py:_about_repeated": WRITTEN,
+    "node/replay.py:_believe_rounds": REPLAYED,
+    "transport/transcripts.py:_contents_of": SAVED,
 }
 """Where something is read -> the test that damages it, or "no: " and why there is none."""
 

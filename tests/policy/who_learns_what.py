@@ -38,7 +38,13 @@ from hedgerow.schema import Schema
 from hedgerow.transport.frames import Message, registered
 
 PAGE = Path(protocols.__file__).with_name("README.md")
-NODE_MODULES = ("hedgerow.node.desk", "hedgerow.node.greeting", "hedgerow.node.scoring", "hedgerow.node.serving")
+NODE_MODULES = (
+    "hedgerow.node.desk",
+    "hedgerow.node.digests",
+    "hedgerow.node.greeting",
+    "hedgerow.node.scoring",
+    "hedgerow.node.serving",
+)
 COMMAND = "python tests/policy/who_learns_what.py"
 
 _KNOWING = "What each ends up knowing. "
