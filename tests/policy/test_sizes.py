@@ -8,8 +8,16 @@ from statistics import median
 MOST_LINES = 50_000
 FEWEST_LINES_OF_A_MODULE = 40
 MEDIAN_MODULE = (130, 260)
-GROWING = ("src/hedgerow/cli/", "src/hedgerow/node/")
-"""Rooms that get new verbs and what stands behind them; what there was before must not grow along with them."""
+GROWING = (
+    "src/hedgerow/cli/",
+    "src/hedgerow/node/",
+    "src/hedgerow/protocols/vertical/homomorphic/",
+    "src/hedgerow/attacks/homomorphic/",
+    "src/hedgerow/crypto/field25519.py",
+    "src/hedgerow/crypto/edwards25519.py",
+    "src/hedgerow/crypto/elgamal.py",
+)
+"""New verbs and what stands behind them, and a protocol that is being built; all else must not grow along with them."""
 MAY_BE_SMALL = ("__init__.py", "__main__.py", "_version.py")
 
 
