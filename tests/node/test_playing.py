@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from hedgerow.errors import InvalidInput, JobError, PeerFailed, PeerRefused
-from hedgerow.estimators.plain import load_model
-from hedgerow.federation.federation import Federation
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.node.home import Home
@@ -31,10 +29,10 @@ from twins.organisations import (
     customers,
     job_text,
     make_home,
-    pair_all,
     proposed,
     two_organisations,
 )
+from twins.stories import STORIES, check_same_model, homes_of_owners
 
 
 def trained(homes, proposal):
@@ -84,30 +82,12 @@ def _comparable(part):
 
 
 def test_rows_split_between_owners(tmp_path):
-    """Every owner has the model of the pooled rows' federation."""
-    table = customers()
-    homes = {}
-    for k, name in enumerate(("anna", "ben", "carla")):
-        rows = table.slice(80 * k, 80).drop_columns(["customer"])
-        homes[name] = make_home(tmp_path, name, rows, listens=name == "anna", label="bad", policy="minimum_rows = 10")
-        text = homes[name].party_toml.read_text()
-        homes[name].party_toml.write_text(text.replace('id = "customer"\n', ""))
-    homes = {name: Home(home.path) for name, home in homes.items()}
-    pair_all(homes)
-    parties = dict.fromkeys(homes, "owner")
-    text = job_text("horizontal.secure_sum", TREES, parties, matching=False)
-    text = text.replace('[parties.anna]\nrole = "owner"', '[parties.anna]\nrole = "coordinator"\ndataset = "customers"')
-    proposal = proposed(homes["anna"], text)
-    folders = trained(homes, proposal)
-    models = {name: load_model(folder / "model.json") for name, folder in folders.items()}
-    data = {}
-    for k, name in enumerate(homes):
-        rows = table.slice(80 * k, 80)
-        data[name] = (rows.drop_columns(["customer", "bad"]), rows.column("bad"))
-    together = Federation.horizontal(data).fit("horizontal.secure_sum", **TREES, coordinator="anna").model
-    X = table.drop_columns(["customer", "bad"])
-    for model in models.values():
-        assert np.array_equal(model.predict_proba(X), together.predict_proba(X))
+    """Every owner has the model of the pooled rows' federation, although only one of them is paired with the others."""
+    story, homes = STORIES["secure_sum"], homes_of_owners(tmp_path)
+    assert [home.peers.names() for home in homes.values()] == [["ben", "carla"], ["anna"], ["anna"]]
+    proposal = proposed(homes["anna"], story.job)
+    trained(homes, proposal)
+    check_same_model(homes, proposal, story)
 
 
 def test_books_of_both_sides_agree(tmp_path):

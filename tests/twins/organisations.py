@@ -62,14 +62,22 @@ def bank_and_shop(table: pa.Table, *, shuffled: bool = True) -> dict[str, pa.Tab
 
 
 def make_home(
-    folder: Path, name: str, table: pa.Table | None, *, listens: bool, label: str | None = None, policy: str = ""
+    folder: Path,
+    name: str,
+    table: pa.Table | None,
+    *,
+    listens: bool,
+    label: str | None = None,
+    policy: str = "",
+    bind: str | None = None,
+    advertise: str | None = None,
 ) -> Home:
-    """A party's folder with a dataset "customers", if it has one."""
+    """A party's folder with a dataset "customers", if it has one; it listens at a port of this machine, if not told."""
     home = Home.create(folder / name, name)
     lines = [f'name = "{name}"']
     if listens:
-        address = f"127.0.0.1:{free_port()}"
-        lines += ["[network]", f'bind = "{address}"', f'advertise = "{address}"']
+        address = bind or f"127.0.0.1:{free_port()}"
+        lines += ["[network]", f'bind = "{address}"', f'advertise = "{advertise or address}"']
     if table is not None:
         pq.write_table(table, home.path / "customers.parquet")
         lines += ["[data.customers]", 'source = "customers.parquet"', 'id = "customer"']
@@ -155,20 +163,27 @@ def at_every_node(homes: Mapping[str, Home], call: Callable[[Node], Any], names:
     return found
 
 
-def as_one_program(homes, proposal, folders):
-    """The results of the same job played by threads of one program, on the rows that were matched."""
+def data_of(homes, proposal):
+    """What everybody brings to a job; where columns are divided, the rows that all have."""
     data = {}
     for name in proposal.owners_of_data:
         table = pq.read_table(homes[name].path / "customers.parquet")
-        has_labels = name == proposal.label_holder
+        has_labels = proposal.label_holder in (None, name)
         y = table.column("bad") if has_labels else None
-        X = table.drop_columns(["customer", *(["bad"] if has_labels else [])])
+        X = table.select([column for column in table.column_names if column.startswith("x")])
         brought = Brought(name, X, y, task="classification", categorical_features="from_dtype", has_labels=has_labels)
-        # Rows of all parties by id: their order does not matter to a model.
-        ids = np.array(table.column("customer").to_pylist())
-        common = np.flatnonzero(np.char.startswith(ids, "c"))
-        brought.rows = common[np.argsort(ids[common])]
+        if proposal.matching is not None:
+            # Rows of all parties by id: their order does not matter to a model.
+            ids = np.array(table.column("customer").to_pylist())
+            common = np.flatnonzero(np.char.startswith(ids, "c"))
+            brought.rows = common[np.argsort(ids[common])]
         data[name] = proposal.chosen.read(brought)
+    return data
+
+
+def as_one_program(homes, proposal, folders):
+    """The results of the same job played by threads of one program, on the rows that were matched."""
+    data = data_of(homes, proposal)
     results, *_ = run_together(proposal.chosen.protocol, proposal.job, data)
     assert folders.keys() >= results.keys()
     return results
