@@ -188,15 +188,18 @@ class Papers:
         raise InvalidParameter(f"{problem}; hedgerow status lists them" + ("" if start is None else f", got {start!r}"))
 
     def keep(self, proposal: Proposal, answers: Iterable[Mapping[str, Any]]) -> Paper:
-        """Write down a proposal and answers, all of which have been checked."""
+        """Write down a proposal and answers, all of which have been checked.
+
+        The proposal comes last: somebody else may look meanwhile, and must not find it without its proposer's answer.
+        """
         folder = private_folder(self._folder / proposal.hash)
-        if not (folder / "proposal.json").exists():
-            documents.write(folder / "proposal.json", proposal.to_dict())
         private_folder(folder / "answers")
         for document in answers:
             path = folder / "answers" / f"{document['party']}.json"
             if not path.exists() or _may_follow(path, document):
                 documents.write(path, document)
+        if not (folder / "proposal.json").exists():
+            documents.write(folder / "proposal.json", proposal.to_dict())
         return self.get(proposal.hash)
 
     def _has_run(self, paper: Paper) -> bool:
