@@ -30,6 +30,7 @@ from twins.organisations import (
 )
 from twins.stories import Story, check_same_model
 
+pytestmark = pytest.mark.timeout(600)  # several commands each, which start slowly on a busy machine
 PORT = 7341
 PEER = 8  # the exit code for what another party, or the way to it, is to blame for
 SHORT_GRACE = 4.0

@@ -32,6 +32,8 @@ from twins.stories import (
     rows_of_owner,
 )
 
+pytestmark = pytest.mark.timeout(600)  # several commands each, which start slowly on a busy machine
+
 
 def opened(folder, tables, listening, policy=""):
     """Offices with their tables and homes, made and paired with the commands; the first is paired with all others.

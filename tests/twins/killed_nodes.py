@@ -1,7 +1,7 @@
 """Node processes that are killed with SIGKILL wherever they are, and started again until the run is over.
 
     nodes = Nodes(homes, folder)
-    n_killed = nodes.play(proposal, [Death("shop", step=40), Death("bank", step=3), Death("shop", after=0.7)])
+    n_killed = nodes.play(proposal, [Death("shop", step=40), Death("bank", before="run.json"), Death("shop", after=1)])
     nodes.acts                              # what they all did to the world outside, in the order of time
 
 Each process is a fork of one that has everything loaded and compiled (`warm_nodes.py`), and runs `hedgerow resume` as a
@@ -41,10 +41,11 @@ _SHORT = 256  # frames up to this many bytes are written down as they are
 
 
 class Death(NamedTuple):
-    """Who dies: before which of the things that it does to the world outside (from 1), or after how many seconds."""
+    """Who dies: before which of its steps, by number (from 1) or by how its name ends, or after how many seconds."""
 
     party: str
     step: int | None = None
+    before: str | None = None
     after: float | None = None
 
 
@@ -79,15 +80,15 @@ class Nodes:
     def play(self, proposal: Proposal, deaths: Sequence[Death] = ()) -> int:
         """Everybody's command, again and again as by a service manager, until all have come to the end.
 
-        Each start of a party has the next of its deaths before it. Whoever is done already is called again when another
-        one fails, as people call each other. How many were killed.
+        Each start of a party has the next of its deaths before it, until that has happened. Whoever is done already is
+        called again when another one fails, as people call each other. How many were killed.
         """
         left = {name: [death for death in deaths if death.party == name] for name in self.homes}
         starts, running, waiting, n_killed = dict.fromkeys(self.homes, 0), {}, set(self.homes), 0
         try:
             while waiting or running:
                 for name in sorted(waiting):
-                    death = left[name].pop(0) if left[name] else None
+                    death = left[name][0] if left[name] else Death(name)
                     starts[name] += 1
                     assert starts[name] <= MOST_STARTS + len(deaths), "\n".join(self._told[-8:])
                     running[name] = self._start(name, proposal, death)
@@ -98,7 +99,9 @@ class Nodes:
                     del running[name]
                     code = process.process.exitcode
                     self._told.append(f"{name} {code} {process.words()}")
-                    n_killed += code == -signal.SIGKILL
+                    if code == -signal.SIGKILL:
+                        n_killed += 1
+                        left[name].pop(0)
                     if code != 0 and "is over; its result" not in process.words():
                         waiting.add(name)
                 if waiting:  # also those that had come to the end
@@ -109,13 +112,12 @@ class Nodes:
                 process.process.join()
         return n_killed
 
-    def _start(self, name: str, proposal: Proposal, death: Death | None) -> _Started:
+    def _start(self, name: str, proposal: Proposal, death: Death) -> _Started:
         words = ["resume", proposal.hash, "--home", str(self.homes[name].path), "--wait", str(WAIT), "--json"]
         out = self._folder / f"{name}.out"
-        arguments = (words, str(out), str(self._diary), None if death is None else death.step)
-        process = self._context.Process(target=_command, args=arguments, daemon=True)
+        process = self._context.Process(target=_command, args=(words, str(out), str(self._diary), death), daemon=True)
         process.start()
-        return _Started(process, out, None if death is None else death.after)
+        return _Started(process, out, death.after)
 
 
 class _Started:
@@ -139,31 +141,30 @@ class _Started:
 # --- in the forked process -------------------------------------------------------------------------------------------
 
 
-def _command(words: list[str], out: str, diary: str, last: int | None) -> None:
+def _command(words: list[str], out: str, diary: str, death: Death) -> None:
     """`hedgerow` with these words."""
     file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.environ["HEDGEROW_NUM_THREADS"] = "1"
     desk.GRACE_SECONDS = GRACE
-    _write_diary(Path(words[words.index("--home") + 1]).name, diary, last)
+    _write_diary(diary, death)
     sys.argv = ["hedgerow", *words]
     hedgerow.cli.main()
 
 
-def _write_diary(party: str, diary: str, last: int | None) -> None:
+def _write_diary(diary: str, death: Death) -> None:
     """Write down what this process does to the world outside; before its last step it is gone."""
-    file = os.open(diary, os.O_WRONLY | os.O_APPEND)
-    count = [0]
+    file, count = os.open(diary, os.O_WRONLY | os.O_APPEND), [0]
 
     def watched(owner: Any, what: str, about: Callable[..., dict[str, str]]) -> None:
         function = getattr(owner, what)
 
         def step(*args: Any, **named: Any) -> Any:
             count[0] += 1
-            if count[0] == last:
+            act = Act(time.monotonic(), death.party, what, **about(*args))
+            if count[0] == death.step or (death.before is not None and act.name.endswith(death.before)):
                 os.kill(os.getpid(), signal.SIGKILL)
-            act = Act(time.monotonic(), party, what, **about(*args))
             os.write(file, json.dumps(act._asdict()).encode() + b"\n")
             return function(*args, **named)
 

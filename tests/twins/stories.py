@@ -75,7 +75,7 @@ STORIES = {
         {"sigma1": 0.0, "sigma2": 0.0, "C": 0.0, "reading": "record", "accept_known_leaks": True},
     ),
     "bucket_rr, noised": Story(
-        "vertical.bucket_rr", HOLDERS, {"epsilon": 1.5, **_BESIDE}, is_exact=False, payers=("shop",)
+        "vertical.bucket_rr", HOLDERS, {"epsilon": 1.0, **_BESIDE}, is_exact=False, payers=("shop",)
     ),
     "noised_gradients, noised": Story(
         "vertical.noised_gradients", HOLDERS, {**DP, "per": "tree"}, is_exact=False, payers=("bank",)

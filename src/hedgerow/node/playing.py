@@ -157,6 +157,7 @@ def play(
     if books is not None:
         place.books = books
     if place.is_over:
+        shutil.rmtree(place.checkpoints, ignore_errors=True)  # if it was killed before it had forgotten them
         over = Beginning(place.attempts, has_rows=True, is_over=True)
         if not resume or not node.tell_over(proposal.run_id, over, proposal.peers_of(node.name), wait):
             raise JobError(f"the run {proposal.run_id[:12]} is over; its result is in {place.folder}")
