@@ -162,9 +162,11 @@ class _Scoring:
         self.books: dict[str, Ledger] = {}
         self._holders = trained.proposal.owners_of_data
         part = trained.part
-        self._is_closed = (
-            trained.proposal.protocol in _WITHOUT_PART if part is None else isinstance(part, SharedLeavesPart)
-        )
+        if part is None:
+            shares_leaves = trained.proposal.params.get("policy") != "smooth_then_trees"  # whose leaves are public
+            self._is_closed = shares_leaves and trained.proposal.protocol in _WITHOUT_PART
+        else:
+            self._is_closed = isinstance(part, SharedLeavesPart)
         if part is None and not self._is_closed:
             raise JobError(
                 f"{node.name} is not needed: models of {trained.proposal.protocol} are scored without a dealer"
