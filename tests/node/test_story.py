@@ -55,7 +55,8 @@ def opened(folder, tables, listening, policy=""):
         Office.finish(process)
     for name, office in offices.items():
         party_toml = office.home / "party.toml"
-        text = party_toml.read_text().replace("minimum_rows = 100\n", "minimum_rows = 10\n")
+        text = party_toml.read_text().replace("[data.main]", "[data.customers]")
+        text = text.replace("minimum_rows = 100\n", "minimum_rows = 10\n")
         party_toml.write_text(text.replace("[policy]", f"[policy]\n{policy}"))
         if tables[name] is not None:  # where the twin of one program looks for it
             (office.home / "customers.parquet").symlink_to(office.folder / "customers.parquet")
