@@ -21,12 +21,13 @@ from hedgerow.attacks.central.audit import (
     one_run_p_value,
     run_trials,
 )
-from hedgerow.attacks.central.canaries import append, canaries_for, canary_for
+from hedgerow.attacks.central.canaries import append, canary_for
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.schema import Schema
 from twins.broken_privacy import best_of_each_feature
+from twins.scattered_canaries import canaries_for
 
 
 def randomised_response(rng, epsilon=1.0):

@@ -13,7 +13,7 @@ import pytest
 
 from hedgerow.attacks.central.all_but_one import likelihood_ratio, watched_fit
 from hedgerow.attacks.central.audit import Trials, audit, audit_mechanism, audit_one_run, lower_bound
-from hedgerow.attacks.central.canaries import append, canaries_for, canary_for
+from hedgerow.attacks.central.canaries import append, canary_for
 from hedgerow.attacks.central.membership import Ceiling, attack, label_confidence
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.estimators.plain import BoostedTreesClassifier
@@ -34,6 +34,7 @@ from twins.broken_privacy import (
     weak_noise,
 )
 from twins.local_fit import fit_locally
+from twins.scattered_canaries import canaries_for
 
 DELTA = 1e-6
 SCHEMA = Schema.from_public(bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)}, classes=[0, 1])

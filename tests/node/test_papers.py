@@ -17,8 +17,9 @@ from hedgerow.node.home import Home
 from hedgerow.node.papers import MOST_PAPERS, Beginning, Papers, answer
 from hedgerow.node.policy import RefusalCode
 from hedgerow.node.proposal import Place, Proposal
+from hedgerow.node.words import view
 from twins.damage import as_often, damaged
-from twins.organisations import HOLDERS, TREES, job_text, make_home, proposed, two_organisations
+from twins.organisations import DEALT, HOLDERS, TREES, job_text, make_home, proposed, two_organisations
 
 OPTIONS = {**TREES, "epsilon": 2.0, "delta": 1e-6}
 JOB = job_text("vertical.noised_gradients", OPTIONS, HOLDERS)
@@ -336,6 +337,30 @@ def test_a_dealer_is_asked_for(tmp_path):
     homes = two_organisations(tmp_path)
     with pytest.raises(JobError, match=r"needs a party 'dealer' as dealer: add \[parties.dealer\]"):
         proposed(homes["bank"], job_text("vertical.secret_shared", TREES, HOLDERS))
+
+
+def test_a_proposal_is_never_there_without_its_proposers_answer(both, monkeypatch):
+    """Also not for a moment, in which another peer could be handed it."""
+    homes, proposal = both
+    papers, write = Papers(homes["shop"]), documents.write
+
+    def looked_at(*args):
+        write(*args)
+        assert all("bank" in paper.answers for paper in papers.all())
+
+    monkeypatch.setattr(documents, "write", looked_at)
+    handed(homes)
+    assert [paper.proposal.hash for paper in papers.all()] == [proposal.hash]
+
+
+def test_every_party_can_read_a_proposal(tmp_path):
+    """Also a dealer, who has no rows to match, and of whom nothing leaves the house by that."""
+    homes = two_organisations(tmp_path, "notary")
+    proposal = proposed(homes["bank"], job_text("vertical.secret_shared", TREES, DEALT))
+    for name, home in homes.items():
+        seen = view(proposal, home)
+        assert any(line.startswith("  " + name) for line in seen.lines())
+        assert ("vertical.blinded_ids" in str(seen.to_dict()["leaves"])) == (name != "notary")
 
 
 def test_who_dials_follows_from_the_addresses(both):

@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from hedgerow.errors import InvalidInput, JobError, PeerFailed, PeerRefused
-from hedgerow.estimators.plain import load_model
-from hedgerow.federation.federation import Federation
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.node.home import Home
@@ -32,10 +30,10 @@ from twins.organisations import (
     job_text,
     make_home,
     proposed,
-    three_owners,
     trained,
     two_organisations,
 )
+from twins.stories import STORIES, check_same_model, homes_of_owners
 
 
 @pytest.mark.parametrize("protocol", VERTICAL)
@@ -75,19 +73,12 @@ def _comparable(part):
 
 
 def test_rows_split_between_owners(tmp_path):
-    """Every owner has the model of the pooled rows' federation."""
-    table = customers()
-    homes, proposal = three_owners(tmp_path)
-    folders = trained(homes, proposal)
-    models = {name: load_model(folder / "model.json") for name, folder in folders.items()}
-    data = {}
-    for k, name in enumerate(homes):
-        rows = table.slice(80 * k, 80)
-        data[name] = (rows.drop_columns(["customer", "bad"]), rows.column("bad"))
-    together = Federation.horizontal(data).fit("horizontal.secure_sum", **TREES, coordinator="anna").model
-    X = table.drop_columns(["customer", "bad"])
-    for model in models.values():
-        assert np.array_equal(model.predict_proba(X), together.predict_proba(X))
+    """Every owner has the model of the pooled rows' federation, although only one of them is paired with the others."""
+    story, homes = STORIES["secure_sum"], homes_of_owners(tmp_path)
+    assert [home.peers.names() for home in homes.values()] == [["ben", "carla"], ["anna"], ["anna"]]
+    proposal = proposed(homes["anna"], story.job)
+    trained(homes, proposal)
+    check_same_model(homes, proposal, story)
 
 
 def test_books_of_both_sides_agree(tmp_path):

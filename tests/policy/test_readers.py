@@ -98,7 +98,6 @@ READERS = {
     "node/peaks.py:_children": SYSTEM,
     "node/peaks.py:_name_and_peak": SYSTEM,
     "node/peers.py:trust_store": HOME,
-    "node/playing.py:_save_books": "no: an earlier book is copied as it is",
     "node/playing.py:alone": "no: a lock, in which this process writes its number",
     "node/playing.py:attempts": HOME,
     "node/playing.py:read_run": HOME,
@@ -148,10 +147,11 @@ READERS = {
     "node/bundles.py:result_bytes": REPLAYED,
     "node/inputs.py:read_rows": HOME,
     "node/papers.py:read_paper": HOME,
-    "node/playing.py:_attempt": HOME,
     "node/replay.py:_about_repeated": WRITTEN,
     "node/replay.py:_believe_rounds": REPLAYED,
     "transport/transcripts.py:_contents_of": SAVED,
+    "node/playing.py:_end": WRITTEN,
+    "node/playing.py:save_books": "no: an earlier book is copied as it is",
 }
 """Where something is read -> the test that damages it, or "no: " and why there is none."""
 

@@ -44,6 +44,7 @@ NODE_MODULES = (
     "hedgerow.node.greeting",
     "hedgerow.node.scoring",
     "hedgerow.node.serving",
+    "hedgerow.node.together",
 )
 COMMAND = "python tests/policy/who_learns_what.py"
 

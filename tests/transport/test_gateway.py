@@ -9,6 +9,7 @@ import pytest
 from hedgerow.errors import DeadlineExceeded, InvalidParameter, JobDiffers, PeerLost, TransportError
 from hedgerow.transport.endpoint import Agreed
 from hedgerow.transport.grpc import Gateway, GrpcEndpoint
+from twins.cut_link import CutLink
 from twins.parties import make_identities, trust_in
 
 PARTIES = make_identities(["hub", "bank", "shop"])
@@ -59,6 +60,23 @@ def test_who_comes_early_is_let_in_when_the_run_begins(gateway):
         with hub(gateway, "later") as late:
             late.send("bank", b"welcome")
             assert bank.recv("hub", 20) == b"welcome"
+
+
+def test_who_comes_back_to_a_run_that_is_gone_is_told_at_once(gateway):
+    """A hub that was started anew has forgotten the run: waiting for the grace period would be for nothing."""
+    with CutLink(f"127.0.0.1:{gateway.port}") as link, hub(gateway, "one", grace=60.0) as first:
+        bank = GrpcEndpoint(
+            "bank", PARTIES["bank"], TRUST, run_id="one", peers=["hub"], dial={"hub": link.address}, grace=60.0
+        )
+        first.send("bank", b"welcome")
+        assert bank.recv("hub", 20) == b"welcome"
+        gateway.end("one")
+        link.cut()
+        link.restore()
+        with pytest.raises(PeerLost, match="hub is there, but not in this run any more"):
+            bank.recv("hub", 30)
+        bank.close()
+        first.drop("bank")
 
 
 def test_runs_follow_each_other_on_one_port(gateway):

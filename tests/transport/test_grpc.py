@@ -33,6 +33,7 @@ from hedgerow.transport.grpc_envelope import Hello
 from hedgerow.transport.grpc_streams import METHOD
 from hedgerow.transport.mtls import Identity, TrustStore, now
 from twins.cut_link import CutLink
+from twins.homes import free_port
 from twins.parties import Authority, connect_star, make_identities, trust_in
 
 DAY = dt.timedelta(days=1)
@@ -613,6 +614,40 @@ def _trusting(*identities):
     for identity in identities:  # past the checks of pin(), which would refuse some of them at once
         trust._pinned[identity.certificate.names[0]] = identity.certificate
     return trust
+
+
+def test_who_dialled_long_before_is_let_in(opened):
+    """Attempts that failed because nobody was there are not taken for a refusal by the one that comes then."""
+    names = [f"party{k}" for k in range(8)]
+    identities = make_identities(["hub", *names])
+    trust = trust_in(identities.values())
+    port = free_port()
+    waiting = [
+        GrpcEndpoint(name, identities[name], trust, run_id="test", peers=["hub"], dial={"hub": f"127.0.0.1:{port}"})
+        for name in names
+    ]
+    opened += waiting
+    time.sleep(3.0)  # by then they wait for half a second between two attempts
+    how = {"run_id": "test", "peers": names, "listen": f"127.0.0.1:{port}"}
+    opened.append(GrpcEndpoint("hub", identities["hub"], trust, **how))
+    for each in waiting:
+        each.wait_connected(30)
+
+
+def test_who_closes_delivers_to_a_peer_that_is_away_for_a_while(opened, monkeypatch):
+    """Within the grace period, also if that is longer than a peer that is there would be waited for."""
+    monkeypatch.setattr("hedgerow.transport.grpc._LINGER_SECONDS", 0.2)
+    hub = _hub(opened, grace=30.0)
+    with CutLink(f"127.0.0.1:{hub.port}") as link:
+        bank = _bank(opened, link.address, grace=30.0)
+        bank.wait_connected(20)
+        link.cut()
+        hub.send("bank", b"the last word")
+        closing = _in_background(hub.close)
+        time.sleep(1.0)
+        link.restore()
+        assert bank.recv("hub", 20) == b"the last word"
+        closing.join(20)
 
 
 @pytest.mark.parametrize("make", [_unknown, _expired, _early], ids=["unknown", "expired", "not yet valid"])

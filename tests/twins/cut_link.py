@@ -6,14 +6,21 @@ A small TCP proxy: dial `link.address` instead of the peer's, then
     link.stall()        connections stay, but nothing gets through, as when a network silently drops packets
     link.restore()      all is well again (for connections made from now on, and for stalled ones)
     link.cut_after(n)   cut once n more bytes have passed, wherever in a message that is; restored after `for_seconds`
+
+With a delay, what comes in goes out that many seconds later. As a program it forwards until it is ended:
+
+    python cut_link.py LISTEN TARGET [DELAY]
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
@@ -23,11 +30,12 @@ _CHUNK = 1 << 16
 class CutLink:
     """Forwards what comes to its own port to `target` ("host:port"), until told otherwise."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, listen: str = "127.0.0.1:0", delay: float = 0.0) -> None:
+        host, _, port = listen.rpartition(":")
+        self._listener = socket.create_server((host, int(port)))
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
         host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._target, self._delay = (host, int(port)), delay
         self.bytes_passed = 0
         self.connections_made = 0
         self._lock = threading.Lock()
@@ -99,13 +107,39 @@ class CutLink:
                 _shut(near)
                 _shut(far)
                 continue
+            for each in (near, far):  # before either can be closed again
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for source, sink in ((near, far), (far, near)):
-                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._forward, args=(source, sink), daemon=True, name="cut-link").start()
+
+    def _arriving(self, source: socket.socket) -> Iterator[bytes]:
+        """What comes in, each chunk when its delay is over."""
+        if not self._delay:
+            while data := source.recv(_CHUNK):
+                yield data
+            return
+        on_the_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+
+        def read() -> None:
+            data = b"-"
+            while data:
+                try:
+                    data = source.recv(_CHUNK)
+                except OSError:
+                    data = b""
+                on_the_way.put((time.monotonic() + self._delay, data))
+
+        threading.Thread(target=read, daemon=True, name="cut-link").start()
+        while True:
+            due, data = on_the_way.get()
+            time.sleep(max(due - time.monotonic(), 0.0))
+            if not data:
+                return
+            yield data
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(_CHUNK):
+            for data in self._arriving(source):
                 self._flowing.wait()
                 passing, cuts = self._count(len(data))
                 sink.sendall(data[:passing])
@@ -136,3 +170,8 @@ def _shut(each: socket.socket) -> None:
     with contextlib.suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)
     each.close()
+
+
+if __name__ == "__main__":
+    with CutLink(sys.argv[2], sys.argv[1], *map(float, sys.argv[3:])):
+        threading.Event().wait()

@@ -63,14 +63,22 @@ def bank_and_shop(table: pa.Table, *, shuffled: bool = True) -> dict[str, pa.Tab
 
 
 def make_home(
-    folder: Path, name: str, table: pa.Table | None, *, listens: bool, label: str | None = None, policy: str = ""
+    folder: Path,
+    name: str,
+    table: pa.Table | None,
+    *,
+    listens: bool,
+    label: str | None = None,
+    policy: str = "",
+    bind: str | None = None,
+    advertise: str | None = None,
 ) -> Home:
-    """A party's folder with a dataset "customers", if it has one."""
+    """A party's folder with a dataset "customers", if it has one; it listens at a port of this machine, if not told."""
     home = Home.create(folder / name, name)
     lines = [f'name = "{name}"']
     if listens:
-        address = f"127.0.0.1:{free_port()}"
-        lines += ["[network]", f'bind = "{address}"', f'advertise = "{address}"']
+        address = bind or f"127.0.0.1:{free_port()}"
+        lines += ["[network]", f'bind = "{address}"', f'advertise = "{advertise or address}"']
     if table is not None:
         pq.write_table(table, home.path / "customers.parquet")
         lines += ["[data.customers]", 'source = "customers.parquet"', 'id = "customer"']
@@ -208,17 +216,24 @@ def attempted(
     return at_every_node(homes, at)
 
 
-def as_one_program(homes, proposal, folders):
-    """The results of the same job played by threads of one program, on the rows that were matched."""
+def data_of(homes, proposal):
+    """What everybody brings to a job; where columns are divided, the rows that all have."""
     data = {}
     for name in proposal.owners_of_data:
         inputs = Inputs.read(proposal, homes[name])
         brought = inputs.brought(proposal, name)
-        # Rows of all parties by id: their order does not matter to a model.
-        ids = np.array(inputs.ids.to_pylist())
-        common = np.flatnonzero(np.char.startswith(ids, "c"))
-        brought.rows = common[np.argsort(ids[common])]
+        if proposal.matching is not None:
+            # Rows of all parties by id: their order does not matter to a model.
+            ids = np.array(inputs.ids.to_pylist())
+            common = np.flatnonzero(np.char.startswith(ids, "c"))
+            brought.rows = common[np.argsort(ids[common])]
         data[name] = proposal.chosen.read(brought)
+    return data
+
+
+def as_one_program(homes, proposal, folders):
+    """The results of the same job played by threads of one program, on the rows that were matched."""
+    data = data_of(homes, proposal)
     results, *_ = run_together(proposal.chosen.protocol, proposal.job, data)
     assert folders.keys() >= results.keys()
     return results

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from hedgerow.errors import DeadlineExceeded, InvalidParameter
+from hedgerow.errors import DeadlineExceeded, InvalidParameter, PeerFailed, PeerLost
 from hedgerow.ledger import Exact
 from hedgerow.node.audit import Trail
 from hedgerow.node.greeting import greet
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 60.0
 """How long a peer may be out of reach in the middle of a run."""
 _TURN_SECONDS = 2.0  # for one attempt to meet a peer
+_LOOK_SECONDS = 1.0  # the same for one that should be somewhere else
+_PAUSE_SECONDS = 0.2  # until a peer that is there for something else may be there for this
+_NOT_THERE = (DeadlineExceeded, PeerLost, PeerFailed)  # yet, or not any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Node:
         self.address = network.advertise or network.bind
         self.trail = Trail(home.audit, identity)
         self._beginning: dict[str, Beginning] = {}
+        self._met: Counter[tuple[str, str]] = Counter()  # run and peer: how often, with the same process of it
+        self._begun_by: dict[str, dict[str, Beginning]] = {}  # peer -> runs that it was about to begin when last met
         self._joining = threading.Lock()
         self._gateway: Gateway | None = None
         if network.bind is not None and self.peers:
@@ -130,16 +136,20 @@ class Node:
 
     def hand_over(self, me: Party, peer: str) -> list[Paper]:
         """Both hand over what they have; what is new here."""
-        me.send(peer, HandedOver(self.papers.for_peer(peer, self._beginning)))
+        mine = {run_id: each._replace(met=self._met[run_id, peer]) for run_id, each in self._beginning.items()}
+        me.send(peer, HandedOver(self.papers.for_peer(peer, mine)))
         changed, begins = self.papers.take(peer, me.recv(peer, HandedOver).papers, self.trust)
         for paper in changed:
             proposal = paper.proposal
             names = [place.name for place in proposal.parties]
             facts = {"protocol": proposal.protocol, "parties": names, "run_id": proposal.run_id}
             self.trail.append("received", proposal=proposal.hash, peer=peer, **facts)
+        self._begun_by[peer] = begins
         with self._joining:
-            for run_id in begins.keys() & self._beginning.keys():
+            for run_id in begins.keys() & mine.keys():
                 self._beginning[run_id] = self._beginning[run_id].joined(begins[run_id])
+                # Both count alike: who was started anew in between begins to count again, and so does the other one.
+                self._met[run_id, peer] = min(mine[run_id].met, begins[run_id].met) + 1
         return changed
 
     def exchange_until(
@@ -166,7 +176,7 @@ class Node:
                         tell(f"{name}: proposal {paper.proposal.hash[:12]} is {paper.state}")
                     if once:
                         return
-                except DeadlineExceeded:
+                except _NOT_THERE:
                     if not is_told:
                         tell(f"{name} is not there yet; waiting for {left:.0f} s at most")
                     is_told = True
@@ -175,16 +185,45 @@ class Node:
         return is_enough()
 
     def meet(self, run_id: str, beginning: Beginning, peers: Iterable[str], seconds: float) -> Beginning:
-        """Meet each of these peers, and then again, before a run; what all can begin.
+        """Meet each of these peers, and then again, before a run; what all can begin, or that it is over for one.
 
         DeadlineExceeded if one is not there in time. After the first time the party that talks to all has everybody's
-        answers, after the second time everybody has.
+        answers, after the second time everybody has. Only who begins the same run is met; whoever is started anew
+        meanwhile is met twice again.
         """
         until, names = time.monotonic() + seconds, tuple(peers)
         self._beginning[run_id] = beginning
-        for _ in range(2):
-            _at_once(lambda name: self.exchange(self.home.peers.get(name), max(until - time.monotonic(), 1.0)), names)
+
+        def meet_until(name: str, times: int) -> None:
+            while self._met[run_id, name] < times and not self._beginning[run_id].is_over:
+                met, left = self._met[run_id, name], max(until - time.monotonic(), 1.0)
+                try:
+                    self.exchange(self.home.peers.get(name), min(left, _TURN_SECONDS))
+                    if self._met[run_id, name] == met:
+                        time.sleep(_PAUSE_SECONDS)
+                        if time.monotonic() > until:
+                            raise DeadlineExceeded(f"{name} is there, but does not begin the run {run_id[:12]}")
+                except _NOT_THERE:
+                    if time.monotonic() > until:
+                        raise
+
+        for times in (1, 2):
+            _at_once(lambda name, times=times: meet_until(name, times), names)  # type: ignore[misc]  # a default is bound
         return self._beginning.pop(run_id)
+
+    def is_looked_for(self, run_id: str, peer: str) -> bool:
+        """Whether the peer is at its desk to begin this run: then it does not come into one that has begun."""
+        self._begun_by.pop(peer, None)
+        with suppress(*_NOT_THERE):
+            self.exchange(self.home.peers.get(peer), _LOOK_SECONDS)
+        return run_id in self._begun_by.get(peer, ())
+
+    def tell_over(self, run_id: str, beginning: Beginning, peers: Iterable[str], seconds: float) -> bool:
+        """Tell peers that come for this run that it is over; whether one of them came in time."""
+        self._beginning[run_id] = beginning
+        told = self.exchange_until(lambda: self._met.total() > 0, peers, seconds, lambda _: None)
+        self._beginning.pop(run_id)
+        return told
 
 
 def is_dialled(home: Home, peer: Peer) -> bool:

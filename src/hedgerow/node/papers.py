@@ -46,27 +46,25 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 
 
 class Beginning(NamedTuple):
-    """A run that a party is about to begin: which attempt, and whether it has the rows that were matched before."""
+    """A run that a party is about to begin, or that is over for it."""
 
     attempt: int
-    has_rows: bool
+    has_rows: bool  # that were matched before
+    is_over: bool = False  # everybody has kept its result
+    met: int = 0  # how often it has met the peer for this, since its process began
 
     @classmethod
     def read(cls, told: Any) -> Beginning:
         """From what a peer says."""
-        attempt, has_rows = told["attempt"], told["has_rows"]
-        if (
-            type(attempt) is not int
-            or not 1 <= attempt <= MOST_ATTEMPTS
-            or type(has_rows) is not bool
-            or len(told) != 2
-        ):
-            raise ValueError(f"an attempt is a number up to {MOST_ATTEMPTS}, and rows are there or not")
-        return cls(attempt, has_rows)
+        read = cls(**told)
+        if [type(value) for value in read] != [int, bool, bool, int] or not 1 <= read.attempt <= MOST_ATTEMPTS:
+            raise ValueError(f"an attempt is a number up to {MOST_ATTEMPTS}, rows are there or not, it is over or not")
+        return read
 
     def joined(self, other: Beginning) -> Beginning:
-        """What both can begin: the later attempt, and rows if both have them."""
-        return Beginning(max(self.attempt, other.attempt), self.has_rows and other.has_rows)
+        """What both can begin: the later attempt, with rows if both have them; nothing if it is over for one."""
+        attempt, has_rows = max(self.attempt, other.attempt), self.has_rows and other.has_rows
+        return Beginning(attempt, has_rows, self.is_over or other.is_over)
 
 
 _NOTHING: Mapping[str, Beginning] = MappingProxyType({})
@@ -201,15 +199,18 @@ class Papers:
         raise InvalidParameter(f"{problem}; hedgerow status lists them" + ("" if start is None else f", got {start!r}"))
 
     def keep(self, proposal: Proposal, answers: Iterable[Mapping[str, Any]]) -> Paper:
-        """Write down a proposal and answers, all of which have been checked."""
+        """Write down a proposal and answers, all of which have been checked.
+
+        The proposal comes last: somebody else may look meanwhile, and must not find it without its proposer's answer.
+        """
         folder = private_folder(self._folder / proposal.hash)
-        if not (folder / "proposal.json").exists():
-            documents.write(folder / "proposal.json", proposal.to_dict())
         private_folder(folder / "answers")
         for document in answers:
             path = folder / "answers" / f"{document['party']}.json"
             if not path.exists() or _may_follow(path, document):
                 documents.write(path, document)
+        if not (folder / "proposal.json").exists():
+            documents.write(folder / "proposal.json", proposal.to_dict())
         return self.get(proposal.hash)
 
     def _has_run(self, paper: Paper) -> bool:

@@ -9,18 +9,20 @@ those of the party's own source and no others.
 
 A run that breaks off leaves its folder, with the ledger of what was disclosed, the rows that were matched, and what the
 role kept after its last trees. It is taken up again as the next attempt, when all parties are there again. Everything
-happens in the order: kept, then sent; written into the trail, then done.
+happens in the order: kept, then sent; written into the trail, then done. A run is over when everybody has its result
+(`together.py`): until then result.json says that this party has its own, and then it is called run.json.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +33,7 @@ import numpy as np
 from hedgerow._version import __version__
 from hedgerow.aborts import reason_of
 from hedgerow.engine.threads import resolve_n_jobs
-from hedgerow.errors import HedgerowError, InvalidInput, JobError, PeerFailed, PeerRefused
+from hedgerow.errors import DeadlineExceeded, HedgerowError, InvalidInput, JobError, PeerFailed, PeerLost, PeerRefused
 from hedgerow.federation.alignment import party_with_ids
 from hedgerow.ledger import Ledger, Meter
 from hedgerow.node import commitments, documents
@@ -44,6 +46,7 @@ from hedgerow.node.inputs import Inputs, read_rows
 from hedgerow.node.papers import Beginning, Paper
 from hedgerow.node.policy import Asked, refusals
 from hedgerow.node.proposal import Proposal
+from hedgerow.node.together import end_together
 from hedgerow.node.words import chosen_dataset, view
 from hedgerow.protocols.vertical.common.parts import Part, save_part
 from hedgerow.runtime.budgets import Budget
@@ -52,11 +55,14 @@ from hedgerow.runtime.party import Party
 from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import ROWS, Job, PartyData, Protocol, agreed, find
 from hedgerow.runtime.running import role, warm_up
-from hedgerow.runtime.saved_files import damage_told, private_folder, write_private
+from hedgerow.runtime.saved_files import damage_told, private_folder
+from hedgerow.transport.grpc import GrpcEndpoint
+from hedgerow.transport.mtls import TrustStore
 
 FORMAT, VERSION = "hedgerow run of one party", 1
 RESULTS = ("part.json", "model.json")
 """What a party has of the model: its own part, or the whole."""
+_TURN_SECONDS = 2.0  # between two looks whether a peer that does not come has been started anew
 
 
 @dataclass
@@ -65,11 +71,22 @@ class Place:
 
     folder: Path
     books: dict[str, Ledger] = field(default_factory=dict)
+    _earlier: dict[str, str] = field(default_factory=dict)  # what the books of attempts before this one say
 
     @property
     def is_over(self) -> bool:
         """Whether the result is there."""
-        return (self.folder / "run.json").exists()
+        return self.run.exists()
+
+    @property
+    def run(self) -> Path:
+        """What says that the run is over."""
+        return self.folder / "run.json"
+
+    @property
+    def result(self) -> Path:
+        """The same, before the others have theirs."""
+        return self.folder / "result.json"
 
     @property
     def attempts(self) -> int:
@@ -111,8 +128,17 @@ class Place:
 
     def begin(self, attempt: int) -> None:
         """From here on this attempt counts, whatever becomes of it."""
-        (self.folder / "failed.json").unlink(missing_ok=True)
+        for path in (self.folder / "failed.json", self.result):
+            path.unlink(missing_ok=True)
         documents.write(self.folder / "attempt.json", {"attempt": attempt, "pid": os.getpid(), "at": documents.stamp()})
+
+    def save_books(self) -> None:
+        """Books of earlier attempts stay: what was disclosed then was disclosed."""
+        for name, book in self.books.items():
+            path = self.folder / f"{name}.jsonl"
+            if name not in self._earlier:
+                self._earlier[name] = path.read_text(encoding="utf-8") if path.exists() else ""
+            documents.write_whole(path, (self._earlier[name] + book.to_json_lines()).encode())
 
 
 def play(
@@ -126,24 +152,47 @@ def play(
 ) -> Path:
     """Play this party's role; the folder that holds what it has of the result. Raises what ended the run early.
 
-    All parties call it at about the same time, and wait for each other. `resume` takes up a run that was broken off.
+    All parties call it at about the same time, and wait for each other. `resume` takes up a run that was broken off;
+    one that is over is not played again, but others may have to be told that it is.
     Ledgers are put into `books` as they begin, for whoever wants to watch them.
     """
-    proposal, place = paper.proposal, check_may_begin(node.home, paper, resume=resume)
+    proposal = paper.proposal
+    place = Place(node.home.runs / proposal.run_id)
     if books is not None:
         place.books = books
+    if place.is_over:
+        shutil.rmtree(place.checkpoints, ignore_errors=True)  # if it was killed before it had forgotten them
+        over = Beginning(place.attempts, has_rows=True, is_over=True)
+        if resume and node.tell_over(proposal.run_id, over, proposal.peers_of(node.name), wait):
+            return place.folder
+    check_may_begin(node.home, paper, resume=resume)
     has_rows = place.rows.exists() or node.name not in proposal.owners_of_data
     begin = node.meet(proposal.run_id, Beginning(place.attempts + 1, has_rows), proposal.peers_of(node.name), wait)
     paper = node.papers.get(proposal.hash)
     if not paper.is_agreed:
         raise JobError(f"the proposal {proposal.hash[:12]} cannot run: it is {paper.state}")
     with place.alone():
-        return _attempt(node, proposal, place, begin, wait, on_progress)
+        if begin.is_over:
+            return _concluded(node, proposal, place)
+        return _attempt(node, paper, place, begin, wait, on_progress)
+
+
+def _concluded(node: Node, proposal: Proposal, place: Place) -> Path:
+    """The others have everybody's word that the results are kept, and this party was gone before it heard of that."""
+    if not place.result.exists():
+        raise JobError(
+            f"the run {proposal.run_id[:12]} is over elsewhere, but {place.folder} does not hold the result that "
+            f"{node.name} had kept; propose it again"
+        )
+    _end(node, proposal, place, Opening.of_run(place.folder, node.name, proposal.run_id), place.attempts)
+    shutil.rmtree(place.checkpoints, ignore_errors=True)
+    return place.folder
 
 
 def _attempt(
-    node: Node, proposal: Proposal, place: Place, begin: Beginning, wait: float, on_progress: OnProgress | None
+    node: Node, paper: Paper, place: Place, begin: Beginning, wait: float, on_progress: OnProgress | None
 ) -> Path:
+    proposal = paper.proposal
     if not begin.has_rows and proposal.matching is not None:
         _forget_rows(place)
     place.begin(begin.attempt)
@@ -152,23 +201,28 @@ def _attempt(
     node.trail.append("run_started", **facts, protocol=proposal.protocol, signers=signers, version=__version__)
     opening = Opening.of_run(place.folder, node.name, proposal.run_id)
     try:
-        run = _Run(node, proposal, place, opening, begin.attempt, wait, on_progress)
-        started = time.monotonic()
-        result = run.train()
-        _save(node, proposal, result, place, run.seconds, run.n_matched)
+        _Run(node, paper, place, opening, begin.attempt, wait, on_progress).train()
     except BaseException as problem:
+        if place.is_over:  # whatever else went wrong: everybody has its result
+            raise
         _save_failure(place, problem)
         whose = problem.party if isinstance(problem, PeerFailed) else node.name
         node.trail.append("run_failed", **facts, reason=reason_of(problem).name.lower(), party=whose)
         raise
-    model = next(path for name in (*RESULTS, "run.json") if (path := place.folder / name).exists())
+    shutil.rmtree(place.checkpoints, ignore_errors=True)
+    return place.folder
+
+
+def _end(node: Node, proposal: Proposal, place: Place, opening: Opening, attempt: int, **more: Any) -> None:
+    """Everybody has its result: in the trail, and then on the disk."""
+    facts = {"run_id": proposal.run_id, "proposal": proposal.hash, "attempt": attempt, **more}
+    model = next(path for name in (*RESULTS, place.result.name) if (path := place.folder / name).exists())
     kept: dict[str, str] = {
         "model": opening.commit("model", [model.read_bytes()]),
         "ledger": opening.commit("ledger", [(place.folder / "ledger.jsonl").read_bytes()]),
     }
-    node.trail.append("run_ended", **facts, **kept, seconds=round(time.monotonic() - started, 3))
-    shutil.rmtree(place.checkpoints, ignore_errors=True)
-    return place.folder
+    node.trail.append("run_ended", **facts, **kept)
+    place.result.replace(place.run)
 
 
 def check_may_begin(home: Home, paper: Paper, *, resume: bool = False) -> Place:
@@ -216,28 +270,41 @@ class _Run:
     def __init__(
         self,
         node: Node,
-        proposal: Proposal,
+        paper: Paper,
         place: Place,
         opening: Opening,
         attempt: int,
         wait: float,
         on_progress: OnProgress | None,
     ) -> None:
-        self._node, self._proposal, self._place, self._opening = node, proposal, place, opening
+        self._node, self._proposal, self._place, self._opening = node, paper.proposal, place, opening
+        self._trust = _trust(node, paper)
         self._attempt, self._wait = attempt, wait
         self._watch = _Progress(place.folder / "progress.json", on_progress)
-        self.n_matched: int | None = None
-        self.seconds: dict[str, float] = {}  # of each role, from its first message to its result
+        self._n_matched: int | None = None
+        self._seconds: dict[str, float] = {}  # of each role, from its first message to its result
 
-    def train(self) -> Any:
-        """The result of this party's role."""
+    def train(self) -> None:
+        """Play the role to the end: everybody has its result."""
         proposal, name = self._proposal, self._node.name
         spec, job = proposal.chosen.protocol, proposal.job
         data = self._bring() if name in proposal.owners_of_data else None
+        # What is released is kept before: with the folder at hand, what is not in it was not released, and the charge
+        # of an earlier attempt is for what is released now. Without it nobody could tell, and the run is not taken up.
+        resumed = self._attempt > 1 and self._place.checkpoints.exists()
         kept = CheckpointFiles(self._place.checkpoints, spec, job, name)
-        # A run that kept nothing would draw its noise a second time, and has to pay for that: it is not taken up.
-        is_kept = self._attempt > 1 and bool(kept.trees)
-        return self._role("ledger", spec, job, data, self._budget(data, is_kept=is_kept), kept)
+        place, budget = self._place, self._budget(data, resumed=resumed)
+        started = time.monotonic()
+
+        def save(result: Any) -> None:
+            place.save_books()
+            _save(self._node, proposal, result, place, self._seconds, self._n_matched)
+
+        def decide() -> None:
+            seconds = round(time.monotonic() - started, 3)
+            _end(self._node, proposal, place, self._opening, self._attempt, seconds=seconds)
+
+        self._role("ledger", spec, job, data, save, decide, budget, kept)
 
     def _bring(self) -> PartyData:
         """The rows of this party's own source; those that all have, where ids are compared."""
@@ -248,10 +315,10 @@ class _Run:
         if proposal.matching_job is not None:
             how = inputs.how
             brought.rows = self._match(inputs.ids, f"{node.name}: column {how.id!r}", brought.n_rows)
-            self.n_matched = len(brought.rows)
+            self._n_matched = len(brought.rows)
             self._committed(rows=self._opening.commit("rows", [brought.rows.astype("<i8").tobytes()]))
             peers = proposal.peers_of(node.name)
-            asked = Asked(proposal.hash, proposal.protocol, peers, how.dataset, how.columns, n_matched=self.n_matched)
+            asked = Asked(proposal.hash, proposal.protocol, peers, how.dataset, how.columns, n_matched=self._n_matched)
             if against := refusals(node.home.party_file.policy, asked):
                 raise InvalidInput(f"{node.name}: {against[0].sentence}")
         return replace(proposal.chosen.read(brought), n_threads=resolve_n_jobs(None))
@@ -281,16 +348,16 @@ class _Run:
         if self._attempt > 1:
             job = replace(job, run_id=f"{job.run_id}-{self._attempt}")
         data = party_with_ids(ids, where, resolve_n_jobs(None))
-        found = self._role("matching", find(job.NAME), job, data)
-        partial = self._place.rows.with_name(".rows.npy")
-        with partial.open("wb") as file:
-            np.save(file, found.rows, allow_pickle=False)
-            os.fsync(file.fileno())
-        partial.chmod(0o600)
-        partial.replace(self._place.rows)
-        return found.rows
+        place = self._place
 
-    def _budget(self, data: PartyData | None, *, is_kept: bool) -> Budget | None:
+        def save(found: Any) -> None:
+            file = io.BytesIO()
+            np.save(file, found.rows, allow_pickle=False)
+            documents.write_whole(place.rows, file.getvalue())
+
+        return self._role("matching", find(job.NAME), job, data, save, lambda: None).rows
+
+    def _budget(self, data: PartyData | None, *, resumed: bool) -> Budget | None:
         node, proposal = self._node, self._proposal
         if data is None:
             return None
@@ -301,7 +368,7 @@ class _Run:
         return Budgets(node.home.budget, node.home.party_file.policy).of_run(
             peers=proposal.peers_of(node.name),
             dataset=chosen_dataset(proposal, node.home).name,
-            resumed=is_kept,
+            resumed=resumed,
             on_charged=tell,
         )
 
@@ -311,9 +378,12 @@ class _Run:
         spec: Protocol,
         job: Job,
         data: PartyData | None,
+        save: Callable[[Any], None],
+        decide: Callable[[], None],
         budget: Budget | None = None,
         checkpoints: Checkpoints | None = None,
     ) -> Any:
+        """The result of a role, saved here and by all others."""
         node, attempt = self._node, self._attempt if checkpoints is not None else 1
         links = tuple(link for link in job.links if node.name in link)
         peers = [b if a == node.name else a for a, b in links]
@@ -323,22 +393,41 @@ class _Run:
         with node.open(job.run_id, peers, dial, job=same, timeout=self._wait) as connection:
             endpoint = Digesting(connection)
             with self._digests_told(endpoint, spec.name, job.run_id):
-                connection.wait_connected(self._wait)
+                self._wait_connected(connection)
                 me = Party(
                     endpoint,
                     node.identity,
-                    node.trust,
+                    self._trust,
                     on_progress=self._watch,
                     attempt=attempt,
                     checkpoints=checkpoints,
                 )
                 self._place.books[book] = me.ledger
                 playing = role(spec, me, job, data, budget, same)
-                exchange_salts(Party(endpoint, node.identity, node.trust))
+                exchange_salts(Party(endpoint, node.identity, self._trust))
                 started = time.monotonic()
                 result = playing()
-                self.seconds[book] = time.monotonic() - started
-                return result
+                self._seconds[book] = time.monotonic() - started
+            me = Party(connection, node.identity, self._trust)
+            try:
+                save(result)
+                end_together(me, job, decide, without=getattr(result, "meta", {}).get("lost_owners", ()))
+            except BaseException as problem:
+                me.abort(problem)
+                raise
+            return result
+
+    def _wait_connected(self, connection: GrpcEndpoint) -> None:
+        """Wait for all peers; PeerLost if one has been started anew since all met, and looks for this party there."""
+        until, run_id = time.monotonic() + self._wait, self._proposal.run_id
+        while (left := until - time.monotonic()) > _TURN_SECONDS:
+            with contextlib.suppress(DeadlineExceeded):
+                connection.wait_connected(_TURN_SECONDS)
+                return
+            for peer in connection.missing:
+                if self._node.is_looked_for(run_id, peer):
+                    raise PeerLost(f"{peer} was started anew before the run began; hedgerow resume takes it up again")
+        connection.wait_connected(left)
 
     @contextlib.contextmanager
     def _digests_told(self, endpoint: Digesting, protocol: str, run_id: str) -> Iterator[None]:
@@ -349,6 +438,17 @@ class _Run:
             for peer, facts in endpoint.digests().items():
                 about = {"run_id": run_id, "peer": peer, "protocol": protocol, "attempt": self._attempt}
                 self._node.trail.append("message_digests", **about, **facts)
+
+
+def _trust(node: Node, paper: Paper) -> TrustStore:
+    """Everybody's certificate: those of peers as they are paired, others' as everybody has signed for them."""
+    proposal = paper.proposal
+    peers = proposal.peers_of(node.name)
+    trust = node.home.peers.trust_store(peers)
+    for place in proposal.parties:
+        if place.name not in (*peers, node.name):
+            trust.pin(place.name, paper.answers[place.name]["certificate"].encode(), place.fingerprint)
+    return trust
 
 
 class _Progress:
@@ -378,13 +478,12 @@ def _save(
     seconds: Mapping[str, float],
     n_matched: int | None,
 ) -> None:
-    """The result, the books and what was said in the end; run.json comes last, and says that all is there."""
+    """The result and what was said in the end; result.json comes last, and says that all is there."""
     spec, job = proposal.chosen.protocol, proposal.job
     save_result(proposal, node.name, result, place.folder)
     if spec.partition == ROWS or spec.parties(job)[0] == node.name:
         stated = replace(spec.statement(job, result.meta), date=datetime.now(UTC).isoformat(timespec="seconds"))
-        write_private(place.folder / "statement.json", json.dumps(stated.to_dict(), indent=1))
-    _save_books(place)
+        documents.write_whole(place.folder / "statement.json", json.dumps(stated.to_dict(), indent=1).encode())
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -403,7 +502,7 @@ def _save(
     }
     for path in place.folder.glob("*.json"):
         path.chmod(0o600)
-    documents.write(place.folder / "run.json", about)
+    documents.write(place.result, about)
 
 
 def save_result(proposal: Proposal, party: str, result: Any, folder: Path) -> None:
@@ -419,20 +518,12 @@ def save_result(proposal: Proposal, party: str, result: Any, folder: Path) -> No
         model.save_model(folder / "model.json")
 
 
-def _save_books(place: Place) -> None:
-    """Books of earlier attempts stay: what was disclosed then was disclosed."""
-    for name, book in place.books.items():
-        path = place.folder / f"{name}.jsonl"
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        write_private(path, before + book.to_json_lines())
-
-
 def _save_failure(place: Place, problem: BaseException) -> None:
     """What was disclosed until it ended, and why it did: the sentence stays here."""
-    _save_books(place)
+    place.save_books()
     kind = type(problem).__name__
     told = str(problem) if isinstance(problem, HedgerowError) else kind
-    write_private(place.folder / "failed.json", json.dumps({"error": kind, "message": told, "at": documents.stamp()}))
+    documents.write(place.folder / "failed.json", {"error": kind, "message": told, "at": documents.stamp()})
 
 
 def read_run(folder: Path) -> Mapping[str, Any]:

@@ -203,8 +203,9 @@ class View:
         }
 
     def _leaves(self) -> list[Leaving]:
-        job = self.proposal.matching_job
-        before = [] if job is None else leaving(find(job.NAME), matching_cast(job)[self.name])
+        job, before = self.proposal.matching_job, []
+        if job is not None and self.name in job.cast:  # a dealer has no rows to match
+            before = leaving(find(job.NAME), matching_cast(job)[self.name])
         return [*before, *leaving(self.proposal.chosen.protocol, self.role)]
 
     def lines(self) -> list[str]:

@@ -49,7 +49,7 @@ from hedgerow.transport.mtls import Certificate, Identity, TrustStore, check_par
 _log = logging.getLogger("hedgerow")
 
 _TICK_SECONDS = 0.02
-_LINGER_SECONDS = 5.0  # how long close() waits for peers to take what was sent
+_LINGER_SECONDS = 5.0  # how long close() waits at least for peers to take what was sent
 _ABORT_SECONDS = 1.0  # the same for abort()
 _HANG_UP_SECONDS = 0.5
 _PROBE_SECONDS = 1.0
@@ -137,6 +137,11 @@ class GrpcEndpoint:
             raise InvalidParameter(f"{self.name} does not listen, so it has no port")
         return listening.port
 
+    @property
+    def missing(self) -> list[str]:
+        """Peers that have not come yet."""
+        return [peer for peer, channel in self._channels.items() if not channel.has_talked]
+
     def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until every peer is there; its error if one cannot come, DeadlineExceeded naming those missing."""
         until = time.monotonic() + (self._terms.connect_timeout if timeout is None else timeout)
@@ -144,8 +149,7 @@ class GrpcEndpoint:
             channel.wait(channel.is_decided, until)
             if channel.error is not None and not channel.has_talked:
                 raise channel.error()
-        missing = [peer for peer, channel in self._channels.items() if not channel.has_talked]
-        if missing:
+        if missing := self.missing:
             if self._doorkeeper.refused:
                 why = f"; refused meanwhile: {'; '.join(self._doorkeeper.refused)}"
             else:
@@ -180,8 +184,8 @@ class GrpcEndpoint:
             _log.exception("%s: telling the peers of a failure failed", self.name)
 
     def close(self) -> None:
-        """Orderly end: what was sent is delivered first, within a bounded wait."""
-        self._end(grpc_envelope.BYE, b"", _LINGER_SECONDS)
+        """Orderly end: what was sent is delivered first, also to a peer that is away for less than the grace period."""
+        self._end(grpc_envelope.BYE, b"", max(_LINGER_SECONDS, self._terms.grace))
 
     def __enter__(self) -> Self:
         return self
@@ -241,7 +245,9 @@ class GrpcEndpoint:
                 refusal = self._why_refused(channel, certificate, dialler.address)
                 if refusal is not None:
                     channel.fail(lambda: PeerRefused(refusal))
-                elif not dialler.is_ready:
+                elif channel.has_hung_up():
+                    # A new connection: one that has failed before would not try again for a while, and each call on it
+                    # would fail meanwhile, as if the peer had turned it away.
                     dialler.connect(self._identity, certificate.pem)
             if dialler.is_ready:
                 channel.dial(dialler)

@@ -266,6 +266,8 @@ class PeerChannel:
             self._next_dial = time.monotonic() + _DIAL_SECONDS
             if code == "aborted":
                 self._fail(lambda: PeerLost(details))
+            elif code == NOT_NOW and self.has_talked:
+                self._fail(lambda: PeerLost(f"{self.peer} is there, but not in this run any more: {details}"))
             elif code == "invalid_argument":
                 self._fail(lambda: FrameError(f"{self.peer} refused what {self.terms.me} sent: {details}"))
             elif code in _REFUSALS and not (code == "already_exists" and self.has_talked):

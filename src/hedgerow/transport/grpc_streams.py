@@ -213,12 +213,14 @@ class Dialler:
         self._talk: Any = None
 
     def connect(self, identity: Identity, accepted: bytes) -> None:
-        """Make the channel; it accepts the certificate of this peer and no other."""
+        """Make the channel, in place of an earlier one; it accepts the certificate of this peer and no other."""
         import grpc
 
         with self._connecting:
             if self._stopped:
                 return
+            if self.is_ready:
+                self._channel.close()
             credentials = grpc.ssl_channel_credentials(accepted, identity.key_pem, identity.certificate.pem)
             self._channel = grpc.secure_channel(self.address, credentials, self._options)
             self._talk = self._channel.stream_stream(METHOD)

@@ -63,27 +63,6 @@ def canary_for(schema: Schema, X: Any = None, y: Any = None) -> Canary:
     return Canary(tuple(values), low if y is not None and np.mean(np.asarray(y)) > (low + high) / 2.0 else high)
 
 
-def canaries_for(schema: Schema, n: int, rng: np.random.Generator) -> list[Canary]:
-    """`n` random records anywhere within the schema, labels included, for an audit with one run.
-
-    They lie scattered, each mostly alone: canaries that share a leaf would hide one another.
-    """
-    columns = [
-        [column.levels[k] for k in rng.integers(0, len(column.levels), n)]
-        if isinstance(column, CategoricalColumn)
-        else _scattered(column, n, rng)
-        for column in schema.columns
-    ]
-    if schema.classes is not None:
-        labels = [schema.classes[k] for k in rng.integers(0, len(schema.classes), n)]
-    elif schema.label_bounds is not None:
-        labels = [schema.label_bounds[k] for k in rng.integers(0, 2, n)]
-    else:
-        raise InvalidInput("a canary needs a label: the schema must state classes or label_bounds")
-    records = zip(*columns, strict=True)
-    return [Canary(values, label) for values, label in zip(records, labels, strict=True)]
-
-
 def _columns(X: Any, n_columns: int) -> list[npt.NDArray[Any]]:
     if X.shape[1] != n_columns:
         raise InvalidInput(f"the schema describes {n_columns} columns, but the table has {X.shape[1]}")
@@ -104,8 +83,3 @@ def _far_end(column: NumericColumn, known: npt.NDArray[Any] | None) -> float:
         return column.high
     middle = float(np.nanmedian(known.astype(np.float64)))
     return column.low if middle > (column.low + column.high) / 2.0 else column.high
-
-
-def _scattered(column: NumericColumn, n: int, rng: np.random.Generator) -> list[float]:
-    values = rng.uniform(column.low, column.high, n)
-    return [float(value) for value in (np.rint(values) if column.integer else values)]
