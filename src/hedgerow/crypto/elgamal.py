@@ -49,6 +49,7 @@ from hedgerow.crypto.edwards25519 import (
     AFFINE,
     BASE,
     COFACTOR,
+    COMPRESSED,
     ORDER,
     POINT,
     Digits,
@@ -59,6 +60,8 @@ from hedgerow.crypto.edwards25519 import (
     add_signed,
     affine_of,
     checked_summand,
+    compress,
+    decompress,
     double,
     is_same,
     is_small,
@@ -145,6 +148,28 @@ def _typed_product(
 
 
 multiply_add: Any = intrinsic(_typed_product)
+
+
+# --- on the wire -----------------------------------------------------------------------------------------------------
+
+
+def to_wire(points: Words, *, compressed: bool) -> Words:
+    """Affine points [..., 8] as they are sent: compressed, [..., 4]."""
+    if not compressed:
+        return points
+    out = np.empty((*points.shape[:-1], COMPRESSED), np.uint64)
+    compress(np.ascontiguousarray(points).reshape(-1), points.size // AFFINE, out.reshape(-1))
+    return out
+
+
+def from_wire(points: Words) -> Words:
+    """The inverse, by the number of words. Affine ones are not checked yet; ProtocolError for others that are none."""
+    if points.shape[-1] == AFFINE:
+        return points
+    out = np.empty((*points.shape[:-1], AFFINE), np.uint64)
+    if decompress(np.ascontiguousarray(points).reshape(-1), points.size // COMPRESSED, out.reshape(-1)):
+        raise ProtocolError(_REFUSED)
+    return out
 
 
 # --- what is made once per process -----------------------------------------------------------------------------------
@@ -271,7 +296,7 @@ class TreeKey(Unshared):
         return out
 
     def decrypt(self, sums: Words) -> Ints:
-        """Sums [n, values] of ciphertexts [n, 1 + values, 8], made by `Holder.finished`. ProtocolError if one is none."""
+        """Sums [n, values] of ciphertexts [n, 1 + values, 8] of `Holder.finished`; ProtocolError if one is none."""
         n = len(sums)
         points = np.empty(n * self.n_values * POINT, np.uint32)
         found = np.empty(n * self.n_values, np.int64)
@@ -461,6 +486,11 @@ class Holder:
         if not _take(flat, n, some, self.rows[first : first + n].reshape(-1), self.width, place):
             raise ProtocolError(_REFUSED)
 
+    def complete(self, sums: Points, n_codes: Ints, skipped: Ints, first: Ints, total: Words) -> None:
+        """`complete` below, with the node's total [width, 8]; ProtocolError if that is no ciphertext."""
+        if not complete(sums, self.width, n_codes, skipped, first, np.ascontiguousarray(total).reshape(-1)):
+            raise ProtocolError(_REFUSED)
+
     def finished(self, sums: Points, rng: SecureRandom) -> Words:
         """Affine [n, 1 + values, 8]: n sums that tell nothing but what they add up to. `sums` is overwritten."""
         rho = random_scalars(rng, len(sums)).reshape(-1)
@@ -501,7 +531,7 @@ def add_rows(
         c = np.int64(cell[k])
         if c == skipped:
             continue
-        to, at = size * c, size * np.int64(which[k])
+        to, at = size * int(c), size * np.int64(which[k])
         if not used[c]:
             used[c] = 1
             for p in range(width):
@@ -552,7 +582,7 @@ def complete(
             return False
     for j in range(len(n_codes)):
         for p in range(width):
-            to = int(POINT * (width * (first[j] + skipped[j]) + p))
+            to = POINT * (width * int(first[j] + skipped[j]) + p)
             set_neutral(sums, to)
             for code in range(n_codes[j]):
                 if code != skipped[j]:
