@@ -124,7 +124,10 @@ class _Holding:
         return True
 
     def _own_splits(self, won: Ints, n_nodes: int) -> LevelSplits:
-        """The splits of nodes that it won: of equally good ones the first of its columns. ProtocolError for others."""
+        """The splits of nodes that it won: of equally good ones the first of its columns. ProtocolError for others.
+
+        A column of numbers is cut after one of its bins: codes that were picked would be looked up, not cut.
+        """
         n_columns = len(self._order)
         told = self._me.recv(
             self._to, messages.YourSplits, n_nodes=n_nodes, n_columns=n_columns, most_splits=len(won) * n_columns
@@ -133,13 +136,21 @@ class _Holding:
         first = np.lexsort((feature, told.node))
         _, starts = np.unique(told.node[first], return_index=True)
         chosen = first[starts]
-        splits = LevelSplits.none(n_nodes)
-        splits.feature[told.node[chosen]] = feature[chosen]
-        splits.bin[told.node[chosen]] = told.bin[chosen]
-        splits.missing_left[told.node[chosen]] = told.missing_left[chosen]
-        splits.goes_left[told.node[chosen]] = np.unpackbits(told.goes_left[chosen], axis=1, bitorder="little")
-        is_level = self._is_categorical[feature[chosen]]
-        fits = np.where(is_level, told.bin[chosen] == -1, np.isin(told.bin[chosen], range(256)))
-        if not np.array_equal(told.node[chosen], won) or not fits.all():
+        feature, node, last_bin, missing_left = (
+            feature[chosen],
+            told.node[chosen],
+            told.bin[chosen],
+            told.missing_left[chosen],
+        )
+        goes_left = np.unpackbits(told.goes_left[chosen], axis=1, bitorder="little")
+        code, n_bins = np.arange(goes_left.shape[1]), self._n_bins[feature]
+        after_bin = (code <= last_bin[:, None]) | (code == n_bins[:, None]) & missing_left[:, None]
+        is_cut = (last_bin >= 0) & (last_bin < n_bins) & (goes_left == after_bin).all(axis=1)
+        is_by_levels = (last_bin == -1) & ~(goes_left.astype(np.bool_) & (code > n_bins[:, None])).any(axis=1)
+        fits = np.where(self._is_categorical[feature], is_by_levels, is_cut)
+        if not np.array_equal(node, won) or not fits.all():
             raise ProtocolError(f"{self._to} sent {told.NAME} with splits that are not of the nodes that were won")
+        splits = LevelSplits.none(n_nodes)
+        splits.feature[node], splits.bin[node] = feature, last_bin
+        splits.missing_left[node], splits.goes_left[node] = missing_left, goes_left
         return splits
