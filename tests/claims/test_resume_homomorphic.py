@@ -55,7 +55,7 @@ def test_a_run_ends_as_if_it_had_never_been_broken_off(options):
 
 
 def test_no_point_is_sent_in_two_attempts():
-    """A tree that is grown again has keys, points of rows, totals and sums of its own: no two ciphertexts to compare."""
+    """A tree that is grown again has keys, points of rows, totals and sums of its own: nothing to compare."""
     job = small()
     breaks = [Broken("ben", passing=12), Broken("anna", keeping=2, done=False), Broken("carla", passing=9)]
     end = resumed(SPEC, job, DATA, breaks)

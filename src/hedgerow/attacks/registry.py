@@ -195,6 +195,8 @@ _ON_SHARES = ("vertical.secret_shared", _MP_FEDXGB, _HISTOGRAMS)
 ATTACKS = (
     Attack("bucket_bayes", {"vertical.bucket_rr": "bucket_rr.bucket_bayes:on_run"}),
     Attack("noised_labels", {"vertical.noised_gradients": "noised_gradients.noised_labels:on_run"}),
+    Attack("label_clusters", {"vertical.homomorphic": "homomorphic.label_clusters:on_run"}),
+    Attack("bin_sums", {"vertical.homomorphic": "homomorphic.bin_sums:on_run"}),
     Attack("argmax_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:argmax_opened"}),
     Attack("denominators_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:denominators_opened"}),
     Attack("leaf_opened", {_MP_FEDXGB: "mp_fedxgb.on_runs:leaf_opened"}),
