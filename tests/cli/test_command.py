@@ -104,8 +104,9 @@ def test_the_exit_codes_are_documented() -> None:
 BETWEEN_PROCESSES = {
     "horizontal.secure_sum": 2,
     "vertical.bucket_rr": 2,
-    "vertical.scoring": 4,
+    "vertical.scoring": 5,
     "vertical.noised_gradients": 1,
+    "vertical.homomorphic": 1,
     "vertical.masked_gradients": 1,
     "vertical.secret_shared": 1,
     "vertical.private_histograms": 1,
@@ -146,7 +147,8 @@ def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    *central, plain, private, exact, buckets, gradients, masked, on_shares, both_sides, published = told["protocols"]
+    *central, plain, private, exact, buckets, gradients, encrypted, masked = told["protocols"][:-3]
+    on_shares, both_sides, published = told["protocols"][-3:]
     assert [entry["protocol"] for entry in central] == [
         "central.gaussian",
         "central.dpboost",
@@ -167,6 +169,9 @@ def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.
     assert gradients["protocol"] == "vertical.noised_gradients"
     assert gradients["scores"]["test"]["auc"] > 0.85
     assert all(entry["parties"] == ["bank", "registry", "employer"] for entry in (exact, buckets, gradients))
+    assert encrypted["protocol"] == "vertical.homomorphic"
+    assert encrypted["same_trees_as_pooled"] is True
+    assert encrypted["scores"]["test"]["auc"] > 0.85
     assert masked["protocol"] == "vertical.masked_gradients"
     assert masked["statement"]["stamp"].startswith("accepted known leaks: every feature holder")
     assert on_shares["protocol"] == "vertical.secret_shared"
