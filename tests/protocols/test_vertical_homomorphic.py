@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import train
 from hedgerow.engine.losses import BoostingParams
+from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import reconcile
 from hedgerow.protocols.vertical.homomorphic.job import HomomorphicJob
@@ -81,6 +83,26 @@ def test_of_equal_columns_the_first_wins():
     job = make_job(data, "ben", n_iterations=4)
     parts, _ = vertical.play(PROTOCOL, job, data)
     assert len(parts["anna"].questions.column) > 0
+    assert difference(parts, job, data, pooled) is None
+
+
+@pytest.mark.parametrize("towards", ["no", "yes"])
+def test_gaps_among_levels_go_either_way(towards):
+    """Gaps that say yes or no, levels that few nodes have: what is told is taken, and it is the pooled engine's."""
+    rng = np.random.default_rng(2)
+    pooled = make_pooled(rng, N_ROWS, n_numeric=3)
+    levels = rng.choice(np.array(list("abcdefg"), object), N_ROWS)
+    is_gap = rng.random(N_ROWS) < 0.2
+    likely = np.where(is_gap, towards == "yes", np.isin(levels, list("abc")))
+    labels = np.where(rng.random(N_ROWS) < 0.9, likely, ~likely).astype(np.float64)
+    levels[is_gap] = None
+    column = read_table(pd.DataFrame({"levels": levels})).columns[0]
+    pooled = replace(pooled, columns=[*pooled.columns, column], labels=labels)
+    data = deal_columns(pooled, NAMES[:2], "anna")
+    job = make_job(data, n_iterations=3)
+    parts, _ = vertical.play(PROTOCOL, job, data)
+    asked = parts["ben"].questions
+    assert (asked.missing_left & (asked.bin == -1)).any()
     assert difference(parts, job, data, pooled) is None
 
 

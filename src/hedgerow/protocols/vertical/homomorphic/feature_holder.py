@@ -146,7 +146,8 @@ class _Holding:
         code, n_bins = np.arange(goes_left.shape[1]), self._n_bins[feature]
         after_bin = (code <= last_bin[:, None]) | (code == n_bins[:, None]) & missing_left[:, None]
         is_cut = (last_bin >= 0) & (last_bin < n_bins) & (goes_left == after_bin).all(axis=1)
-        is_by_levels = (last_bin == -1) & ~(goes_left.astype(np.bool_) & (code > n_bins[:, None])).any(axis=1)
+        follows_gaps = (goes_left == missing_left[:, None]) | (code < n_bins[:, None])
+        is_by_levels = (last_bin == -1) & follows_gaps.all(axis=1)
         fits = np.where(self._is_categorical[feature], is_by_levels, is_cut)
         if not np.array_equal(node, won) or not fits.all():
             raise ProtocolError(f"{self._to} sent {told.NAME} with splits that are not of the nodes that were won")
