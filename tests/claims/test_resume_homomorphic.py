@@ -105,7 +105,6 @@ def test_what_is_kept_holds_no_key_and_no_randomness(monkeypatch, tmp_path):
     assert not any(secret in content for content in files for secret in secrets)
 
 
-@pytest.mark.long
 def test_every_message_can_be_the_last():
     """The label holder is lost before each frame it sends, and after each it gets."""
     job = make_job(HomomorphicJob, DATA, n_iterations=2, max_depth=2, max_bins=4)

@@ -14,6 +14,7 @@ from hedgerow.protocols.vertical.common.messages import YOURS
 from hedgerow.protocols.vertical.homomorphic import messages
 from hedgerow.protocols.vertical.homomorphic.job import HomomorphicJob
 from hedgerow.runtime.protocol import find
+from hedgerow.transport.frames import encode
 from twins import vertical
 from twins.horizontal import make_pooled
 from twins.joint_trees import deal_columns
@@ -35,6 +36,7 @@ ORDER_2 = point(0, P - 1)
 ORDER_4 = point(pow(2, (P - 1) // 4, P), 0)
 OFF_THE_CURVE = point(2, 3)
 NOT_REDUCED = point(0, P + 1)
+FIRST_CODE, LAST_CODE = np.eye(1, 32, 0, np.uint8), np.eye(1, 32, 31, np.uint8) << np.uint8(7)
 
 
 def error_of(kind, change, **options):
@@ -48,7 +50,7 @@ def error_of(kind, change, **options):
         if not isinstance(message, kind):
             return message
         other = change(message)
-        changed.append(other is not message)
+        changed.append(encode(other) != encode(message))
         return other
 
     with pytest.raises(ProtocolError) as caught:
@@ -158,13 +160,11 @@ def changed_splits(**changes):
     "change",
     [
         changed_splits(node=lambda m: np.zeros_like(m.node) if m.node.any() else m.node + 1),
-        changed_splits(bin=lambda m: np.full_like(m.bin, 200)),
-        changed_splits(bin=lambda m: np.full_like(m.bin, -1), goes_left=lambda m: m.goes_left ^ 1),
-        changed_splits(
-            bin=lambda m: np.where(m.bin == -1, 0, m.bin).astype(np.int32), goes_left=lambda m: m.goes_left ^ 1
-        ),
-        changed_splits(goes_left=lambda m: m.goes_left ^ np.eye(1, 32, 31, np.uint8)),
-        changed_splits(missing_left=lambda m: ~m.missing_left, goes_left=lambda m: m.goes_left ^ 1),
+        changed_splits(bin=lambda m: np.where(m.bin >= 0, 200, m.bin).astype(np.int32)),
+        changed_splits(bin=lambda m: np.full_like(m.bin, -1)),
+        changed_splits(goes_left=lambda m: np.where(m.bin[:, None] >= 0, m.goes_left ^ FIRST_CODE, m.goes_left)),
+        changed_splits(goes_left=lambda m: m.goes_left ^ LAST_CODE),
+        changed_splits(missing_left=lambda m: ~m.missing_left),
     ],
     ids=["another node", "no such bin", "numbers by levels", "picked codes", "no such code", "another side"],
 )
