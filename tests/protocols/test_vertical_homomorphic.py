@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import train
@@ -71,6 +73,29 @@ def test_options_change_no_tree(changes):
     """How points are sent and drawn does not matter; limits of trees are the pooled engine's."""
     pooled, data = make_data()
     job = make_job(data, **changes)
+    assert difference(vertical.play(PROTOCOL, job, data)[0], job, data, pooled) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_rows=st.sampled_from([9, 40, 150]),
+    limits=st.fixed_dictionaries(
+        {
+            "max_depth": st.integers(1, 5),
+            "max_bins": st.sampled_from([2, 3, 8, 64, 256]),
+            "min_child_weight": st.sampled_from([0.0, 0.5, 5.0]),
+            "l2": st.sampled_from([0.0, 1.0]),
+            "max_leaves": st.sampled_from([None, 2, 5]),
+            "task": st.sampled_from(["classification", "regression"]),
+            "compressed": st.booleans(),
+        }
+    ),
+)
+def test_any_rows_and_limits(seed, n_rows, limits):
+    """Law: few rows or many, two bins or all, any limits on growth: the pooled engine's model, bit for bit."""
+    pooled, data = make_data(2, "ben", limits["task"], n_rows, seed)
+    job = make_job(data, "ben", **limits)
     assert difference(vertical.play(PROTOCOL, job, data)[0], job, data, pooled) is None
 
 
