@@ -172,7 +172,7 @@ def test_what_feature_holders_receive_is_on_the_list(run):
         }
 
 
-# --- "anna learned the exact sums ... which column it is changes with every tree." -----------------------------------
+# --- "anna learned the exact sums ... Columns come in another order with every tree." --------------------------------
 
 
 def test_the_label_holder_opens_exact_sums_of_every_bin(monkeypatch, stated):
@@ -207,8 +207,11 @@ def test_the_label_holder_opens_exact_sums_of_every_bin(monkeypatch, stated):
     assert found == expected
 
 
-def test_the_order_of_columns_is_drawn_for_every_tree():
-    """Over many trees every order of three columns of different sizes is seen."""
+def test_the_order_of_columns_is_drawn_for_every_tree(stated):
+    """Over many trees every order of three columns is seen; where numbers of bins differ, they say which is which."""
+    assert stated.guarantee[2].endswith(
+        "Columns come in another order with every tree, and can be linked by their numbers of bins and by their sums."
+    )
     data = {
         "anna": DATA["anna"],
         "ben": replace(

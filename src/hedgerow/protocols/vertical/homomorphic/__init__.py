@@ -21,9 +21,10 @@ own, so the trees are the pooled engine's, bit for bit. Where columns of one fea
 all of them, and the owner takes the first, as one table would.
 
 What each ends up knowing. Label holder: the exact sums of gradients and hessians of every bin of every column in every
-node, which column it is only within a tree; which rows go which way; whose each split is. It knows every single
-gradient, so sums over few rows tell which rows they are, and sums of many trees tell more. Feature holders: the rows of
-every node, from which labels can be guessed, and their own splits; no gradient, no sum, no gain, no leaf value.
+node, in an order of columns that is another one in every tree (numbers of bins and sums link them); which rows go which
+way; whose each split is. It knows every single gradient, so sums over few rows tell which rows they are, and sums of
+many trees tell more. Feature holders: the rows of every node, from which labels can be guessed, and their own splits;
+no gradient, no sum, no gain, no leaf value.
 
 Nothing is differentially private. What protects is that feature holders have no key (crypto/elgamal.py: decisional
 Diffie-Hellman, honest but curious parties). vertical.secret_shared opens no sums; vertical.noised_gradients and

@@ -39,8 +39,8 @@ def statement(job: HomomorphicJob, meta: Mapping[str, Any]) -> Statement:
         ),
         (
             f"{holder} learned the exact sums of gradients and hessians of every bin of every column in every node. It "
-            "knows each gradient, so sums over few rows show which rows they are; which column it is changes with "
-            "every tree."
+            "knows each gradient, so sums over few rows show which rows they are. Columns come in another order with "
+            "every tree, and can be linked by their numbers of bins and by their sums."
         ),
         f"{holder} learned whose each split is, and which rows go which way.",
         "Values, edges and names of columns stay with their owner.",
