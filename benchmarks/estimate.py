@@ -49,6 +49,7 @@ def options(schema: Schema) -> dict[str, dict[str, Any]]:
         "horizontal.secure_sum": {},
         "vertical.bucket_rr": {"epsilon": 4.0, "edges": "quantile"},
         "vertical.noised_gradients": {"epsilon": 4.0, "delta": 1e-5},
+        "vertical.homomorphic": {},
         "vertical.masked_gradients": {"sigma1": 0.1, "sigma2": 0.1, "C": 1.0, "accept_known_leaks": True},
         "vertical.private_histograms": {"epsilon": 4.0, "delta": 1e-5, "schema": schema},
         "vertical.secret_shared": {},

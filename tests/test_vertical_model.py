@@ -416,6 +416,31 @@ def test_noised_gradients_through_the_federation():
         fed.fit("vertical.noised_gradients", **trees)
 
 
+def test_homomorphic_through_the_federation():
+    """It scores as the pooled engine does, in memory and over gRPC alike, bit for bit; it explains, and hides edges."""
+    tables = by_party(EVERYBODY)
+    fed = Federation.vertical(tables, labels=("bank", REPAID))
+    how = {"n_estimators": 3, "max_depth": 3, "learning_rate": 0.3, "max_bins": 16}
+    here = fed.fit("vertical.homomorphic", **how)
+    ensemble, table = pooled(here)
+    assert np.array_equal(here.model.decision_function(tables), ensemble.raw_scores(table)[:, 0])
+    shares = here.model.predict_proba(tables)
+    assert np.allclose(shares.sum(axis=1), 1)
+    assert here.model.score(tables, REPAID) > 0.7
+    parts = here.model.contributions(tables)
+    total = sum(part.values.sum(axis=1)[:, 0] for part in parts.values()) + parts["bank"].expected[0]
+    assert np.allclose(total, here.model.decision_function(tables), atol=1e-4)
+    with pytest.raises(ExportRefused, match="thresholds of"):
+        here.model.export_xgboost("model.json")
+    apart = fed.fit("vertical.homomorphic", transport="grpc", n_jobs=2, **how)
+    assert np.array_equal(apart.model.predict_proba(tables), shares)
+    assert apart.meters["bank"].total().bytes_sent == here.meters["bank"].total().bytes_sent
+    for name, part in here.model.parts.items():
+        theirs, ours = apart.model.parts[name].to_dict(), part.to_dict()
+        what = "model" if name == "bank" else "splits"
+        assert theirs[what] == ours[what]
+
+
 NUMBERS = {"bank": ["income", "debt"], "shop": ["basket"], "telco": ["calls"]}
 SHARED = {"n_estimators": 3, "max_depth": 3, "learning_rate": 0.3, "max_bins": 16}
 

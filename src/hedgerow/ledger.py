@@ -74,6 +74,10 @@ class Randomised(Disclosure, protection="randomised by its owner; the event in t
     """Its owner made it random before it left: what the receiver learns of one value is what epsilon allows."""
 
 
+class Encrypted(Disclosure, protection="encrypted; only the sender has the key"):
+    """The receiver can add it up without reading it."""
+
+
 class Result(Disclosure, protection="part of the result"):
     """Follows from what the sender has learned: part of the model that all parties get."""
 

@@ -45,6 +45,7 @@ LEAKS = {"accept_known_leaks": True}
 OPTIONS = {
     "vertical.bucket_rr": {"epsilon": 4.0, "schema": SCHEMA},
     "vertical.noised_gradients": {"epsilon": 2.0, "delta": 1e-5},
+    "vertical.homomorphic": {},
     "vertical.masked_gradients": {"sigma1": 0.5, "sigma2": 1.0, "C": 4.0, **LEAKS},
     "vertical.secret_shared": {},
     "vertical.mp_fedxgb": LEAKS,

@@ -14,6 +14,7 @@ from hedgerow.engine.losses import BoostingParams
 from hedgerow.errors import InvalidInput, ProcessEnded
 from hedgerow.protocols.horizontal.secure_sum.job import Job as SumJob
 from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketsJob
+from hedgerow.protocols.vertical.homomorphic.job import HomomorphicJob
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.runtime.checkpoint import CheckpointFiles
 from hedgerow.runtime.processes import run_in_processes
@@ -42,6 +43,7 @@ CASES = {
         make_job(NoisedGradientsJob, COLUMNS, n_iterations=N_TREES, epsilon=math.inf),
         COLUMNS,
     ),
+    "vertical.homomorphic": lambda: (make_job(HomomorphicJob, COLUMNS, n_iterations=N_TREES), COLUMNS),
     "vertical.bucket_rr": lambda: (
         make_job(BucketsJob, COLUMNS, n_iterations=MANY, epsilon=math.inf, edges="quantile"),
         COLUMNS,

@@ -135,6 +135,25 @@ def test_stamped_runs_have_no_ceiling(tmp_path: Path, files: Path, run: Any, opt
     assert outcome["value"]["estimate"] > (0.95 if stamp == "NOT PRIVATE" else 0.8)
 
 
+# --- sums under encryption -------------------------------------------------------------------------------------------
+
+
+def test_what_encryption_does_not_hide_is_shown_as_stated(tmp_path: Path, files: Path, run: Any) -> None:
+    """Labels from rows of nodes by the shop, numbers and rows of bins by the bank; nothing was promised of either."""
+    folder = saved(tmp_path, "vertical.homomorphic", max_bins=8)
+    truth = ("--labels", files / "bank.csv", "--column", "repaid", "--table", f"shop={files / 'shop.parquet'}")
+    told = run("attack", folder, *truth, "--table", f"bank={files / 'bank.csv'}", "--json").json
+    found = [(each["attack"], each["attacker"], each["measure"], each["verdict"]) for each in told["outcomes"]]
+    stated = "as stated"
+    assert found == [("label_clusters", "shop", "AUC", stated), *[("bin_sums", "bank", "share", stated)] * 2]
+    assert told["outcomes"][0]["value"]["low"] > 0.6
+    assert told["outcomes"][1]["value"]["estimate"] == 1.0
+    assert told["broken"] is False
+    shown = run("attack", folder, *truth).stdout
+    assert "everybody's --table are needed" in " ".join(shown.split())
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
 # --- buckets ---------------------------------------------------------------------------------------------------------
 
 

@@ -69,8 +69,9 @@ def test_help_and_version_load_nothing_heavy() -> None:
 BETWEEN_PROCESSES = {
     "horizontal.secure_sum": 2,
     "vertical.bucket_rr": 2,
-    "vertical.scoring": 4,
+    "vertical.scoring": 5,
     "vertical.noised_gradients": 1,
+    "vertical.homomorphic": 1,
     "vertical.masked_gradients": 1,
     "vertical.secret_shared": 1,
     "vertical.private_histograms": 1,
@@ -111,7 +112,8 @@ def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
-    *central, plain, private, exact, buckets, gradients, masked, on_shares, both_sides, published = told["protocols"]
+    *central, plain, private = told["protocols"][:6]
+    exact, buckets, gradients, encrypted, masked, on_shares, both_sides, published = told["protocols"][6:]
     assert [entry["protocol"] for entry in central] == [
         "central.gaussian",
         "central.dpboost",
@@ -132,6 +134,7 @@ def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.
     assert gradients["protocol"] == "vertical.noised_gradients"
     assert gradients["scores"]["test"]["auc"] > 0.85
     assert all(entry["parties"] == ["bank", "registry", "employer"] for entry in (exact, buckets, gradients))
+    assert (encrypted["protocol"], encrypted["same_trees_as_pooled"]) == ("vertical.homomorphic", True)
     assert masked["protocol"] == "vertical.masked_gradients"
     assert masked["statement"]["stamp"].startswith("accepted known leaks: every feature holder")
     assert on_shares["protocol"] == "vertical.secret_shared"

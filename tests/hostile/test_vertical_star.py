@@ -24,6 +24,9 @@ from hedgerow.protocols.services.score_closed.roles import ClosedScoringJob
 from hedgerow.protocols.vertical.bucket_rr.job import Job as BucketJob
 from hedgerow.protocols.vertical.common.joint_forest import JointForest, count_sides, new_sides, receive_roles
 from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS
+from hedgerow.protocols.vertical.homomorphic.job import HomomorphicJob
+from hedgerow.protocols.vertical.homomorphic.messages import WhichWay as HomomorphicWhichWay
+from hedgerow.protocols.vertical.homomorphic.messages import Winners as HomomorphicWinners
 from hedgerow.protocols.vertical.noised_gradients.job import NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.messages import Partition as NoisedPartition
 from hedgerow.protocols.vertical.noised_gradients.messages import WhichWay as NoisedWhichWay
@@ -68,6 +71,12 @@ def noised_gradients(_folder, **changes):
     data = vertical.make_data(3, N_ROWS, 6, missing=0.1, task=task)
     changes = {"epsilon": 8.0, "delta": 1e-5, **changes}
     return Arrangement(find("vertical.noised_gradients"), vertical.make_job(NoisedGradientsJob, data, **changes), data)
+
+
+def homomorphic(_folder, **changes):
+    """Three parties, two of whom add up what they cannot read."""
+    data = vertical.make_data(3, N_ROWS, 6, missing=0.1)
+    return Arrangement(find("vertical.homomorphic"), vertical.make_job(HomomorphicJob, data, **changes), data)
 
 
 def masked_gradients(_folder, **changes):
@@ -121,6 +130,8 @@ ARRANGEMENTS = {
     "noised_gradients, per message": (noised_gradients, {"per": "message", "max_leaves": 6}),
     "noised_gradients, without noise": (noised_gradients, {"epsilon": math.inf, "task": "regression"}),
     "noised_gradients, per message without noise": (noised_gradients, {"epsilon": math.inf, "per": "message"}),
+    "homomorphic": (homomorphic, {"max_bins": 4, "max_depth": 2}),
+    "homomorphic, compressed": (homomorphic, {"max_bins": 4, "compressed": True, "fresh_randomness": True}),
     "masked_gradients, one vector": (masked_gradients, {}),
     "masked_gradients, two vectors": (masked_gradients, {"n_vectors": 2, "block_bytes": 1 << 10}),
     "masked_gradients, first order": (masked_gradients, {"score": "first_order", "max_leaves": 5}),
@@ -149,7 +160,7 @@ def disorderly(arranged, chosen):
     return [(case, ends) for case, ends in ended if not ends.is_orderly]
 
 
-@pytest.mark.parametrize("make", [noised_gradients, masked_gradients])
+@pytest.mark.parametrize("make", [noised_gradients, homomorphic, masked_gradients])
 def test_large_handles_are_refused(make, tmp_path):
     """A handle is the next number or an earlier one: a few bytes do not become tables of gigabytes."""
     arranged = make(tmp_path)
@@ -205,7 +216,7 @@ def test_gradients_whose_sums_do_not_fit_are_refused(tmp_path):
     assert said == "anna sent units whose sums can exceed 2147483647"
 
 
-@pytest.mark.parametrize("make", [noised_gradients, masked_gradients])
+@pytest.mark.parametrize("make", [noised_gradients, homomorphic, masked_gradients])
 def test_sides_of_nodes_that_were_not_won_are_refused(make, tmp_path):
     """A feature holder has no say in where rows of other nodes go."""
     n_nodes = 1
@@ -213,9 +224,10 @@ def test_sides_of_nodes_that_were_not_won_are_refused(make, tmp_path):
     def everywhere(message):
         """Where it won some of the nodes, the winner sends the rows of all of them right."""
         nonlocal n_nodes
-        if isinstance(message, NoisedWinners | MaskedWinners):
+        if isinstance(message, NoisedWinners | HomomorphicWinners | MaskedWinners):
             n_nodes = len(message.roles)
-        if isinstance(message, NoisedWhichWay | MaskedWhichWay) and len(message.handles) < n_nodes:
+        which_way = NoisedWhichWay | HomomorphicWhichWay | MaskedWhichWay
+        if isinstance(message, which_way) and len(message.handles) < n_nodes:
             return replace(message, sides=np.packbits(np.ones(N_ROWS, np.uint8)))
         return message
 
@@ -225,7 +237,7 @@ def test_sides_of_nodes_that_were_not_won_are_refused(make, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["which_way", "partition"])
-@pytest.mark.parametrize("make", [noised_gradients, masked_gradients])
+@pytest.mark.parametrize("make", [noised_gradients, homomorphic, masked_gradients])
 def test_sides_of_rows_that_do_not_exist_are_refused(make, kind, tmp_path):
     """The last byte has room for more rows than there are."""
     arranged = make(tmp_path)

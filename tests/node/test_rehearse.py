@@ -75,6 +75,7 @@ def test_rows_are_matched_where_the_job_matches_them(tmp_path: Path) -> None:
     [
         ("vertical.noised_gradients", {"epsilon": 4.0, "delta": 1e-6}),
         ("vertical.bucket_rr", {"epsilon": 4.0, "edges": '"quantile"'}),
+        ("vertical.homomorphic", {}),
     ],
 )
 def test_the_manifest_of_a_rehearsal_is_what_its_ledgers_say(

@@ -59,6 +59,7 @@ def house(tmp_path_factory):
     [
         ("vertical.bucket_rr", None, False),
         ("vertical.noised_gradients", NOISED, False),
+        ("vertical.homomorphic", {}, False),
         ("vertical.mp_fedxgb", MP_FEDXGB, True),
     ],
 )

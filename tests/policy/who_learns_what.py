@@ -93,6 +93,7 @@ EXAMPLES = {
         Example("with epsilon=2 and delta=1e-5", options={"epsilon": 2.0, "delta": 1e-5}),
         Example("with per='message'", ("anna", "ben"), {"epsilon": 2.0, "delta": 1e-5, "per": "message"}),
     ),
+    "vertical.homomorphic": (Example("with three parties"),),
     "vertical.masked_gradients": (
         Example(
             "with sigma1=0.5, sigma2=1 and C=4",

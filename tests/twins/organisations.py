@@ -29,6 +29,7 @@ DEALT = {**HOLDERS, "notary": "dealer"}
 VERTICAL = {
     "vertical.bucket_rr": (HOLDERS, {"epsilon": math.inf, "edges": "quantile", "buckets": 8}),
     "vertical.noised_gradients": (HOLDERS, {"epsilon": math.inf}),
+    "vertical.homomorphic": (HOLDERS, {}),
     "vertical.secret_shared": (DEALT, {}),
     "vertical.mp_fedxgb": (DEALT, {"accept_known_leaks": True}),
 }

@@ -176,6 +176,8 @@ _ON_SHARES = ("vertical.secret_shared", _MP_FEDXGB, _HISTOGRAMS)
 ATTACKS: Mapping[str, Mapping[str, str]] = {
     "bucket_bayes": {"vertical.bucket_rr": "bucket_rr.bucket_bayes:on_run"},
     "noised_labels": {"vertical.noised_gradients": "noised_gradients.noised_labels:on_run"},
+    "label_clusters": {"vertical.homomorphic": "homomorphic.label_clusters:on_run"},
+    "bin_sums": {"vertical.homomorphic": "homomorphic.bin_sums:on_run"},
     "argmax_opened": {_MP_FEDXGB: "mp_fedxgb.on_runs:argmax_opened"},
     "denominators_opened": {_MP_FEDXGB: "mp_fedxgb.on_runs:denominators_opened"},
     "leaf_opened": {_MP_FEDXGB: "mp_fedxgb.on_runs:leaf_opened"},

@@ -196,6 +196,7 @@ def _by_columns(tables: tuple[Any, Any, Any], schema: Any) -> _Runs:
     exact = {"epsilon": math.inf, "edges": "quantile", "buckets": 64}
     buckets = {"epsilon": 4.0, "schema": schema, "buckets": 64}
     gradients = {"epsilon": 4.0, "delta": delta, "max_iter": 20, "max_depth": 3}
+    encrypted = {"max_iter": 5, "max_bins": 64}
     masked = {"max_iter": 3, "max_depth": 3, "max_bins": 32, "eps_ap": 8.0, "delta_ap": 1e-3, "eps_pp": 1.0}
     accepted = {"reading": "record", "accept_low_snr": True, "accept_known_leaks": True}
     return _vertical(
@@ -204,6 +205,7 @@ def _by_columns(tables: tuple[Any, Any, Any], schema: Any) -> _Runs:
         ("bucket_rr", ", no noise", exact, ""),
         ("bucket_rr", ", epsilon=4", buckets, "each value 4-private"),
         ("noised_gradients", f", epsilon=4, delta={delta:g}", gradients, f"labels (4, {delta:.0e})-private"),
+        ("homomorphic", "", encrypted, ""),
         ("masked_gradients", ", as published", masked | accepted, "LEAKS every label"),
     )
 

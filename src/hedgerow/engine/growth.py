@@ -90,6 +90,8 @@ class TreeGrower:
     tree: TreeBuilder
     depth: int
     """Levels of the tree that have been divided."""
+    where: Histograms
+    """Of the newest nodes: which are summed, and which follow by subtraction."""
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class TreeGrower:
         self._fill_histograms(zero, zero)
         first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
         total = int(store.cells[0, first_column].sum())
-        self._where = Histograms(slot=zero, built=zero, derived=zero - 1)
+        self.where = Histograms(slot=zero, built=zero, derived=zero - 1)
         self.depth = 0
         self.tree = TreeBuilder(self.split_rules, self._monotone, self._edges, self.rules.max_leaves, total)
 
@@ -155,7 +157,7 @@ class TreeGrower:
         store = self.store
         store.reserve(n_nodes)
         if not store.batched:
-            where = self._where
+            where = self.where
             if where.derived[0] >= 0:  # the root has its histogram already
                 self._fill_histograms(where.built, where.slot[where.built])
             self.evaluate_families(nodes, where, allowed, splits)
@@ -197,7 +199,7 @@ class TreeGrower:
         counts = self.rows.node_counts
         if not len(counts):
             counts = self.tree.newest.total & np.int64(0xFFFFFFFF)
-        self._where = plan_histograms(counts, feature, self._where.slot)
+        self.where = plan_histograms(counts, feature, self.where.slot)
         self.store.batched |= len(counts) > self.store.capacity
 
     def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:

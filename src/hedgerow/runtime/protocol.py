@@ -398,6 +398,7 @@ _TRAINING = {
     "horizontal.secure_sum": "horizontal.secure_sum",
     "vertical.bucket_rr": "vertical.bucket_rr",
     "vertical.noised_gradients": "vertical.noised_gradients",
+    "vertical.homomorphic": "vertical.homomorphic",
     "vertical.masked_gradients": "published.masked_gradients",
     "vertical.private_histograms": "vertical.private_histograms",
     "vertical.secret_shared": "vertical.secret_shared",

@@ -459,7 +459,7 @@ class JointForest(ABC):
         splits.feature[winner != self._place] = -1
         rows.sides[:] = 0
         rows.write_sides(splits.feature, splits.goes_left)
-        self._ask_winners(winner)
+        self.ask_winners(winner)
         mark_foreign_splits(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
         if self._tells_leaves or not grower.is_last(int((winner >= 0).sum())):
             self.tell_sides(winner)
@@ -472,7 +472,7 @@ class JointForest(ABC):
             raise ProtocolError(f"{party} says that splitting a node without rows gains something")
         return gains
 
-    def _ask_winners(self, winner: Ints) -> None:
+    def ask_winners(self, winner: Ints) -> None:
         """Which way the rows go in nodes that others won, and what they call those splits."""
         rows = self.rows
         handles = np.zeros(len(winner), np.int64)

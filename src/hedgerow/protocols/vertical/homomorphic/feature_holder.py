@@ -1,0 +1,157 @@
+"""A feature holder: columns but no labels and no key. It ends with its own questions, not with trees or leaf values."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from hedgerow.crypto import elgamal
+from hedgerow.crypto.field25519 import Words
+from hedgerow.engine.binning import bin_counts
+from hedgerow.engine.dtypes import Ints
+from hedgerow.engine.growth import LevelSplits
+from hedgerow.engine.histogram import Histograms, plan_histograms
+from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.errors import ProtocolError
+from hedgerow.protocols.vertical.common.agreement import OwnColumns, begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.common.joint_forest import (
+    Asked,
+    JointRows,
+    OwnerState,
+    descend_by_sides,
+    new_sides,
+    packed_columns,
+    receive_roles,
+)
+from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.parts import OwnerPart
+from hedgerow.protocols.vertical.homomorphic import messages
+from hedgerow.protocols.vertical.homomorphic.job import BLOCK_ROWS, HomomorphicJob
+from hedgerow.protocols.vertical.homomorphic.messages import KEYS
+from hedgerow.protocols.vertical.homomorphic.sums import ColumnSums
+from hedgerow.runtime.party import Party
+from hedgerow.runtime.protocol import PartyData
+
+
+def feature_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> OwnerPart:
+    """A feature holder, from its table to its part of the model."""
+    data = check_table(me.name, data)
+    columns = OwnColumns(me.name, job, data)
+    begin_as_feature_holder(me, job, data)
+    n_trees, state = me.go_on(OwnerState, job)
+    holding = _Holding(me, job, columns, Asked(state))
+    for tree in range(n_trees, job.boosting.n_iterations):
+        if tree == n_trees or job.fresh_randomness:
+            holding.receive_rows(messages.RowPoints, place=0)
+        holding.begin_tree()
+        while holding.grow_level():
+            pass
+        me.keep(tree + 1, holding.asked.state())
+    return OwnerPart(
+        me.name, job.label_holder, job.NAME, job.run_id, columns.features, holding.asked.questions(), {"stamp": None}
+    )
+
+
+class _Holding:
+    """Encrypted rows, the party's own columns, and where the rows stand."""
+
+    def __init__(self, me: Party, job: HomomorphicJob, columns: OwnColumns, asked: Asked) -> None:
+        self._me, self._job, self._to, self.asked = me, job, job.label_holder, asked
+        features = columns.features
+        self._n_bins, self._is_categorical = bin_counts(features)
+        self._sums = ColumnSums(columns.codes, self._n_bins + 1, columns.n_threads)
+        self._encrypted = elgamal.Holder(columns.n_rows, KEYS)
+        nothing = (np.zeros(columns.n_rows), None, Loss("squared"), np.zeros(1), Quantiser(1.0, 1.0))
+        self._rows = JointRows(
+            packed_columns(columns.codes, features, columns.n_threads), *nothing, n_threads=columns.n_threads
+        )
+
+    def receive_rows(self, kind: type[messages.RowPoints | messages.EncryptedRows], place: int) -> None:
+        """Points of all rows, block by block, checked as they come."""
+        n_rows = self._rows.n_rows
+        for first in range(0, n_rows, BLOCK_ROWS):
+            n_block = min(BLOCK_ROWS, n_rows - first)
+            message = self._me.recv(self._to, kind, first_row=first, n_block=n_block, n_words=self._job.n_words)
+            points: Words = elgamal.from_wire(message.points)
+            self._encrypted.take(first, points.reshape(n_block, -1, points.shape[-1]), place)
+
+    def begin_tree(self) -> None:
+        """A new order of columns, new keys, and the encrypted gradients; all rows stand at the root."""
+        self._order = np.argsort(self._me.rng.words(len(self._n_bins)), kind="stable")
+        self._sums.lay_out(self._order)
+        n_bins, is_categorical = self._n_bins[self._order], self._is_categorical[self._order]
+        self._me.send(self._to, messages.ColumnOrder(n_bins.astype(np.int32), is_categorical))
+        keys = self._me.recv(self._to, messages.TreeKeys, n_words=self._job.n_words).keys
+        self._encrypted.take_keys(elgamal.from_wire(keys))
+        self.receive_rows(messages.EncryptedRows, place=1)
+        self._rows.start_tree()
+        zero = np.zeros(1, np.int64)
+        self._where, self._depth, self._n_leaves = Histograms(zero, zero, zero - 1), 0, 1
+
+    def grow_level(self) -> bool:
+        """Sums of the level, then what becomes of its nodes. Whether the tree goes on."""
+        me, rows, job = self._me, self._rows, self._job
+        summed = self._where.built
+        totals = me.recv(self._to, messages.NodeTotals, n_summed=len(summed), n_words=job.n_words)
+        nodes = [rows.of_node(int(node)) for node in summed]
+        sums = self._sums.encrypted(self._encrypted, nodes, elgamal.from_wire(totals.points), me.rng)
+        me.send(self._to, messages.EncryptedSums(elgamal.to_wire(sums, compressed=job.compressed)))
+        n_nodes = len(rows.node_counts)
+        possible = LevelSplits.none(n_nodes)
+        possible.feature[:] = 0  # any node may be won: the label holder knows the sums
+        most = job.boosting.max_leaves
+        room = n_nodes if most is None else most - self._n_leaves
+        roles = receive_roles(me, self._to, messages.Winners, possible, room=room, counts=rows.node_counts)
+        mine, others, splitting = roles == YOURS, roles == OTHERS, roles != LEAF
+        rows.sides[:] = 0
+        if mine.any():
+            splits = self._own_splits(np.flatnonzero(mine), n_nodes)
+            rows.write_sides(splits.feature, splits.goes_left)
+            handles = self.asked.handles(splits, np.flatnonzero(mine))
+            me.send(self._to, messages.WhichWay(handles, np.packbits(rows.sides)))
+        self._depth += 1
+        n_splitting = int(splitting.sum())
+        self._n_leaves += n_splitting
+        if self._depth == job.boosting.max_depth or self._n_leaves == most or not n_splitting:
+            return False
+        if others.any():
+            partition = me.recv(self._to, messages.Partition, n_bytes=bytes_for(rows.n_rows))
+            in_others = partial(rows.count_sides, nodes=others)
+            rows.sides[:] |= new_sides(self._to, partition, rows.n_rows, in_others, known=rows.sides)
+        descend_by_sides(rows, splitting, last=False)
+        self._where = plan_histograms(rows.node_counts, np.where(splitting, 0, -1), self._where.slot)
+        return True
+
+    def _own_splits(self, won: Ints, n_nodes: int) -> LevelSplits:
+        """The splits of nodes that it won: of equally good ones the first of its columns. ProtocolError for others.
+
+        A column of numbers is cut after one of its bins: codes that were picked would be looked up, not cut.
+        """
+        n_columns = len(self._order)
+        told = self._me.recv(
+            self._to, messages.YourSplits, n_nodes=n_nodes, n_columns=n_columns, most_splits=len(won) * n_columns
+        )
+        feature = self._order[told.place]
+        first = np.lexsort((feature, told.node))
+        _, starts = np.unique(told.node[first], return_index=True)
+        chosen = first[starts]
+        feature, node, last_bin, missing_left = (
+            feature[chosen],
+            told.node[chosen],
+            told.bin[chosen],
+            told.missing_left[chosen],
+        )
+        goes_left = np.unpackbits(told.goes_left[chosen], axis=1, bitorder="little")
+        code, n_bins = np.arange(goes_left.shape[1]), self._n_bins[feature]
+        after_bin = (code <= last_bin[:, None]) | (code == n_bins[:, None]) & missing_left[:, None]
+        is_cut = (last_bin >= 0) & (last_bin < n_bins) & (goes_left == after_bin).all(axis=1)
+        follows_gaps = (goes_left == missing_left[:, None]) | (code < n_bins[:, None])
+        is_by_levels = (last_bin == -1) & follows_gaps.all(axis=1)
+        fits = np.where(self._is_categorical[feature], is_by_levels, is_cut)
+        if not np.array_equal(node, won) or not fits.all():
+            raise ProtocolError(f"{self._to} sent {told.NAME} with splits that are not of the nodes that were won")
+        splits = LevelSplits.none(n_nodes)
+        splits.feature[node], splits.bin[node] = feature, last_bin
+        splits.missing_left[node], splits.goes_left[node] = missing_left, goes_left
+        return splits
