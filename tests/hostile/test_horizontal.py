@@ -16,8 +16,9 @@ from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.hostile import cases, part_of, play_twisted
 from hedgerow.transport.frames import Message
-from hedgerow.transport.ranges import check, unstated
+from hedgerow.transport.ranges import check
 from twins.horizontal import job_for, make_pooled, share_out
+from twins.unstated import unstated
 
 KINDS = [
     kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message) and kind != Message
