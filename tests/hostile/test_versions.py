@@ -142,11 +142,17 @@ def test_a_hello_of_any_version_is_answered_with_both(gateway, version, rest):
             other.wait_connected(0.05)
 
 
-def test_a_version_is_told_also_when_nobody_is_expected(gateway):
+def test_a_version_is_told_also_where_the_party_is_not_expected(gateway):
     """Coming again would not help, so the party is not asked to."""
-    code, details = refused(gateway, hello_of(WIRE_VERSION + 1, b""))
+    with opened(gateway, "shop"):
+        code, details = refused(gateway, hello_of(WIRE_VERSION + 1, b""))
     assert code == "FAILED_PRECONDITION"
     assert f"version {WIRE_VERSION + 1} of the wire format, hub speaks version {WIRE_VERSION}" in details
+
+
+def test_whoever_comes_before_anybody_is_at_home_comes_again(gateway):
+    """Of another version too: if it were sent away for good, the party that begins later would never hear of it."""
+    assert refused(gateway, hello_of(WIRE_VERSION + 1, b""))[0] == "OUT_OF_RANGE"
 
 
 def test_a_second_program_of_a_party_does_not_end_the_first(gateway):

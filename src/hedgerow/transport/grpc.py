@@ -304,7 +304,8 @@ class Gateway:
 
     A call goes to the endpoint whose run its HELLO names. A peer that comes for a run that is not here, not yet or no
     longer, is asked to come again: two parties need not begin in the same moment. What a HELLO of another wire version
-    says beside its version is not known. It is refused, at any endpoint that expects its party and so is told of it.
+    says beside its version is not known. It is refused, at any endpoint that expects its party and so is told of it; as
+    long as there is no endpoint at all, it is asked to come again too, so that both sides get to know.
     """
 
     def __init__(
@@ -344,7 +345,7 @@ class Gateway:
             run_id = next((name for name, door in doors.items() if door.expects(stream)), "")
         if run_id in doors:
             return doors[run_id].receive(stream)
-        if version != WIRE_VERSION:
+        if version != WIRE_VERSION and doors:
             stream.end(channels.ANOTHER_VERSION, channels.two_versions("this party", version, self._name, WIRE_VERSION))
         else:
             stream.end(channels.NOT_NOW, "that run has not begun here, or is over")
