@@ -302,10 +302,9 @@ class GrpcEndpoint:
 class Gateway:
     """One listening port for endpoints of several runs, one after the other or at the same time.
 
-    A call goes to the endpoint whose run its HELLO names. A peer that comes for a run that is not here, not yet or no
-    longer, is asked to come again: two parties need not begin in the same moment. What a HELLO of another wire version
-    says beside its version is not known. It is refused, at any endpoint that expects its party and so is told of it; as
-    long as there is no endpoint at all, it is asked to come again too, so that both sides get to know.
+    A call goes to the endpoint whose run its HELLO names. Who comes for a run that is not here is asked to come again,
+    since two parties need not begin in the same moment, and so is everybody before there is an endpoint. Of a HELLO of
+    another wire version nothing else is known: an endpoint that expects its party refuses it, and so is told of it.
     """
 
     def __init__(
