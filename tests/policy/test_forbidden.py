@@ -212,3 +212,22 @@ def test_a_breach_is_found(rule, code):
 def test_what_is_permitted_is_left_alone(rule, code):
     """Near neighbours of a breach are not reported."""
     assert list(rule(ast.parse(code))) == []
+
+
+# --- what kernels give back to Python --------------------------------------------------------------------------------
+
+
+def kernels_that_make_named_tuples(trees: list[ast.Module]) -> list[str]:
+    """Kernels that Python may call and whose result is a NamedTuple of the package."""
+    classes = [node for tree in trees for node in nodes(tree) if isinstance(node, ast.ClassDef)]
+    named = {each.name for each in classes if "NamedTuple" in map(ast.unparse, each.bases)}
+    functions = [node for tree in trees for node in nodes(tree) if isinstance(node, ast.FunctionDef)]
+    kernels = [each for each in functions if "kernel" in map(ast.unparse, each.decorator_list)]
+    return [each.name for each in kernels if each.returns is not None and ast.unparse(each.returns) in named]
+
+
+def test_no_kernel_gives_back_a_named_tuple(package):
+    """numba would call Python to make it, and Ctrl-C in that moment ends in a segmentation fault."""
+    assert kernels_that_make_named_tuples([source.tree for source in package]) == []
+    bad = ast.parse("class Pair(NamedTuple):\n    a: int\n\n@kernel\ndef pair() -> Pair:\n    return Pair(1)\n")
+    assert kernels_that_make_named_tuples([bad]) == ["pair"]

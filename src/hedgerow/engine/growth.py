@@ -199,7 +199,7 @@ class TreeGrower:
         counts = self.rows.node_counts
         if not len(counts):
             counts = self.tree.newest.total & np.int64(0xFFFFFFFF)
-        self.where = plan_histograms(counts, feature, self.where.slot)
+        self.where = Histograms(*plan_histograms(counts, feature, self.where.slot))
         self.store.batched |= len(counts) > self.store.capacity
 
     def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:

@@ -437,7 +437,7 @@ def plan_histograms(
     counts: Ints,  # in  [children] rows of each, left and right in turn
     feature: Ints,  # in  [parents] -1 for those that did not split
     parent_slots: Ints,  # in  [parents]
-) -> Histograms:
+) -> tuple[Ints, Ints, Ints]:  # of `Histograms`, which a kernel must not make: Ctrl-C would strike inside numba
     """The smaller child of each splitting node is summed, in the lowest free slot.
 
     The larger one takes over its parent's slot and subtracts.
@@ -464,4 +464,4 @@ def plan_histograms(
             free += 1
         slots[built[k]] = free
         free += 1
-    return Histograms(slots, built, derived)
+    return slots, built, derived

@@ -146,7 +146,7 @@ class TreeGrower:
             if last:
                 events += [event] * (depth - len(events))  # without noise only: a choice among nothing
                 break
-            where = plan_histograms(self._rows.node_counts, answers.feature, where.slot)
+            where = Histograms(*plan_histograms(self._rows.node_counts, answers.feature, where.slot))
         return self._finish(place, levels, np.concatenate(totals), events)
 
     # --- one level -------------------------------------------------------------------------------------------------

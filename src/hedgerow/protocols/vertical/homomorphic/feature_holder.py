@@ -120,7 +120,8 @@ class _Holding:
             in_others = partial(rows.count_sides, nodes=others)
             rows.sides[:] |= new_sides(self._to, partition, rows.n_rows, in_others, known=rows.sides)
         descend_by_sides(rows, splitting, last=False)
-        self._where = plan_histograms(rows.node_counts, np.where(splitting, 0, -1), self._where.slot)
+        splits_here = np.where(splitting, 0, -1)
+        self._where = Histograms(*plan_histograms(rows.node_counts, splits_here, self._where.slot))
         return True
 
     def _own_splits(self, won: Ints, n_nodes: int) -> LevelSplits:
