@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import hedgerow
 from hedgerow.cli import demo
-from hedgerow.cli.outcome import whole_file
+from hedgerow.cli.outcome import one_line_errors, whole_file
 from hedgerow.runtime import processes as local_processes
 from hedgerow.runtime import running
 
@@ -174,6 +175,18 @@ def test_the_shell_gets_the_exit_codes(people: Path) -> None:
     wrong = shell("predict", "model.json", "nothing.csv", "--out", "x.csv", cwd=people)
     assert (wrong.returncode, wrong.stdout) == (3, "")
     assert wrong.stderr == "hedgerow: nothing.csv: there is no such file\n"
+
+
+def test_an_interrupt_inside_compiled_code_is_one_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python tells Ctrl-C while a kernel hands over its result as a SystemError that it caused."""
+
+    def interrupted() -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    with pytest.raises(typer.Exit) as ended, one_line_errors(as_json=False):
+        interrupted()
+    assert ended.value.exit_code == 130
+    assert capsys.readouterr().err == "hedgerow: interrupted; no output was written\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a POSIX signal")

@@ -166,7 +166,9 @@ def one_line_errors(*, as_json: bool) -> Iterator[None]:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone (`hedgerow ... | head`): nothing to tell, and nobody to tell it
         raise typer.Exit(ExitCode.OK) from None
-    except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - the last stop before the shell
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last stop before the shell
+        # Ctrl-C while numba hands over a result is told as a SystemError because of it.
+        problem = error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
         code = next(code for kinds, code in _CODES.items() if isinstance(problem, kinds))
         message = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(problem).split()))
         if code is ExitCode.INTERRUPTED:
