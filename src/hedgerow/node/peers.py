@@ -77,7 +77,7 @@ class Peers:
         return sorted(path.stem for path in self._folder.glob("*.json") if not path.name.startswith("."))
 
     def get(self, name: str) -> Peer:
-        """One of them; PeerRefused if there is none of that name."""
+        """The peer of this name; PeerRefused if nobody is paired under it."""
         path = self._path(name)
         if not path.exists():
             others = f"there are {', '.join(self.names())}" if self.names() else "nobody is paired yet"
