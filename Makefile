@@ -12,10 +12,12 @@ ARGS   ?=
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11 python3.14 python)
 SUITABLE   := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 # Python compiles what it imports, once; pip would compile everything, which takes longer than the rest of its work.
+# It keeps what it has compiled, whatever the caller's shell says: otherwise every command would begin with it anew.
+unexport PYTHONDONTWRITEBYTECODE
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check docs ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost bench-estimate experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
+.PHONY: help setup demo test test-long check docs pictures ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost bench-estimate experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
 	@echo "make demo    train on a real dataset and show the result; installs what Hedgerow needs, and no more"
@@ -24,18 +26,19 @@ help:
 	@echo "make test-long   run the tests that take longer, which make test leaves out"
 	@echo "make check   lint, format, types and house rules: quick, before every commit"
 	@echo "make docs    build the documentation as a site, in site/"
+	@echo "make pictures   take the pictures of the documentation anew (needs Debian's chromium)"
 	@echo "make ratchet   write down what has got better in tests/policy/ratchet.json"
 	@echo "make bench   compare speed, memory and accuracy with XGBoost and LightGBM (minutes)"
 	@echo "make bench-horizontal   time, rounds and bytes of horizontal.secure_sum beside XGBoost (20 minutes)"
 	@echo "make bench-central      time per tree of central.dpboost beside LightGBM (minutes)"
-	@echo "make bench-vertical     time, rounds and bytes of the vertical protocols beside XGBoost (4 minutes)"
+	@echo "make bench-vertical     all vertical protocols side by side: time, rounds, bytes, memory (25 minutes)"
 	@echo "make bench-shares       time, rounds, bytes and memory of vertical.secret_shared (10 minutes)"
 	@echo "make bench-masked-xgboost   time and memory of masked gradients, private histograms beside shares (10 minutes)"
 	@echo "make bench-estimate     how near hedgerow estimate comes to what then happens (8 minutes)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
-	@echo "make experiments-masked-xgboost   the MaskedXGBoost paper's figures, attacks and times (25 minutes)"
+	@echo "make experiments-masked-xgboost   the MaskedXGBoost paper's figures, attacks and times (30 minutes)"
 	@echo "make clean   remove .venv and everything that tools leave behind"
 	@echo
 	@echo "make test ARGS='tests/engine -k binning' passes arguments on; so do demo and bench."
@@ -102,6 +105,10 @@ $(VENV)/.docs: $(READY)
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html ($(BIN)/python -m http.server --directory site shows it)"
+
+# Of the report and of the live page, by a real browser: docs/report.webp, docs/watching.webp.
+pictures: $(READY)
+	@PYTHONPATH=tests $(BIN)/python tests/twins/pictures.py
 
 # The peers' OpenMP threads wait without spinning, so that none slows down the one that is timed next.
 bench: $(READY)

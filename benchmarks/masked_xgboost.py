@@ -31,7 +31,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from secret_shared import CASES, MEMORY, columns, federated, say, spoken
+from secret_shared import CASES, MEMORY, columns, federated, spoken
 from side_by_side import (
     GIB,
     THREADS,
@@ -55,15 +54,17 @@ from side_by_side import (
     measure_in_turn,
     measured_on,
     peak_in_own_process,
-    peak_memory,
     print_peak,
     run_sections,
+    say,
     show_row,
     table,
+    used_by_processes,
 )
 
 from experiments.masked_xgboost.cells import (
     DEPTH,
+    ELGAMAL,
     FED_LDP,
     FEDERBOOST,
     HISTOGRAM,
@@ -77,14 +78,14 @@ from experiments.masked_xgboost.cells import (
 from experiments.masked_xgboost.datasets import DATASETS, FEATURE_HOLDER, LABEL_HOLDER, Split, split
 from experiments.masked_xgboost.methods import HISTOGRAMS, fit
 from experiments.masked_xgboost.tables.common import PAPER_NAMES
-from experiments.masked_xgboost.tables.table3 import EPSILON, PAPER
+from experiments.masked_xgboost.tables.table3 import EPSILON, HE, PAPER
 from experiments.running import left_out
 from hedgerow.schema import Schema
 
 ENGINE = "plain engine"
-METHODS = (VECTOR, LDP, FED_LDP, FEDERBOOST, HISTOGRAM, WINNER, SHARED)
-ORDER = (XGBOOST, ENGINE, VECTOR, "HE-XGBoost", *METHODS[1:])
-"""Of Table 3; the paper has one more than we do."""
+METHODS = (VECTOR, ELGAMAL, LDP, FED_LDP, FEDERBOOST, HISTOGRAM, WINNER, SHARED)
+ORDER = (XGBOOST, ENGINE, VECTOR, HE, *METHODS[1:])
+"""Of Table 3; that of the paper's encryption stands before ours."""
 TREES, QUICK_TREES = 5, 2
 CANDIDATES = 32
 BINS = CANDIDATES + 1
@@ -104,25 +105,6 @@ BOUND = 12.0
 NOTHING = Workload("nothing", np.empty((0, 0)), np.empty(0), 0, 0)
 """For contenders that know their tables already."""
 REVEALED = {WINNER: {"reveal": "winner"}, HISTOGRAM: {"reveal": "histogram"}}
-
-
-@dataclass
-class Row(MeasuredRow):
-    """Figures of one unit, the smaller the better. Bars are for ratios where there is a yardstick, else for figures."""
-
-    unit: str = "seconds per tree"
-    yardstick: str | None = None
-
-    @property
-    def measured_against(self) -> str | None:
-        """Said by who measured."""
-        return self.yardstick
-
-    @property
-    def verdicts(self) -> dict[str, bool]:
-        """Per bar: met or not."""
-        held = self.ratios if self.yardstick else self.values
-        return {name: held[name] <= bar for name, bar in self.bars.items()}
 
 
 # --- Table 3 ---------------------------------------------------------------------------------------------------------
@@ -167,7 +149,7 @@ def all_methods(here: Split, trees: int) -> dict[str, Contender]:
     return {XGBOOST: fit_xgboost, ENGINE: fit_pooled} | {name: by_parties(name, here, trees) for name in METHODS}
 
 
-def measure_dataset(name: str, repetitions: int, *, quick: bool) -> list[Row]:
+def measure_dataset(name: str, repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """A column of Table 3."""
     here, trees = all_rows(name), QUICK_TREES if quick else TREES
     workload = pooled(here, trees)
@@ -182,18 +164,19 @@ def measure_dataset(name: str, repetitions: int, *, quick: bool) -> list[Row]:
     return [row]
 
 
-def timed(name: str, title: str, workload: Workload, contenders: dict[str, Contender], repetitions: int) -> Row:
+def timed(name: str, title: str, workload: Workload, contenders: dict[str, Contender], repetitions: int) -> MeasuredRow:
     """Medians of what contenders took in turn, by the number of trees."""
     load = round(os.getloadavg()[0], 1)
     measured = measure_in_turn(workload, contenders, repetitions)
     values = {what: median / workload.trees for what, median in measured.medians.items()}
-    return Row(name, title, values, {}, measured.extra() | {"trees": workload.trees, "load": load})
+    extra = measured.extra() | {"trees": workload.trees, "load": load}
+    return MeasuredRow(name, title, values, {}, extra, "seconds per tree")
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def measure_memory(_: int, *, quick: bool) -> list[Row]:
+def measure_memory(_: int, *, quick: bool) -> list[MeasuredRow]:
     """Peaks: both roles in one process that does nothing else, and each in its own."""
     say("memory", "both roles in one process")
     before, peak = peak_in_own_process(__file__, "--own-peak")
@@ -201,11 +184,11 @@ def measure_memory(_: int, *, quick: bool) -> list[Row]:
     here = all_rows(LARGEST)
     if not quick:
         say("memory", "a process for each role")
-        with peak_memory() as peaks:
+        with used_by_processes() as used:
             by_parties(VECTOR, here, TREES_FOR_MEMORY, transport="grpc", n_jobs=None)(NOTHING)
-        values |= {f"process of {party}": n_bytes / GIB for party, n_bytes in sorted(peaks.items())}
+        values |= {f"process of {party}": own.memory / GIB for party, own in sorted(used.items())}
     title = f"{pooled(here, TREES_FOR_MEMORY).title}, up to {CANDIDATES} candidates per column; {VECTOR}"
-    row = Row("memory", title, values, dict.fromkeys(values, MEMORY_AT_MOST), extra, "GiB at the peak")
+    row = MeasuredRow("memory", title, values, dict.fromkeys(values, MEMORY_AT_MOST), extra, "GiB at the peak")
     show(row)
     return [row]
 
@@ -222,7 +205,7 @@ def print_own_peak() -> None:
 # --- private histograms beside secret_shared -------------------------------------------------------------------------
 
 
-def measure_b(repetitions: int, *, quick: bool) -> list[Row]:
+def measure_b(repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """Both reveals beside minimal disclosure, for two numbers of trees."""
     case = CASES["B"]
     workload = case.workload("B")
@@ -250,11 +233,11 @@ def synthetic_schema(workload: Workload, n_parties: int) -> Schema:
     return Schema.from_public(bounds=dict.fromkeys(names, (-BOUND, BOUND)), classes=(0, 1))
 
 
-def section(name: str) -> Callable[..., list[Row]]:
+def section(name: str) -> Callable[..., list[MeasuredRow]]:
     return lambda repetitions, *, quick: measure_dataset(name, repetitions, quick=quick)
 
 
-SECTIONS: dict[str, Callable[..., list[Row]]] = {
+SECTIONS: dict[str, Callable[..., list[MeasuredRow]]] = {
     **{name: section(name) for name in DATASETS},
     "memory": measure_memory,
     "B": measure_b,
@@ -266,22 +249,22 @@ QUICK = ("adult", "B")
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def show(row: Row) -> None:
+def show(row: MeasuredRow) -> None:
     """A few lines per result, as it comes."""
     show_row(row, _described, width=30)
 
 
-def _described(row: Row, name: str) -> str:
+def _described(row: MeasuredRow, name: str) -> str:
     about = row.extra.get(name)
     return f"  {row.unit}" + (f", {_talk(row, about)}" if about else "")
 
 
-def _talk(row: Row, about: dict[str, Any]) -> str:
+def _talk(row: MeasuredRow, about: dict[str, Any]) -> str:
     trees = row.extra["trees"]
     return f"{about['rounds'] / trees:.1f} rounds and {about['bytes'] / trees / 1e6:.2f} MB per tree"
 
 
-def markdown(rows: list[Row], about: dict[str, Any]) -> str:
+def markdown(rows: list[MeasuredRow], about: dict[str, Any]) -> str:
     """The page with all tables."""
     lines = [
         "# Benchmarks of masked gradients and private histograms",
@@ -310,7 +293,7 @@ def markdown(rows: list[Row], about: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def bars(rows: list[Row]) -> list[str]:
+def bars(rows: list[MeasuredRow]) -> list[str]:
     """What we set ourselves, and whether it was reached."""
     lines = []
     for row in rows:
@@ -329,14 +312,12 @@ def paper_seconds(method: str) -> dict[str, float]:
     return dict(zip(DATASETS, PAPER[method], strict=True)) if method in PAPER else {}
 
 
-def table3(rows: list[Row]) -> list[str]:
+def table3(rows: list[MeasuredRow]) -> list[str]:
     """Seconds per tree with the paper's in brackets, MB per tree, and what was trained."""
     header = ["", *(f"{row.section} ({PAPER_NAMES[row.section]})" for row in rows)]
     seconds = [[method, *(_beside_paper(method, row) for row in rows)] for method in ORDER]
-    sent = [
-        [method, *(f"{row.extra[method]['bytes'] / row.extra['trees'] / 1e6:,.2f}" for row in rows)]
-        for method in METHODS
-    ]
+    sent = [[method, *(_megabytes(method, row) for row in rows)] for method in METHODS]
+    seconds, sent = ([line for line in lines if any(line[1:])] for lines in (seconds, sent))
     trained = [
         [
             row.what,
@@ -363,13 +344,17 @@ def table3(rows: list[Row]) -> list[str]:
     ]
 
 
-def _beside_paper(method: str, row: Row) -> str:
+def _megabytes(method: str, row: MeasuredRow) -> str:
+    return f"{row.extra[method]['bytes'] / row.extra['trees'] / 1e6:,.2f}" if method in row.extra else ""
+
+
+def _beside_paper(method: str, row: MeasuredRow) -> str:
     ours = f"{row.values[method]:.3f}" if method in row.values else ""
     theirs = paper_seconds(method).get(row.section)
     return ours if theirs is None else f"{ours} ({theirs:g})".strip()
 
 
-def beside_table(rows: list[Row]) -> list[str]:
+def beside_table(rows: list[MeasuredRow]) -> list[str]:
     """One line for each number of trees and way to reveal."""
     lines = []
     for row in rows:
@@ -398,7 +383,7 @@ def main() -> None:
     needs = {name: name if name in DATASETS else LARGEST for name in wanted if name != "B"}
     absent = left_out(needs.values())
     there = [name for name in wanted if needs.get(name) not in absent]
-    run_sections(arguments, there, SECTIONS, Row, bars, markdown)
+    run_sections(arguments, there, SECTIONS, MeasuredRow, bars, markdown)
 
 
 if __name__ == "__main__":

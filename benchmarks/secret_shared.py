@@ -58,12 +58,13 @@ from side_by_side import (
     measure_in_turn,
     measured_on,
     peak_in_own_process,
-    peak_memory,
     print_peak,
     run_sections,
+    say,
     show_row,
     synthetic,
     table,
+    used_by_processes,
 )
 
 PROTOCOL = "vertical.secret_shared"
@@ -241,10 +242,10 @@ def measure_memory(name: str, title: str, transports: tuple[str, ...], workload:
     extra: dict[str, Any] = {"before the training": before / GIB}
     if GRPC in transports:
         say(name, "memory, a process for each role")
-        with peak_memory() as peaks:
+        with used_by_processes() as used:
             federated(case.n_parties, GRPC, 2)(workload)
-        values["sum of all processes"] = sum(peaks.values()) / GIB
-        extra["peaks"] = {party: n_bytes / GIB for party, n_bytes in sorted(peaks.items())}
+        extra["peaks"] = {party: own.memory / GIB for party, own in sorted(used.items())}
+        values["sum of all processes"] = sum(extra["peaks"].values())
     bars = dict.fromkeys(values, case.most_memory / GIB) if case.most_memory else {}
     return Row(name, title, values, bars, extra, "GiB at the peak")
 
@@ -335,11 +336,6 @@ SECTIONS: dict[str, Callable[..., list[Row]]] = {
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
-
-
-def say(name: str, what: str) -> None:
-    """Something is going on, and may take a while."""
-    print(f"{time.strftime('%H:%M:%S')} {name}: {what} ...", file=sys.stderr, flush=True)
 
 
 def spoken(name: str, fit: Contender) -> Contender:

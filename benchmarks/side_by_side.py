@@ -1,7 +1,7 @@
 """What the benchmarks of protocols share: contenders on pooled rows, measuring in turn, and writing what came out.
 
-Used by horizontal.py, vertical.py, secret_shared.py and masked_xgboost.py, which bring their federations, sections and
-tables. Nothing is run from here.
+Used by horizontal.py, vertical.py (with vertical_protocols.py and vertical_homomorphic.py), secret_shared.py and
+masked_xgboost.py, which bring their federations, sections and tables. Nothing is run from here.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 # XGBoost's idle threads otherwise spin and take the cores from whoever is measured next.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -213,13 +213,19 @@ def measure_in_turn(
     contenders: Mapping[str, Contender],
     repetitions: int,
     after: Callable[[str, Fitted], None] | None = None,
+    once: Collection[str] = (),
 ) -> Measured:
-    """All contenders one after the other, `repetitions` times; `after` each run, what is wanted of its model."""
+    """All contenders one after the other, `repetitions` times; `after` each run, what is wanted of its model.
+
+    Those that are named in `once` are slow, and run in the first turn only.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     last: dict[str, Fitted] = {}
     with Stalls() as stalls:
-        for _ in range(repetitions):
+        for turn in range(repetitions):
             for name, fit in contenders.items():
+                if turn and name in once:
+                    continue
                 last[name] = fit(workload)
                 seconds[name].append(last[name].seconds)
                 if after is not None:
@@ -232,29 +238,41 @@ def _children(process: int | str) -> set[str]:
     return {pid for task in Path(f"/proc/{process}/task").glob("*/children") for pid in _read(task).split()}
 
 
+class Used(NamedTuple):
+    """What a process has used so far: resident bytes at its peak, and seconds of a processor, its start included."""
+
+    memory: int
+    processor: float
+
+
 @contextlib.contextmanager
-def peak_memory() -> Iterator[dict[str, int]]:
-    """Party -> peak resident bytes of its process, as far as seen by a look every 20 ms. Linux only."""
-    peaks: dict[str, int] = {}
+def used_by_processes() -> Iterator[dict[str, Used]]:
+    """Party -> what its process has used, as far as seen by a look every 20 ms; filled at the end. Linux only."""
+    used: dict[str, Used] = {}
+    seen: dict[str, tuple[str, Used]] = {}
     closed = threading.Event()
 
     def look() -> None:
         while not closed.wait(0.02):
+            # Parties are forked, and named, by a child of this process.
             for process in (grandchild for child in _children(os.getpid()) for grandchild in _children(child)):
-                high = [
-                    line for line in _read(Path(f"/proc/{process}/status")).splitlines() if line.startswith("VmHWM")
-                ]
-                if high:
-                    party = _read(Path(f"/proc/{process}/comm")).strip()  # parties are forked, and named, by a child
-                    peaks[party] = max(peaks.get(party, 0), int(high[0].split()[1]) * 1024)
+                about = dict(line.partition(":")[::2] for line in _read(Path(f"/proc/{process}/status")).splitlines())
+                ticks = (
+                    _read(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()[11:13]
+                )  # in Python, in the kernel
+                if "VmHWM" in about and ticks:
+                    seconds = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+                    memory = int(about["VmHWM"].split()[0]) * 1024
+                    seen[process] = about["Name"].strip(), Used(memory, seconds)
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        yield peaks
+        yield used
     finally:
         closed.set()
         watcher.join()
+        used |= dict(seen.values())
 
 
 def peak_in_own_process(script: str, *arguments: str) -> tuple[int, int]:
@@ -293,18 +311,24 @@ def _read(path: Path) -> str:
 
 @dataclass
 class MeasuredRow:
-    """One line of a table: seconds per contender, bars for some ratios, and what else is known."""
+    """One line of a table: figures of one unit per contender, the smaller the better, and what else is known.
+
+    Bars are for ratios to the yardstick, or for the figures themselves where there is none.
+    """
 
     section: str
     what: str
     values: dict[str, float]
     bars: dict[str, float] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    unit: str = "seconds"
+    yardstick: str | None = None
+    date: str = ""
 
     @property
     def measured_against(self) -> str | None:
         """The contender that ratios are to; None where there are no ratios."""
-        return XGBOOST
+        return self.yardstick
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -317,7 +341,8 @@ class MeasuredRow:
     @property
     def verdicts(self) -> dict[str, bool]:
         """Per bar: met or not."""
-        return {name: self.ratios[name] <= bar for name, bar in self.bars.items()}
+        held = self.values if self.measured_against is None else self.ratios
+        return {name: held[name] <= bar for name, bar in self.bars.items()}
 
     @property
     def stood_still(self) -> str:
@@ -326,6 +351,11 @@ class MeasuredRow:
 
 
 AnyRow = TypeVar("AnyRow", bound=MeasuredRow)
+
+
+def say(name: str, what: str) -> None:
+    """Something is going on, and may take a while."""
+    print(f"{time.strftime('%H:%M:%S')} {name}: {what} ...", file=sys.stderr, flush=True)
 
 
 def show_row(row: AnyRow, describe: Callable[[AnyRow, str], str], *, width: int) -> None:
@@ -376,8 +406,11 @@ def measured_on(about: Mapping[str, Any]) -> list[str]:
 
 def merged(path: Path, fresh: Sequence[AnyRow], kind: type[AnyRow], sections: Iterable[str]) -> list[AnyRow]:
     """The rows of an earlier results file, with those of the sections that were run again replaced."""
-    old = json.loads(path.read_text())["results"] if path.is_file() else []
-    kept = [kind(**{own.name: row[own.name] for own in dataclasses.fields(kind)}) for row in old]
+    old = json.loads(path.read_text()) if path.is_file() else {"results": []}
+    names = [own.name for own in dataclasses.fields(kind)]
+    kept = [kind(**{name: row[name] for name in names if name in row}) for row in old["results"]]
+    for row in kept:
+        row.date = row.date or old["machine"]["date"]
     again, order = {row.section for row in fresh}, list(sections)
     rows = [row for row in kept if row.section not in again] + list(fresh)
     return sorted(rows, key=lambda row: order.index(row.section))
@@ -434,12 +467,13 @@ def run_sections(
     kind: type[AnyRow],
     bars: Callable[[list[AnyRow]], list[str]],
     markdown: Callable[[list[AnyRow], dict[str, Any]], str],
-) -> None:
-    """Measure, print the table of `bars`, and write the files that were asked for."""
+) -> list[AnyRow]:
+    """Measure, print the table of `bars`, and write the files that were asked for; all rows that there are."""
     about = machine() | {"load before the run": round(os.getloadavg()[0], 1)}
     rows: list[AnyRow] = []
     for name in wanted:
-        rows += sections[name](1 if arguments.quick else arguments.repetitions, quick=arguments.quick)
+        found = sections[name](1 if arguments.quick else arguments.repetitions, quick=arguments.quick)
+        rows += [dataclasses.replace(row, date=about["date"]) for row in found]
         if arguments.json:  # after every section, so that nothing is lost if a later one fails
             write_json(arguments.json, merged(arguments.json, rows, kind, sections), about)
     if arguments.json:
@@ -447,3 +481,4 @@ def run_sections(
     print("", *bars(rows), sep="\n")
     if arguments.markdown:
         write_markdown(arguments.markdown, markdown(rows, about))
+    return rows

@@ -1,18 +1,23 @@
-"""vertical.bucket_rr and vertical.noised_gradients beside pooled XGBoost: time, rounds, bytes, memory, held-out AUC.
+"""The vertical protocols: time, rounds, bytes, memory and held-out AUC, beside each other and beside pooled XGBoost.
 
 Everything is measured side by side in one run, interleaved, so that a noisy machine disturbs all alike; medians.
 Absolute times mean little on a shared machine: read the ratios. Each section can be run again by itself; its rows in
 the results file are replaced and the others kept.
 
-    python benchmarks/vertical.py                            all sections (about 4 minutes on 2 quiet cores)
+    HEDGEROW_DATA=/folder/of/parquet/files python benchmarks/vertical.py
+                                                             all sections (about 25 minutes on 2 quiet cores)
     python benchmarks/vertical.py A B --repetitions 9        two of them, more repetitions
-    python benchmarks/vertical.py --quick                    one repetition of the most important, within a minute
+    python benchmarks/vertical.py --quick                    one repetition of the most important, a minute or two
     python benchmarks/vertical.py --json benchmarks/results/vertical.json --markdown docs/benchmarks_vertical.md
 
-    A, B     two synthetic workloads, 3 parties with a third of the columns each, in memory and over gRPC with mutual
-             TLS (one process per party)
-    wan      an emulated link: 100 ms round trip, 20 Mbit/s in each direction
-    scale    500,000 x 30, with the memory of each party's process
+    protocols, slow_link
+             all vertical protocols with the same trees (vertical_protocols.py)
+    homomorphic, schemes
+             vertical.homomorphic and its bars (vertical_homomorphic.py)
+    A, B     vertical.bucket_rr and vertical.noised_gradients on two synthetic workloads, 3 parties with a third of the
+             columns each, in memory and over gRPC with mutual TLS (one process per party)
+    wan      these two over an emulated link: 100 ms round trip, 20 Mbit/s in each direction
+    scale    vertical.bucket_rr on 500,000 x 30, with the memory of each party's process
     scoring  1,000,000 rows through 100 trees, by all parties together
 
 What is timed. XGBoost: construction of a DMatrix and training (hist, 2 threads); also with a QuantileDMatrix, shown
@@ -23,14 +28,14 @@ processes and compiling is left out. In memory the label holder has 2 threads wh
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from by_columns import BUSIEST, PARTIES, columns, federated
 from side_by_side import (
     LEARNING_RATE,
     LINK_ALONE,
@@ -41,96 +46,41 @@ from side_by_side import (
     Fitted,
     MeasuredRow,
     Stalls,
-    Workload,
     auc_of,
+    check_files,
     chosen_sections,
     fit_pooled,
     fit_xgboost,
-    machine,
     make_parser,
     measure_in_turn,
     measured_on,
-    merged,
-    peak_memory,
+    run_sections,
     seconds_on_slow_link,
     show_row,
-    slow_link,
     synthetic,
     table,
     traffic,
-    write_json,
-    write_markdown,
 )
+from vertical_homomorphic import (
+    OTHERS,
+    costs_table,
+    homomorphic_tables,
+    measure_homomorphic,
+    measure_schemes,
+    schemes_tables,
+)
+from vertical_protocols import leaks, measure_protocols, measure_slow_link, peers, protocols_table, slow_link_table
 
 BUCKETS = 16
-PARTIES = ("label_holder", "second", "third")
-BOUND = 12.0  # public bounds of the synthetic columns, whose values are seldom beyond 8
-LINK_AND_WORK, BUSIEST = "link alone + the same without link", "bytes of the busiest link"
+HOMOMORPHIC_PAGE = Path(__file__).parents[1] / "docs" / "protocols" / "vertical_homomorphic.md"
+LINK_AND_WORK = "link alone + the same without link"
 BAR_MEMORY, BAR_GRPC, BAR_WAN = 1.0, 2.5, 1.3
-
-
-@dataclass
-class Row(MeasuredRow):
-    """Seconds, and what they are compared with."""
-
-    yardstick: str | None = XGBOOST
-
-    @property
-    def measured_against(self) -> str | None:
-        """Said by who measured."""
-        return self.yardstick
 
 
 # --- contenders ------------------------------------------------------------------------------------------------------
 
 
 WORKLOADS: dict[str, tuple[int, int, int, int]] = {"A": (8192, 4096, 11, 200), "B": (50_000, 10_000, 15, 32)}
-
-
-def columns(X: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns dealt out to the parties in their order, about a third each."""
-    return dict(zip(PARTIES, np.array_split(X, len(PARTIES), axis=1), strict=True))
-
-
-def public_schema(workload: Workload) -> Any:
-    from hedgerow.schema import Schema
-
-    names = [f"{party}.x{i}" for party, X in columns(workload.X[:1]).items() for i in range(X.shape[1])]
-    return Schema.from_public(bounds=dict.fromkeys(names, (-BOUND, BOUND)))
-
-
-def federated(
-    protocol: str, transport: str, *, wan: bool = False, threads: int | None = None, **options: Any
-) -> Contender:
-    """A contender that trains with three parties."""
-
-    def fit(workload: Workload) -> Fitted:
-        from hedgerow.federation.federation import Federation
-
-        federation = Federation.vertical(columns(workload.X), labels=(PARTIES[0], workload.y))
-        own = dict(options)
-        if own.get("edges") == "public":
-            own["schema"] = public_schema(workload)
-        start = time.perf_counter()
-        run = federation.fit(
-            protocol,
-            n_estimators=workload.trees,
-            max_depth=workload.depth,
-            learning_rate=LEARNING_RATE,
-            n_jobs=threads or (THREADS if transport == "memory" else None),
-            transport=transport,
-            link=slow_link() if wan else None,
-            **own,
-        )
-        about = {**sent(run.traffic), "rounds": sum(run.rounds.values()), "wall": time.perf_counter() - start}
-        return Fitted(run.seconds, lambda rows: run.model.decision_function(columns(rows)), about)
-
-    return fit
-
-
-def sent(meters: Any) -> dict[str, int]:
-    """What went over all links, and over that of the feature holder that had most to send and receive."""
-    return traffic(meters, PARTIES[1:], BUSIEST)
 
 
 RR, NOISED = "vertical.bucket_rr", "vertical.noised_gradients"
@@ -148,7 +98,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
-def measure_workload(name: str, repetitions: int, *, quick: bool) -> list[Row]:
+def measure_workload(name: str, repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """All contenders in turn, `repetitions` times; medians of their seconds, means of their AUCs."""
     from sklearn.metrics import roc_auc_score
 
@@ -159,7 +109,7 @@ def measure_workload(name: str, repetitions: int, *, quick: bool) -> list[Row]:
         if protocol == RR:
             bars |= {f"memory, {what}": BAR_MEMORY, f"grpc, {what}": BAR_GRPC}
     public = "memory, bucket_rr, eps 4, debias, public edges"
-    contenders[public] = federated(RR, "memory", **{**DEBIASED, "edges": "public"})
+    contenders[public] = federated(RR, "memory", needs_schema=True, **{**DEBIASED, "edges": "public"})
     bars[public] = BAR_MEMORY
     contenders["memory, 1 thread, bucket_rr, eps 4, debias"] = federated(RR, "memory", threads=1, **DEBIASED)
     for what, (protocol, options) in VARIANTS.items():
@@ -175,24 +125,24 @@ def measure_workload(name: str, repetitions: int, *, quick: bool) -> list[Row]:
         aucs[what].append(float(roc_auc_score(y_test, fitted.predict(X_test))))
 
     measured = measure_in_turn(workload, contenders, repetitions, after=score)
-    row = Row(name, workload.title, measured.medians, extra=measured.extra())
+    row = MeasuredRow(name, workload.title, measured.medians, extra=measured.extra(), yardstick=XGBOOST)
     row.bars = {what: bar for what, bar in bars.items() if what in contenders}
     row.extra["AUC"] = {what: statistics.mean(values) for what, values in aucs.items()}
     show(row)
     return [row]
 
 
-def measure_a(repetitions: int, *, quick: bool) -> list[Row]:
+def measure_a(repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """Few rows and many trees."""
     return measure_workload("A", repetitions, quick=quick)
 
 
-def measure_b(repetitions: int, *, quick: bool) -> list[Row]:
+def measure_b(repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """More rows and fewer trees."""
     return measure_workload("B", repetitions, quick=quick)
 
 
-def measure_wan(repetitions: int, *, quick: bool) -> list[Row]:
+def measure_wan(repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """Over a slow link, beside what the link alone takes, and beside that and the time of the same without a link.
 
     link alone = rounds x round trip + bytes of the busiest link, both directions / bandwidth
@@ -223,7 +173,7 @@ def measure_wan(repetitions: int, *, quick: bool) -> list[Row]:
         seconds = [other.seconds for _, other in pairs]
         measured = f"{transport}, {what}, link"
         values = {LINK_ALONE: alone, LINK_AND_WORK: alone + without, measured: statistics.median(seconds)}
-        row = Row("wan", f"{workload.title}: {transport}, {what}", values, yardstick=LINK_AND_WORK)
+        row = MeasuredRow("wan", f"{workload.title}: {transport}, {what}", values, yardstick=LINK_AND_WORK)
         row.bars = {measured: BAR_WAN}
         row.extra = {measured: about, "repetitions": len(pairs), "seconds": {measured: seconds}, "stalls": stalls}
         row.extra |= {"ratio to link alone": values[measured] / alone, "seconds without link": without}
@@ -232,7 +182,7 @@ def measure_wan(repetitions: int, *, quick: bool) -> list[Row]:
     return rows
 
 
-def measure_scale(repetitions: int, *, quick: bool) -> list[Row]:
+def measure_scale(repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """Half a million rows: seconds, bytes, and the memory of each process."""
     workload = synthetic("scale", 50_000 if quick else 500_000, 0, 30, 20)
     contenders: dict[str, Contender] = {XGBOOST: fit_xgboost, "pooled engine": fit_pooled}
@@ -244,21 +194,21 @@ def measure_scale(repetitions: int, *, quick: bool) -> list[Row]:
         values[what] = statistics.mean(run.seconds for run in runs)
         extra[what] = runs[-1].about
     for what in ("bucket_rr, no noise", "bucket_rr, eps 4, debias"):
-        with peak_memory() as peaks:
-            fitted = federated(RR, "grpc", **VARIANTS[what][1])(workload)
+        fitted = federated(RR, "grpc", watched=True, **VARIANTS[what][1])(workload)
         values[f"grpc, {what}"] = fitted.seconds
-        extra[f"grpc, {what}"] = {**fitted.about, "peak memory": dict(peaks)}
+        extra[f"grpc, {what}"] = fitted.about
     extra = {what: about for what, about in extra.items() if about}
     extra["bytes of the table"] = {
         party: int(X.nbytes) + (workload.y.nbytes if party == PARTIES[0] else 0)
         for party, X in columns(workload.X).items()
     }
-    row = Row("scale", workload.title, values, extra={"repetitions": min(repetitions, 2), **extra})
+    extra["repetitions"] = min(repetitions, 2)
+    row = MeasuredRow("scale", workload.title, values, extra=extra, yardstick=XGBOOST)
     show(row)
     return [row]
 
 
-def measure_scoring(repetitions: int, *, quick: bool) -> list[Row]:
+def measure_scoring(repetitions: int, *, quick: bool) -> list[MeasuredRow]:
     """Joint predictions: the label holder asks, both others answer, all trees in one round trip per batch."""
     trained = synthetic("scoring", 20_000, 0, 15, 100)
     n_rows = 100_000 if quick else 1_000_000
@@ -285,13 +235,16 @@ def measure_scoring(repetitions: int, *, quick: bool) -> list[Row]:
             scored = model.scoring(columns(rows), **how)
             times.append(scored.seconds)
         values[what] = statistics.median(times)
-        extra[what] = sent(scored.traffic)
-    row = Row("scoring", f"{n_rows:,} x 15, {trained.trees} trees of {trained.depth} levels", values, extra=extra)
+        extra[what] = traffic(scored.traffic, PARTIES[1:], BUSIEST)
+    what = f"{n_rows:,} x 15, {trained.trees} trees of {trained.depth} levels"
+    row = MeasuredRow("scoring", what, values, extra=extra, yardstick=XGBOOST)
     show(row)
     return [row]
 
 
-SECTIONS: dict[str, Callable[..., list[Row]]] = {
+SECTIONS: dict[str, Callable[..., list[MeasuredRow]]] = {
+    "protocols": measure_protocols, "slow_link": measure_slow_link, "homomorphic": measure_homomorphic,
+    "schemes": measure_schemes,
     "A": measure_a, "B": measure_b, "wan": measure_wan, "scale": measure_scale, "scoring": measure_scoring,
 }  # fmt: skip
 
@@ -299,14 +252,14 @@ SECTIONS: dict[str, Callable[..., list[Row]]] = {
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def show(row: Row) -> None:
+def show(row: MeasuredRow) -> None:
     """A few lines per result, as it comes."""
     show_row(row, _described, width=46)
     if "ratio to link alone" in row.extra:
         print(f"        to link alone x {row.extra['ratio to link alone']:.2f}", flush=True)
 
 
-def _described(row: Row, name: str) -> str:
+def _described(row: MeasuredRow, name: str) -> str:
     about = row.extra.get(name, {})
     rounds = f"  {about['rounds']} rounds" if "rounds" in about else ""
     megabytes = f"  {about['bytes'] / 1e6:.3f} MB" if about else ""
@@ -314,16 +267,16 @@ def _described(row: Row, name: str) -> str:
     return rounds + megabytes + auc_of(row, name) + peak
 
 
-def markdown(rows: list[Row], about: dict[str, Any]) -> str:
+def markdown(rows: list[MeasuredRow], about: dict[str, Any]) -> str:
     """The page with all tables."""
     lines = [
-        "# Benchmarks of vertical.bucket_rr and vertical.noised_gradients",
+        "# Benchmarks of the vertical protocols",
         "",
-        "Written by `make bench-vertical ARGS='--json benchmarks/results/vertical.json --markdown",
-        "docs/benchmarks_vertical.md'`. All contenders of a section in one run, interleaved, medians; learning rate",
-        f"0.3, {BUCKETS} buckets, {len(PARTIES)} parties with a third of the columns each, equal-frequency edges",
-        "unless said. AUCs are means over the repetitions, each with noise of its own. Ratios are",
-        "to pooled XGBoost (DMatrix and training, hist, 2 threads).",
+        "Written by `HEDGEROW_DATA=/folder/of/parquet/files make bench-vertical ARGS='--json",
+        "benchmarks/results/vertical.json --markdown docs/benchmarks_vertical.md'`. All contenders of a section in one",
+        f"run, interleaved, medians; learning rate 0.3. In sections A to Scoring {BUCKETS} buckets, {len(PARTIES)}",
+        "parties with a third of the columns each, equal-frequency edges unless said, and ratios to pooled XGBoost",
+        "(DMatrix and training, hist, 2 threads). AUCs are means over the repetitions, each with noise of its own.",
         "",
         *measured_on(about),
         f"Load average before the run: {about['load before the run']}.",
@@ -333,17 +286,32 @@ def markdown(rows: list[Row], about: dict[str, Any]) -> str:
         *bars(rows),
     ]
     for section in dict.fromkeys(row.section for row in rows):
-        lines += ["", f"## {section[0].upper()}{section[1:]}"]
         chosen = [row for row in rows if row.section == section]
-        if section == "wan":
-            lines += ["", *wan_table(chosen)]
-            continue
-        for row in chosen:
-            lines += ["", *one_table(row)]
+        lines += ["", f"## {section[0].upper()}{section[1:].replace('_', ' ')}"]
+        lines += [] if chosen[0].date == about["date"] else ["", f"Measured {chosen[0].date}."]
+        lines += ["", *TABLES.get(section, all_tables)(chosen)]
     return "\n".join(lines) + "\n"
 
 
-def one_table(row: Row) -> list[str]:
+def all_tables(rows: list[MeasuredRow]) -> list[str]:
+    """One after the other."""
+    return [line for row in rows for line in (*one_table(row), "")][:-1]
+
+
+def protocols_tables(rows: list[MeasuredRow]) -> list[str]:
+    """Per workload, all figures per tree; then who learns what, and others."""
+    lines = ["All figures are per tree, of the whole training by its number of trees."]
+    for row in rows:
+        remark = f" (the {row.stood_still})" if row.stood_still else ""
+        lines += ["", f"{row.what}{remark}", "", *protocols_table(row)]
+    return [
+        *lines, "", "What is given away, in the words of [who learns what](who_learns_what.md):", "", *leaks(), "",
+        "Others on the same rows, as measured before on a machine of this kind (2 cores, single runs), all parties on",
+        "one machine; where more than one tree was timed, the whole training by its number of trees:", "", *peers(),
+    ]  # fmt: skip
+
+
+def one_table(row: MeasuredRow) -> list[str]:
     """Everything that was measured about one workload."""
     header = ["", "seconds", "ratio", "bar", "rounds", "MB"] + (["AUC"] if "AUC" in row.extra else [])
     stalls = f" (the {row.stood_still})" if row.stood_still else ""
@@ -374,7 +342,7 @@ def one_table(row: Row) -> list[str]:
     return lines
 
 
-def wan_table(rows: list[Row]) -> list[str]:
+def wan_table(rows: list[MeasuredRow]) -> list[str]:
     """One line per run over the emulated link."""
     header = ["", "rounds", "MB of the busiest link", LINK_ALONE, "without link", "measured", "to link alone",
               "to link alone + without link"]  # fmt: skip
@@ -397,9 +365,23 @@ def wan_table(rows: list[Row]) -> list[str]:
     return table(header, lines)
 
 
-def bars(rows: list[Row]) -> list[str]:
+TABLES: dict[str, Callable[[list[MeasuredRow]], list[str]]] = {
+    "protocols": protocols_tables, "slow_link": slow_link_table, "homomorphic": homomorphic_tables,
+    "schemes": schemes_tables, "wan": wan_table,
+}  # fmt: skip
+"""Of sections that do not have `one_table` for each row."""
+
+
+def bars(rows: list[MeasuredRow]) -> list[str]:
     """What we set ourselves, and whether it was reached."""
     lines = []
+    for row in (row for row in rows if row.section in {"homomorphic", "schemes"}):
+        for name, bar in row.bars.items():
+            measured = row.values if row.yardstick is None else row.ratios
+            unit = row.unit if row.yardstick is None else f"x {row.yardstick}"
+            others = f" ({OTHERS[row.extra['case']]})" if row.extra.get("case") in OTHERS else ""
+            what = f"homomorphic, {row.what}; {name}: at most {bar:g} {unit}"
+            lines.append([what, f"{measured[name]:.3g}{others}", _verdict(met=row.verdicts[name])])
     for row in (row for row in rows if row.section in WORKLOADS):
         for transport, bar in (("memory", BAR_MEMORY), ("grpc", BAR_GRPC)):
             found = {n: row.ratios[n] for n in row.bars if n.startswith(transport)}
@@ -428,22 +410,25 @@ def _verdict(*, met: bool, n_met: int = 0, of: int = 0) -> str:
     return "met" if met else f"not met{partly}"
 
 
+def write_costs(rows: list[MeasuredRow]) -> None:
+    """The table on the page of vertical.homomorphic."""
+    from experiments.central_dp.page import filled
+
+    if any(row.section == "homomorphic" for row in rows):
+        HOMOMORPHIC_PAGE.write_text(filled(HOMOMORPHIC_PAGE.read_text(), "costs", "\n".join(costs_table(rows))))
+
+
 def main() -> None:
     parser = make_parser(__doc__, SECTIONS, repetitions=7)
     parser.add_argument("--quick", action="store_true", help="one repetition of the most important, smaller tables")
     arguments = parser.parse_args()
     wanted = chosen_sections(parser, arguments, list(SECTIONS))
-    if arguments.quick and (arguments.json or arguments.markdown):
-        parser.error("--quick is for a look; its figures are not written to files")
-    repetitions = 1 if arguments.quick else arguments.repetitions
-    about = machine() | {"load before the run": round(os.getloadavg()[0], 1)}
-    rows = [row for name in wanted for row in SECTIONS[name](repetitions, quick=arguments.quick)]
-    if arguments.json:
-        rows = merged(arguments.json, rows, Row, SECTIONS)
-        write_json(arguments.json, rows, about)
-    print("", *bars(rows), sep="\n")
+    check_files(parser, arguments)
+    if arguments.quick and not arguments.sections:
+        wanted = [name for name in wanted if name not in {"slow_link", "schemes"}]
+    rows = run_sections(arguments, wanted, SECTIONS, MeasuredRow, bars, markdown)
     if arguments.markdown:
-        write_markdown(arguments.markdown, markdown(rows, about))
+        write_costs(rows)
 
 
 if __name__ == "__main__":

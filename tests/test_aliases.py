@@ -56,7 +56,7 @@ def test_an_unknown_name_suggests_the_nearest(wrong: str, right: str) -> None:
 
 def test_a_name_like_no_other_lists_the_parameters() -> None:
     """Where nothing is near, all names are shown."""
-    with pytest.raises(InvalidParameter, match=r"has no parameter zzz; it has base_score, callbacks"):
+    with pytest.raises(InvalidParameter, match=r"has no parameter zzz; it has backend, base_score, callbacks"):
         BoostedTreesClassifier(zzz=1)
 
 

@@ -11,10 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hedgerow import compiling, crypto, engine, protocols
 from hedgerow.compiling import KEPT_SECONDS, PREFIX, source_hash, state_of
+from hedgerow.engine.histogram import mark_combinations
 
 USE_A_KERNEL = """
 import numpy as np
@@ -136,3 +138,32 @@ def test_whoever_holds_the_lock_for_too_long_is_not_waited_for(tmp_path):
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("0 True")
     assert time.monotonic() - started > 0.5
+
+
+def test_another_process_rehearses_once(tmp_path, monkeypatch):
+    """It imports the module from where this process would, and calls its rehearsal; a second wish changes nothing."""
+    seen = tmp_path / "seen"
+    (tmp_path / "rehearsed_beside.py").write_text(
+        f"def rehearse():\n    with open({str(seen)!r}, 'a') as file:\n        file.write('once')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for _ in range(2):
+        compiling.compile_beside("rehearsed_beside")
+    until = time.monotonic() + 60.0
+    while not seen.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    assert seen.read_text() == "once"
+
+
+def test_what_is_on_disk_is_known():
+    """A kernel that has run is there, and one that nobody has called in this form of it is not."""
+
+    @compiling.kernel
+    def never_called(x):
+        return x + 1
+
+    assert not compiling.is_compiled(never_called)
+    codes = np.zeros(3, np.uint8)
+    mark_combinations(codes, codes, 2, np.zeros(4, np.bool_))
+    assert compiling.is_compiled(mark_combinations)

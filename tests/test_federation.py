@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegres
 from hedgerow.federation.federation import Federation
 from hedgerow.federation.run import Run
 from hedgerow.ledger import Ledger, LedgerMismatch, Meter
+from hedgerow.runtime import forks, running
 from hedgerow.transport.emulate import Link
 
 PROTOCOL = "horizontal.secure_sum"
@@ -409,6 +411,7 @@ def test_progress_is_told_after_every_iteration():
 
 def test_verbose_says_how_far_it_is(capsys):
     """One line per iteration on stderr, with the time that is left; every n-th with verbose=n, and the last one."""
+    fit()  # kernels are there
     fit(n_estimators=3, verbose=1)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" ETA ")[0] for line in lines] == ["[1/3]", "[2/3]", "[3/3]"]
@@ -421,11 +424,26 @@ def test_verbose_says_how_far_it_is(capsys):
 
 def test_verbose_goes_to_the_log_where_somebody_listens(caplog, capsys):
     """With the logger switched on, lines go there, and on_progress is called as well."""
+    fit()  # kernels are there
     told = []
     with caplog.at_level(logging.INFO, "hedgerow"):
         fit(n_estimators=2, verbose=1, on_progress=lambda *how_far: told.append(how_far))
     assert [record.getMessage().split()[0] for record in caplog.records] == ["[1/2]", "[2/2]"]
     assert told == [(1, 2), (2, 2)]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("transport", ["memory", "grpc"])
+def test_verbose_says_that_kernels_are_compiled(transport, capsys, monkeypatch):
+    """One line if it takes long until they are there, none if it does not."""
+    monkeypatch.setattr(running, "LONG_SECONDS", 0.0)
+    slow = {"memory": (running, "warm_up"), "grpc": (forks, "forks_for")}[transport]
+    prepared = getattr(*slow)
+    monkeypatch.setattr(*slow, lambda *given: (time.sleep(0.3), prepared(*given))[1])
+    fit(n_estimators=1, verbose=1, transport=transport)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [running.GETTING_READY, "[1/1] ETA 0.0s"]
+    fit(n_estimators=1, transport=transport)
     assert capsys.readouterr().err == ""
 
 

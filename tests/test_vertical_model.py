@@ -58,14 +58,15 @@ def run() -> Run:
     return Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID)).fit("vertical.bucket_rr", **EXACT)
 
 
-def pooled(run: Run):
+def pooled(run: Run, labels=REPAID, weight=None):
     """What the plain engine makes of all columns in one table, with the same bins."""
     parts = run.model.parts
     features = (*parts["bank"].features, *parts["shop"].features, *parts["telco"].features)
     table = read_table(EVERYBODY, like=features)
     mapper = BinMapper(features)
-    params = run.job.for_labels(2, (0.0, 1.0))
-    return train(params, mapper, mapper.transform(table), (REPAID == "yes").astype(float)).ensemble, table
+    classes, codes = np.unique(labels, return_inverse=True)
+    params = run.job.for_labels(len(classes), (0.0, 1.0))
+    return train(params, mapper, mapper.transform(table), codes.astype(float), weight).ensemble, table
 
 
 def test_scores_are_those_of_the_pooled_model(run):
@@ -169,7 +170,7 @@ def test_files_are_one_per_party(run, tmp_path):
 
 def test_a_whole_model_is_refused(run, tmp_path):
     """Formats for one reader would disclose thresholds and trees: the error says whose."""
-    for export in (run.model.export_xgboost, run.model.save_model):
+    for export in (run.model.export_xgboost, run.model.export_onnx, run.model.export_treelite, run.model.save_model):
         with pytest.raises(ExportRefused, match=r"would show bank the thresholds of shop, telco"):
             export(tmp_path / "model.json")
     assert not (tmp_path / "model.json").exists()
@@ -241,7 +242,7 @@ def test_models_whose_leaves_are_shared(tmp_path):
             explain()
     with pytest.raises(InvalidParameter, match="predict_epsilon must be None"):
         model.predict(rows, predict_epsilon=1.0)
-    for export in (model.export_xgboost, model.save_model):
+    for export in (model.export_xgboost, model.export_onnx, model.export_treelite, model.save_model):
         with pytest.raises(
             ExportRefused, match="leaf values are shared among bank, shop, telco, and nobody knows them"
         ):
@@ -439,6 +440,78 @@ def test_homomorphic_through_the_federation():
         theirs, ours = apart.model.parts[name].to_dict(), part.to_dict()
         what = "model" if name == "bank" else "splits"
         assert theirs[what] == ours[what]
+
+
+RATED = np.where(RNG.random(N) < 0.3, "later", REPAID)
+WEIGHT = RNG.integers(0, 3, N) * 0.5
+FEW = {"n_estimators": 2, "max_depth": 3, "learning_rate": 0.3, "max_bins": 16}
+
+
+def test_several_classes_and_weights_through_the_federation(tmp_path):
+    """Everything that is done with a model is done with one of three classes, trained with weights of rows."""
+    tables = by_party(EVERYBODY)
+    fed = Federation.vertical(tables, labels=("bank", RATED), sample_weight=WEIGHT)
+    run = fed.fit("vertical.homomorphic", **FEW)
+    ensemble, table = pooled(run, RATED, WEIGHT)
+    raw = ensemble.raw_scores(table)
+    assert np.array_equal(run.model.decision_function(tables), raw)
+    shares = run.model.predict_proba(tables)
+    assert shares.shape == (N, 3)
+    assert np.allclose(shares.sum(axis=1), 1)
+    assert run.model.classes_.tolist() == ["later", "no", "yes"]
+    assert run.model.n_iter_ == 2
+    assert np.array_equal(run.model.predict(tables), run.model.classes_[shares.argmax(axis=1)])
+    assert np.allclose(run.model.scoring(tables, closed=True).raw, raw, atol=1e-4)
+    assert run.model.scoring(tables, predict_epsilon=2.0).raw.shape == raw.shape
+    parts = run.model.contributions(tables)
+    assert parts["shop"].values.shape == (N, 2, 3)
+    total = sum(part.values.sum(axis=1) for part in parts.values()) + parts["bank"].expected
+    assert np.allclose(total, raw, atol=1e-4)
+    assert sum(sum(columns.values()) for columns in run.model.importances().values()) > 0
+    run.save(tmp_path)
+    loaded = Run.load(tmp_path)
+    assert np.array_equal(loaded.model.predict_proba(tables), shares)
+    assert loaded.statement() == run.statement()
+    assert "how many classes the labels have" in run.statement().guarantee[1]
+    assert "how many classes the labels have" in run.ledgers["shop"].to_text()
+    assert run.model.meta["weighted"]
+    assert "weighted" not in run.model.parts["shop"].meta
+    apart = fed.fit("vertical.homomorphic", transport="grpc", **FEW)
+    assert np.array_equal(apart.model.decision_function(tables), raw)
+
+
+def test_weights_follow_their_rows_through_the_matching():
+    """The label holder's rows are in another order at the others, and some are nobody else's."""
+    tables = {name: table.assign(id=np.arange(N)) for name, table in by_party(EVERYBODY).items()}
+    how = {"labels": ("bank", RATED), "sample_weight": WEIGHT}
+    tables["shop"] = tables["shop"].iloc[::-1]
+    tables["telco"] = tables["telco"].iloc[50:]
+    matched = Federation.vertical(tables, **how, id="id").fit("vertical.homomorphic", **FEW)
+    there = {name: table.iloc[50:] for name, table in by_party(EVERYBODY).items()}
+    alike = Federation.vertical(there, labels=("bank", RATED[50:]), sample_weight=pd.Series(WEIGHT[50:]))
+    expected = alike.fit("vertical.homomorphic", **FEW)
+    rows = by_party(EVERYBODY)
+    assert np.array_equal(matched.model.decision_function(rows), expected.model.decision_function(rows))
+
+
+def test_weights_that_nobody_takes_are_refused():
+    """By name of the protocol, before anything is run, with a way out; or by row, where they are none."""
+    tables = by_party(EVERYBODY)
+    fed = Federation.vertical(tables, labels=("bank", REPAID), sample_weight=WEIGHT)
+    for protocol, own in (("vertical.bucket_rr", EXACT), ("vertical.secret_shared", FEW)):
+        said = rf"bank: sample_weight is given: {protocol} takes no weights of rows; leave them out"
+        with pytest.raises(InvalidParameter, match=said):
+            fed.fit(protocol, **own)
+    with pytest.raises(InvalidParameter, match=r"Protocols that take weights: vertical\.homomorphic"):
+        fed.plan("vertical.noised_gradients", epsilon=math.inf)
+    for wrong, says in (
+        (WEIGHT[1:], "bank: sample_weight"),
+        (-WEIGHT, "bank: sample_weight.*at least 0"),
+        (np.where(WEIGHT > 0, np.nan, 1.0), "bank: sample_weight"),
+        (0 * WEIGHT, "all weights in bank: sample_weight are zero"),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            Federation.vertical(tables, labels=("bank", REPAID), sample_weight=wrong)
 
 
 NUMBERS = {"bank": ["income", "debt"], "shop": ["basket"], "telco": ["calls"]}

@@ -1,7 +1,7 @@
 """MaskedXGBoost's experiments: `python -m experiments.masked_xgboost`, in the project's folder.
 
     python -m experiments.masked_xgboost                     everything, then the page; goes on where it was interrupted
-    python -m experiments.masked_xgboost figure4 table3      only these
+    python -m experiments.masked_xgboost figure4 table3      only these, on the page too
     python -m experiments.masked_xgboost --datasets adult    only this dataset
     python -m experiments.masked_xgboost --quick             a small part of each, within a minute, kept nowhere
     python -m experiments.masked_xgboost --page-only         the page and its plots from what there is
@@ -30,7 +30,7 @@ def main() -> int:
     wanted = asked(__doc__, TABLES, RESULTS, DATASETS)
     failed = 0 if wanted.page_only else _run(wanted)
     if not wanted.quick:
-        print(f"page written: {', '.join(write_page(wanted.results))}")
+        print(f"page written: {', '.join(write_page(wanted.results, wanted.tables))}")
     return wanted.verdict(failed)
 
 

@@ -22,6 +22,7 @@ WINNER, HISTOGRAM = "private_histograms, winner", "private_histograms, histogram
 SMOOTH = "private_histograms, smooth_then_trees"
 MANY_TREES, BUCKETS = "noised_gradients, 100 trees", "bucket_rr"
 SHARED, XGBOOST = "secret_shared", "XGBoost"
+ELGAMAL, OU, PAILLIER = "homomorphic, elgamal", "homomorphic, ou 2048", "homomorphic, paillier 2048"
 LABELS, SETS = "attack on labels", "attack on active sets"
 
 TREES, DEPTH, ROWS = 20, 6, 20_000

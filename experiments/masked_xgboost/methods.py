@@ -20,6 +20,7 @@ from experiments.masked_xgboost.cells import (
     ALONE,
     BUCKETS,
     CENTRAL,
+    ELGAMAL,
     FED_LDP,
     FEDERBOOST,
     HISTOGRAM,
@@ -27,6 +28,8 @@ from experiments.masked_xgboost.cells import (
     LDP,
     MANY_TREES,
     NOISED,
+    OU,
+    PAILLIER,
     POOLED,
     RECORD,
     SETS,
@@ -56,6 +59,7 @@ DELTA = 1e-5
 """Of all that is released."""
 SHALLOW_DEPTH = 3
 HISTOGRAMS = "vertical.private_histograms"
+ENCRYPTED = "vertical.homomorphic"
 MANY = {"n_estimators": 100, "learning_rate": 0.1}
 """Trees of the estimators' defaults."""
 FEWEST_ROWS = 5_000
@@ -189,6 +193,9 @@ PROTOCOLS: dict[str, tuple[str, Callable[[Cell], dict[str, Any]]]] = {
     HISTOGRAM: (HISTOGRAMS, _histograms(reveal="histogram")),
     SMOOTH: (HISTOGRAMS, _histograms(policy="smooth_then_trees")),
     SHARED: ("vertical.secret_shared", lambda _: {}),
+    ELGAMAL: (ENCRYPTED, lambda _: {}),
+    OU: (ENCRYPTED, lambda _: {"scheme": "ou", "key_bits": 2048}),
+    PAILLIER: (ENCRYPTED, lambda _: {"scheme": "paillier", "key_bits": 2048}),
 }
 """Protocols and their parameters, beside those of the trees; one that is None takes a parameter away."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from experiments.central_dp.page import DOCS, as_html, filled
@@ -15,10 +16,10 @@ PLOTS = DOCS / "masked_xgboost"
 HTML = DOCS / "masked_xgboost.html"
 
 
-def write_page(folder: Path) -> list[str]:
-    """Put what there is between the markers; the names of the tables that were written."""
+def write_page(folder: Path, wanted: Collection[str]) -> list[str]:
+    """Put what there is of these tables between the markers; the names of those that were written."""
     results = {name: read_results(folder, name) for name in TABLES}
-    there = [name for name in TABLES if results[name]]
+    there = [name for name in TABLES if name in wanted and results[name]]
     text = filled(PAGE.read_text(), "measured", _measured(results))
     for name in there:
         text = filled(text, name, TABLES[name].report(results, PLOTS, PLOTS.name))

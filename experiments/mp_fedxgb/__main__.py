@@ -1,7 +1,7 @@
 """MP-FedXGB's experiments: `python -m experiments.mp_fedxgb`, in the project's folder.
 
     python -m experiments.mp_fedxgb                     everything, then the page; goes on where it was interrupted
-    python -m experiments.mp_fedxgb table3 figure4      only these
+    python -m experiments.mp_fedxgb table3 figure4      only these, on the page too
     python -m experiments.mp_fedxgb --quick             a small part of each, within a minute or two, kept nowhere
     python -m experiments.mp_fedxgb --page-only         docs/results/mp_fedxgb.md and its plots from what there is
 
@@ -31,7 +31,7 @@ def main() -> int:
     met = table3.verdicts(read_results(wanted.results, "table3"))
     print(f"Table 3: AUC within {table3.WITHIN:g} of the paper's in {sum(met)} of {len(met)} cells")
     if not wanted.quick:
-        print(f"page written: {', '.join(write_page(wanted.results))}")
+        print(f"page written: {', '.join(write_page(wanted.results, wanted.tables))}")
     return wanted.verdict(failed)
 
 

@@ -15,6 +15,9 @@ RESULTS = Path(__file__).parent / "results"
 
 MINIMAL, PAPER, MASKED = "minimal", "paper", "paper, first layer masked"
 """Methods: `vertical.secret_shared`; the published protocol; the same with the root split by the label holder."""
+ELGAMAL, OU, PAILLIER = "homomorphic, elgamal", "homomorphic, ou 2048", "homomorphic, paillier 2048"
+PHE = "phe"
+"""A sample of operations of that package."""
 
 IN_BUCKETS = 0.1
 """The published program's buckets: less than so large a share of the rows in each."""
@@ -40,6 +43,8 @@ class Cell:
     columns: int = 0
     transport: str = ""
     """These three only where time is measured."""
+    key_bits: int = 0
+    """Of what is no training but a sample of a scheme's operations."""
     quick: bool = False
     """For cells that are not one training: a small part."""
 
@@ -49,6 +54,8 @@ class Cell:
         return key_of(self)
 
     def __str__(self) -> str:
+        if self.key_bits:
+            return f"{self.method}, {self.key_bits} bits"
         if self.rows:
             return (
                 f"{self.method} {self.rows} x {self.columns}, {self.trees} trees of depth {self.depth}, "

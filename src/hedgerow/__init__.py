@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hedgerow._version import __version__
 
 if TYPE_CHECKING:
+    from hedgerow.engine.blocks import Blocks
+    from hedgerow.engine.rows_ray.cluster import RayBackend
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
     from hedgerow.estimators.private import (
         DPBoostClassifier,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from hedgerow.schema import Schema
 
 __all__ = [
+    "Blocks",
     "BoostedTreesClassifier",
     "BoostedTreesRegressor",
     "DPBoostClassifier",
@@ -32,12 +35,14 @@ __all__ = [
     "Federation",
     "PrivateBoostingClassifier",
     "PrivateBoostingRegressor",
+    "RayBackend",
     "Run",
     "Schema",
     "__version__",
 ]
 
 _HOME_OF = {
+    "Blocks": "hedgerow.engine.blocks",
     "BoostedTreesClassifier": "hedgerow.estimators.plain",
     "BoostedTreesRegressor": "hedgerow.estimators.plain",
     "DPBoostClassifier": "hedgerow.estimators.private",
@@ -45,6 +50,7 @@ _HOME_OF = {
     "Federation": "hedgerow.federation.federation",
     "PrivateBoostingClassifier": "hedgerow.estimators.private",
     "PrivateBoostingRegressor": "hedgerow.estimators.private",
+    "RayBackend": "hedgerow.engine.rows_ray.cluster",
     "Run": "hedgerow.federation.run",
     "Schema": "hedgerow.schema",
 }

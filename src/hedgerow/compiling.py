@@ -16,7 +16,10 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +50,29 @@ def kernel(function: Function) -> Function:
 def inline_kernel(function: Function) -> Function:
     """A helper pasted into its callers: no call in the inner loop, no entry of its own in the cache."""
     return cast("Function", numba.njit(inline="always", boundscheck=False, error_model="numpy")(function))
+
+
+def is_compiled(compiled: Any) -> bool:
+    """Whether a kernel is on disk, in some form."""
+    return _caches[compiled].is_on_disk
+
+
+@functools.cache
+def compile_beside(module: str) -> subprocess.Popen[bytes]:
+    """Let another process compile kernels, by `module.rehearse()`, while the caller compiles others.
+
+    numba compiles one kernel at a time in a process. What both want is compiled once: one waits for the other. Nobody
+    waits for the process, and no thread either: a thread would be a danger to whoever forks meanwhile.
+    """
+    package = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-P", "-c", f"from {module} import rehearse; rehearse()"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 # --- the cache -----------------------------------------------------------------------------------------------------
@@ -125,6 +151,11 @@ class KernelCache(caching.FunctionCache):
     _impl_class = _KernelCacheImpl
     _lock: IO[bytes] | None = None
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether there is anything of this kernel."""
+        return Path(self._cache_path, f"{self._impl.filename_base}.nbi").exists()
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel from disk, perhaps from another process that compiles it just now; None if we are to compile."""
         found = super().load_overload(sig, target_context)
@@ -167,7 +198,11 @@ class KernelCache(caching.FunctionCache):
             self._lock = None
 
 
+_caches: dict[Any, KernelCache] = {}
+
+
 def keep_compiled(dispatcher: Any) -> Any:
     """Let a compiled function be kept on disk."""
-    dispatcher._cache = KernelCache(dispatcher.py_func)  # noqa: SLF001 - what its enable_caching() does, with our cache
+    _caches[dispatcher] = KernelCache(dispatcher.py_func)
+    dispatcher._cache = _caches[dispatcher]  # noqa: SLF001 - what its enable_caching() does, with our cache
     return dispatcher

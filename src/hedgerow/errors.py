@@ -65,6 +65,10 @@ class FixedPointOverflow(HedgerowError, OverflowError, reason=Reason.BAD_DATA):
     """A value, or a sum of many, that does not fit its fixed-point ring."""
 
 
+class ClusterError(HedgerowError, RuntimeError):
+    """A Ray cluster that cannot be reached or used, or that lost more actors than may be replaced."""
+
+
 class TransportError(HedgerowError, ConnectionError, reason=Reason.PEER_LOST):
     """Something went wrong between parties."""
 

@@ -123,9 +123,9 @@ class Ledger:
         """Add a line; its number follows from the order. `event` is one of `privacy.events`, or its dict."""
         self._written += (direction, peer, kind, n_bytes, event)
 
-    def entries(self) -> Iterator[tuple[str, str, Kind, int, Any]]:
-        """Direction, peer, kind, bytes and event of each line, as they were written."""
-        entries = iter(self._written)
+    def entries(self, start: int = 0) -> Iterator[tuple[str, str, Kind, int, Any]]:
+        """Direction, peer, kind, bytes and event of each line from `start` on, as they were written."""
+        entries = iter(self._written[5 * start :])
         return zip(*[entries] * 5, strict=True)
 
     def __iter__(self) -> Iterator[Line]:
@@ -140,6 +140,12 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({self.party!r}, {len(self)} lines)"
+
+    def _repr_html_(self) -> str:
+        from hedgerow.report.page import fragment
+        from hedgerow.report.sections import ledger_part
+
+        return fragment(ledger_part(self))
 
     def lines(self, direction: str, peer: str | None = None) -> list[Line]:
         """The lines of one direction, with one peer or with all."""
@@ -205,8 +211,8 @@ def _check_line(line: Line) -> None:
         raise TypeError("its peer, message, what and protection must be text")
     for text in (line.peer, line.message, line.what, line.protection):
         text.encode()  # UnicodeError for half a character
-    if not all(type(number) is int and number >= 0 for number in (line.number, line.version, line.n_bytes)):
-        raise TypeError("its number, version and n_bytes must be whole numbers")
+    if not all(type(number) is int and 0 <= number < 1 << 63 for number in (line.number, line.version, line.n_bytes)):
+        raise TypeError("its number, version and n_bytes must be whole numbers of at most 63 bits")
     if line.event is not None and not isinstance(line.event, Mapping):
         raise TypeError("its event must be an object")
 

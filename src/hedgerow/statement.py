@@ -165,11 +165,17 @@ class Statement:
     def text(self, width: int = _WIDTH) -> str:
         """The words, in lines of at most `width` characters."""
         lines = list(self._opening(width))
-        for title, sentences in self._sections():
+        for title, sentences in self.sections():
             told = [f"- {sentence}" if title else sentence for sentence in sentences]
             if told:
                 lines += ["", *_wrapped([title, *told] if title else told, width)]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from hedgerow.report.page import fragment
+        from hedgerow.report.sections import statement_part
+
+        return fragment(statement_part(self))
 
     def _opening(self, _width: int) -> Iterator[str]:
         when = "" if self.date is None else f", {self.date}"
@@ -177,7 +183,8 @@ class Statement:
             yield f"{self.stamp}."
         yield f"Statement of a run of {self.protocol} (Hedgerow {__version__}{when})."
 
-    def _sections(self) -> Iterator[Section]:
+    def sections(self) -> Iterator[Section]:
+        """Titles and sentences, in their order: all that the statement says."""
         yield "What is guaranteed, and who learned what:", self.guarantee
         yield "What is assumed of the parties and the implementation:", self.assumed_of_parties
         yield "What is assumed of the data:", self.assumed_of_data
@@ -313,7 +320,8 @@ class PrivacyStatement(Statement):
             title.append(f"The training began at {self.date}.")
         yield from _wrapped(title, width)
 
-    def _sections(self) -> Iterator[Section]:
+    def sections(self) -> Iterator[Section]:
+        """Titles and sentences, in their order: all that the statement says after its first lines."""
         measured = [] if self.audit is None else [self._measured(self.audit)]
         whose = " of the implementation and of those who run it" if self.assumed_of_data else ""
         yield "", self.guarantee

@@ -15,6 +15,7 @@ from hedgerow.attacks.homomorphic.label_clusters import label_scores, seen_nodes
 from hedgerow.attacks.registry import AS_STATED, NOT_RUN, NOT_SCORED, Context, attacked
 from hedgerow.crypto import elgamal
 from hedgerow.protocols.vertical.homomorphic.label_holder import ForeignColumns
+from hedgerow.schema import Schema
 
 N_ROWS = 500
 TREES = {"n_estimators": 4, "max_depth": 4, "learning_rate": 0.3, "max_bins": 8}
@@ -82,6 +83,16 @@ def test_both_sides_see_the_same_rows_of_nodes(seen):
     for trees in zip(*views, strict=True):
         for level in range(TREES["max_depth"]):
             assert all(np.array_equal(trees[0][level], tree[level]) for tree in trees)
+
+
+def test_rows_of_nodes_do_not_depend_on_the_scheme(seen):
+    """Encrypted otherwise, the trees are the same, and so is what a transcript shows."""
+    fed = Federation.vertical(TABLES, labels=("bank", TABLE["repaid"]))
+    run = fed.fit("vertical.homomorphic", record=True, scheme="ou", **TREES)
+    for party, peer in (("bank", "shop"), ("shop", "bank")):
+        one, other = (seen_nodes(each.transcript(party), peer, N_ROWS) for each in (seen.run, run))
+        assert len(one) == len(other) == TREES["n_estimators"]
+        assert all(np.array_equal(np.stack(a), np.stack(b)) for a, b in zip(one, other, strict=True))
 
 
 def test_labels_follow_from_rows_of_nodes(context):
@@ -170,6 +181,45 @@ def test_densities_and_rows_on_a_run(context):
         assert claims == right > 40
 
 
+def claims_of(outcome):
+    """How often a bin was claimed, and how often that was right."""
+    return tuple(int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", outcome.found))
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    """What the label holder finds about the shop, by how its sums are protected."""
+    found = {}
+    schema = Schema.from_public(bounds=dict.fromkeys(COLUMNS["shop"] + COLUMNS["telco"], (-3.0, 3.0)))
+    for name, options in {
+        "nothing": {},
+        "min_rows": {"min_rows_per_sum": 40},
+        "bins": {"schema": schema},
+        "dp": {"schema": schema, "dp": (4.0, 1e-6)},
+    }.items():
+        fed = Federation.vertical(TABLES, labels=("bank", TABLE["repaid"]))
+        run = fed.fit("vertical.homomorphic", record=True, **(TREES | options))
+        context = Context(run, labels={"bank": TABLE["repaid"]}, tables=TABLES)
+        found[name] = attacked(context, ("bin_sums",))[:2]
+    return found
+
+
+def test_a_minimum_of_rows_takes_small_nodes_away(guarded):
+    """Numbers of rows stay known; with 40 rows in every node hardly any row is placed, where many were."""
+    assert guarded["min_rows"][0].value.estimate == 1.0
+    assert claims_of(guarded["nothing"][1])[1] > 10 * claims_of(guarded["min_rows"][1])[1]
+
+
+def test_noise_takes_both_away(guarded):
+    """Numbers of rows are wrong as a rule, and what is claimed of rows is mostly wrong, where all of it was right."""
+    assert guarded["bins"][0].value.estimate == 1.0
+    assert guarded["dp"][0].value.estimate < 0.2
+    claims, right = claims_of(guarded["bins"][1])
+    assert claims == right > 40
+    claims, right = claims_of(guarded["dp"][1])
+    assert right < 0.5 * claims
+
+
 def test_without_truth_nothing_is_counted(seen):
     """Both say what they claim; regressions are left alone."""
     assert {outcome.verdict for outcome in attacked(Context(seen.run))} == {NOT_SCORED}
@@ -177,3 +227,19 @@ def test_without_truth_nothing_is_counted(seen):
     fed = Federation.vertical(TABLES, labels=("bank", numbers), task="regression")
     run = fed.fit("vertical.homomorphic", record=True, n_estimators=1, max_depth=1, max_bins=4)
     assert {outcome.verdict for outcome in attacked(Context(run))} == {NOT_RUN}
+
+
+def test_what_attacks_are_not_for_is_said():
+    """Three classes are none of theirs, and sums of rows whose weights nobody has recorded cannot be made again."""
+    labels, weight = np.where(np.arange(N_ROWS) % 3, TABLE["repaid"], "later"), np.arange(N_ROWS) % 2 + 0.5
+    few = {**TREES, "n_estimators": 1}
+    three = Federation.vertical(TABLES, labels=("bank", labels)).fit("vertical.homomorphic", record=True, **few)
+    outcomes = attacked(Context(three, labels={"bank": labels}, tables=TABLES))
+    assert {(each.verdict, each.found) for each in outcomes} == {
+        (NOT_RUN, "labels are of 3 classes; this attack is on two")
+    }
+    fed = Federation.vertical(TABLES, labels=("bank", TABLE["repaid"]), sample_weight=weight)
+    weighted = fed.fit("vertical.homomorphic", record=True, **few)
+    outcomes = attacked(Context(weighted, labels={"bank": TABLE["repaid"]}, tables=TABLES))
+    verdicts = {(each.attack, each.verdict) for each in outcomes}
+    assert verdicts == {("label_clusters", AS_STATED), ("bin_sums", NOT_RUN)}

@@ -90,6 +90,7 @@ def as_documents(results):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.long
 def test_parties_that_are_killed_go_on_from_their_files(tmp_path, case):
     """The first party is killed, then another one; the third attempt ends with the model of a calm run."""
     job, data = CASES[case]()

@@ -20,6 +20,7 @@ from hedgerow.cli import demo
 from hedgerow.cli.outcome import one_line_errors, whole_file
 from hedgerow.runtime import processes as local_processes
 from hedgerow.runtime import running
+from twins.pages import parsed
 
 COMMAND = [sys.executable, "-m", "hedgerow.cli"]
 PACKAGE = str(Path(hedgerow.__file__).parents[1])  # also where the package is importable, but not installed
@@ -105,11 +106,51 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return so_far
 
 
-def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+_OF = {"bank": "age", "registry": "race", "employer": "occupation"}
+
+
+def _check_reports(reports: dict[str, str], folder: Path) -> None:
+    """Each party's is there, with what it may know."""
+    assert list(reports) == ["bank", "registry", "employer"]
+    for party, address in reports.items():
+        page = (folder / f"{party}.html").read_text()
+        assert address == (folder / f"{party}.html").resolve().as_uri()
+        assert ("ROC curve" in page) == (party == "bank")
+        columns = parsed(page).by_id("model").text  # the schema, which is public, is in the settings
+        assert [name for name in ("age", "race", "occupation") if name in columns] == [_OF[party]]
+
+
+def _check_words(run: Any, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same result once more, for people."""
+    monkeypatch.setattr(demo, "run", lambda **_: told)
+    shown = run("demo").stdout
+    assert "hedgerow demo --statements" in shown
+    assert all(f"  {address}\n" in shown for address in _reported(told).values())
+    shown = run("demo", "--statements").stdout
+    assert "Trained on 32,561 people with 14 columns, scored on 16,281 others" in shown
+    assert "In one table nothing is protected" in shown
+    assert "The model is not differentially private" in shown
+    assert "800 of 1,000 customers are common to all three" in shown
+    assert "vertical.noised_gradients" in shown
+    assert "differential privacy with epsilon = 1 and delta = 1e-5" in " ".join(shown.split())
+    assert max(len(line) for line in shown.splitlines() if "file://" not in line) <= 80
+
+    few = [entry for entry in told["protocols"] if entry["protocol"] not in (*demo.BASELINES, *demo.PUBLISHED)]
+    monkeypatch.setattr(demo, "run", lambda **_: {**told, "protocols": few})
+    assert len(run("demo").stdout.splitlines()) <= 48  # two screens of a terminal
+
+
+def _reported(told: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = told["reports"][demo.REPORTED]
+    return found
+
+
+@pytest.mark.long
+def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In 80 columns: what ran, how good it is, every protocol between real processes, and what is not protected."""
     monkeypatch.setitem(demo.PARAMS, "max_iter", 20)
     monkeypatch.setitem(demo.VERTICAL_PARAMS, "max_iter", 20)
-    told = run("demo", "--json").json
+    told = run("demo", "--all", "--out", tmp_path, "--json").json
     assert told["rows"] == {"train": 32_561, "test": 16_281}
     assert told["scores"]["test"]["auc"] > 0.9
     assert sum(told["importances"].values()) == pytest.approx(1.0)
@@ -149,19 +190,27 @@ def test_the_demo_reads_well(run: Any, asked: Counter[str], monkeypatch: pytest.
     assert published["parties"] == on_shares["parties"]
     assert told["alignment"]["common"] == 800
     assert asked == BETWEEN_PROCESSES
+    _check_reports(_reported(told), tmp_path)
+    _check_words(run, told, monkeypatch)
 
-    monkeypatch.setattr(demo, "run", lambda: told)  # the same result once more, for people
-    assert "hedgerow demo --statements" in " ".join(run("demo").stdout.split())
-    assert len(run("demo").stdout.splitlines()) <= 70
-    shown = run("demo", "--statements").stdout
-    assert "Trained 20 trees of depth 5 on 32,561 people" in shown
-    assert "on 16,281 other people" in shown
-    assert "In one table nothing is protected" in shown
-    assert "The model is not differentially private" in shown
-    assert "800 of 1,000 customers are common to all three" in shown
-    assert "vertical.noised_gradients" in shown
-    assert "differential privacy with epsilon = 1 and delta = 1e-5" in " ".join(shown.split())
-    assert max(len(line) for line in shown.splitlines()) <= 80
+
+def test_the_demo_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps are counted, what few need is left out of them, and in a pipe each has a line."""
+    steps: list[str] = []
+
+    def stop(self: Any, what: str) -> Any:
+        steps.append(f"{what} of {self.total}")
+        raise KeyboardInterrupt
+
+    for everything, total in ((False, 14), (True, 18)):
+        with monkeypatch.context() as patch:
+            patch.setattr(demo._Steps, "next", stop)
+            with pytest.raises(KeyboardInterrupt):
+                demo.run(everything=everything)
+        assert steps.pop().endswith(f" of {total}")
+    with demo._Steps(14).next("one table"):
+        pass
+    assert capsys.readouterr().err == "step 1 of 14: one table\n"
 
 
 def test_the_shell_gets_the_exit_codes(people: Path) -> None:

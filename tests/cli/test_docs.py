@@ -5,19 +5,22 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shlex
 import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
 import pytest
 
+from hedgerow import Federation, Schema
 from hedgerow.cli.job_file import KEYS, SECTIONS, Job, read_job
 from hedgerow.errors import InvalidParameter
-
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+from twins.documented import BLOCK, DOCS, blocks, commands_of
+from twins.random_models import random_ensemble, random_mapper
 
 
 @pytest.mark.parametrize(
@@ -31,21 +34,96 @@ BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", flags=re.MULTILINE |
         "tutorials/private_model.md",
         "reference/private_estimators.md",
         "protocols/vertical_mp_fedxgb.md",
+        "protocols/vertical_private_histograms.md",
+        "protocols/vertical_aligning.md",
+        "reference/vertical_explanations.md",
+        "reference/plot.md",
+        "attacks.md",
+        "scale.md",
     ],
 )
 def test_the_examples_run(page: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python blocks share their names, commands run in the same folder, in the order of the page."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
-    assert blocks
-    for language, text in blocks:
-        if language == "python":
-            exec(compile(text, page, "exec"), names)  # noqa: S102 - our own documentation
-        for line in text.splitlines() if language == "console" else ():
-            program, *args = shlex.split(line.removeprefix("$ "))
-            assert program == "hedgerow"
-            run(*args)
+    names: dict[str, Any] = GIVEN[page]() if page in GIVEN else {}
+    shown, typed = blocks(page), []
+    assert shown
+    for block in shown:
+        if block.language == "python":
+            exec(compile(block.text, page, "exec"), names)  # noqa: S102 - our own documentation
+        for words in block.commands if block.language == "console" else ():
+            run(*words[1:])
+            typed.append(words)
+    assert typed == commands_of(f"docs/{page}")
+
+
+def _two_tables() -> dict[str, Any]:
+    """Customers of a bank and of a shop, of whom 20 are the same."""
+    ids = [f"c{k}" for k in range(50)]
+    return {
+        "bank": pa.table({"customer": ids[:30], "age": list(range(30))}),
+        "shop": pa.table({"customer": ids[10:], "spent": list(range(40))}),
+    }
+
+
+def _an_ensemble() -> dict[str, Any]:
+    """Trees, and codes of rows."""
+    rng = np.random.default_rng(0)
+    ensemble = random_ensemble(rng, random_mapper(rng))
+    return {"ensemble": ensemble, "codes": rng.integers(0, 9, (len(ensemble.features), 20), np.uint8)}
+
+
+def _a_private_training() -> dict[str, Any]:
+    """A mechanism of epsilon = 1 that stands for a training: how many rows have a label, with noise."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(40, 2)), np.zeros(40, np.int64)
+
+    def my_private_training(_table: Any, labels: Any) -> float:
+        return float(np.sum(np.asarray(labels) == 1) + rng.laplace())
+
+    return {
+        "schema": Schema.from_public(bounds={"x0": (0, 1), "x1": (0, 1)}, classes=[0, 1]),
+        "X": X,
+        "y": y,
+        "my_private_training": my_private_training,
+        "score_at": lambda model, _canary: model,
+    }
+
+
+GIVEN = {
+    "protocols/vertical_aligning.md": _two_tables,
+    "reference/vertical_explanations.md": _an_ensemble,
+    "attacks.md": _a_private_training,
+}
+"""What the example of a page takes for given."""
+
+
+def test_the_command_line_of_the_readme(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What README.md shows of it, line by line in its order; the demo is played in test_command.py."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    loans = pa.table({"income": rng.normal(size=300), "age": rng.integers(18, 90, 300)})
+    pc.write_csv(loans, "new_loans.csv")
+    pq.write_table(loans.append_column("defaulted", [["no", "yes"] * 150]), "loans.parquet")
+    Path("job.toml").write_text('[data]\ntrain = "loans.parquet"\nlabel = "defaulted"\n', encoding="utf-8")
+    bounds = {"income": (-5, 5), "age": (18, 90)}
+    Schema.from_public(bounds=bounds, integers=["age"], classes=["no", "yes"]).save("loans_schema.json")
+    X = {name: rng.normal(size=(300, 2)) for name in ("bank", "shop")}
+    federation = Federation.vertical(X, labels=("bank", rng.integers(0, 2, 300)))
+    options = {"epsilon": 4.0, "delta": 1e-5, "n_estimators": 2, "record": True}
+    federation.fit("vertical.noised_gradients", **options).save("RUN")
+    shown = commands_of("README.md")[8:]
+    assert [words[1] for words in shown] == [
+        *("demo", *["train"] * 3, "predict", "export"),
+        *("ledger", "report", "watch", "pack", "attack"),
+    ]
+    for words in shown[1:]:
+        if words[1] == "watch":  # until it is told to stop, as in tests/report/test_live.py
+            continue
+        if words[2] == "...":  # what the first of them says
+            words[2:3] = shown[1][2:6]
+        run(*words[1:])
+    assert len(Path("scored.csv").read_text(encoding="utf-8").splitlines()) == 301
 
 
 def test_the_job_file_of_the_reference_is_valid_and_complete(tmp_path: Path) -> None:

@@ -115,9 +115,27 @@ def test_an_exported_model_predicts_the_same(run: Any, people: Path) -> None:
     np.testing.assert_allclose(theirs, model.predict_proba(X)[:, 1], atol=1e-6)
 
 
+def test_models_for_onnx_and_treelite_predict_the_same(run: Any, people: Path) -> None:
+    """Each program reads its file; --json tells the format."""
+    onnxruntime, treelite = pytest.importorskip("onnxruntime"), pytest.importorskip("treelite")
+    pytest.importorskip("onnx")
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    model = BoostedTreesClassifier(max_iter=4).fit(X, X[:, 0] > 0)
+    model.save_model(people / "m.json")
+    for fmt in ("onnx", "treelite"):
+        told = run("export", people / "m.json", "--format", fmt, "--out", people / f"m.{fmt}", "--json").json
+        assert told["format"] == fmt
+    session = onnxruntime.InferenceSession(people / "m.onnx")
+    (shares,) = session.run(["probabilities"], {"X": X})
+    np.testing.assert_allclose(shares, model.predict_proba(X), atol=1e-6)
+    second = treelite.gtil.predict(treelite.Model.deserialize(people / "m.treelite"), X, nthread=1)
+    np.testing.assert_allclose(second.ravel(), model.predict_proba(X)[:, 1], atol=1e-6)
+
+
 def test_export_mistakes_have_their_exit_codes(run: Any, people: Path, model: Path) -> None:
     """An unknown format is usage, a missing model is the model file's code."""
-    assert "--format must be xgboost" in run("export", model, "--format", "onnx", "--out", "x.json", code=2).stderr
+    told = run("export", model, "--format", "lightgbm", "--out", "x.json", code=2)
+    assert "--format must be one of xgboost, onnx, treelite, got 'lightgbm'" in told.stderr
     run("export", people / "none.json", "--out", people / "x.json", code=4)
     told = run("export", model, "--out", model, "--json", code=2)
     assert "choose another --out" in told.json["error"]["message"]

@@ -58,17 +58,20 @@ NO_DRY_RUN = {
     "audit replay": _READS,
     "audit show": _READS,
     "audit verify": _READS,
-    "demo": "it writes nothing",
+    "demo": "it writes nothing but its reports, in a folder of their own",
     "doctor": "it looks for what is wrong, and changes nothing; what it looks at is the connection itself",
     "estimate": _DRY_ITSELF,
     "inspect": "it signs nothing; it is the look before accept, which has one",
     "keys show": _READS,
     "ledger": _READS,
     "manifest": _READS,
+    "pack": "it writes nothing but the file or folder that it is told to make, which can be looked at and deleted",
     "pair": "a code that nobody types, or a fingerprint that nobody compares, shows nothing about the real pairing",
     "protocols": _READS,
     "rehearse": _DRY_ITSELF,
+    "report": "it writes nothing but one page, which can be looked at and deleted",
     "status": _READS,
+    "watch": _READS,
 }
 _QUICK = "it is done in a moment"
 _WAITS = "it waits for people or partners, for as long as --wait or --minutes say, and says for whom"
@@ -88,12 +91,15 @@ NO_PROGRESS = {
     "keys show": _QUICK,
     "ledger": _QUICK,
     "manifest": _QUICK,
+    "pack": _QUICK,
     "pair": _WAITS,
     "propose": _WAITS,
     "protocols": _QUICK,
     "refuse": _WAITS,
+    "report": _QUICK,
     "serve": "it has no end to come nearer to; /health and /metrics tell how it is",
     "status": _QUICK,
+    "watch": "it has no end to come nearer to; it is itself what shows progress",
 }
 NEVER_FAILS = {"demo": "it takes no input"}
 

@@ -19,7 +19,7 @@ from twins import naive_edwards as naive
 TABLE = ed.table_of(ed.affine_of(*ed.BASE), 7)
 SCALARS = (0, 1, 2, 3, 63, 64, 65, 4096, 8191, 8192, ed.ORDER - 1, ed.ORDER, 8 * ed.ORDER, 2**252, 2**255, 2**256 - 1)
 scalars = st.one_of(st.sampled_from(SCALARS), st.integers(0, 2**256 - 1))
-SMALL = [naive.NEUTRAL, naive.ORDER_2, naive.ORDER_4, naive.negative(naive.ORDER_4)]
+SMALL = [naive.multiple(k, naive.ORDER_8) for k in range(8)]
 points = st.one_of(st.sampled_from(SMALL), st.integers(1, ed.ORDER - 1).map(naive.multiple))
 
 
@@ -137,10 +137,21 @@ def test_compressed_points_come_back(point):
 def test_what_is_no_point_is_refused(y, sign):
     """About half of all y belong to no point: decompressing says so, and the equation is checked on affine points."""
     compressed, affine = to_words(y | sign << 255), np.empty(8, np.uint64)
-    has_point = pow((y * y - 1) * pow(ed.D * y * y + 1, -1, P) % P, (P - 1) // 2, P) in (0, 1)
+    square = (y * y - 1) * pow(ed.D * y * y + 1, -1, P) % P
+    has_point = pow(square, (P - 1) // 2, P) == 1 or (square == 0 and sign == 0)
     assert ed.decompress(compressed, 1, affine) == (not has_point)
     summands = np.empty(ed.POINT, np.uint32)
-    assert ed.checked_summands(affine, 1, summands) == (not has_point)
+    assert ed.checked_summands(affine, 1, summands) == (not has_point and square != 0)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [1 | 1 << 255, (P - 1) | 1 << 255, *range(P, 2**255), *(y | 1 << 255 for y in range(P, 2**255))],
+    ids=lambda written: f"{written:x}"[:2] + f"{written:x}"[-2:],
+)
+def test_a_point_is_compressed_in_one_way(written):
+    """The sign of x = 0 is not set, and y is below p: else two messages would be the same point (RFC 8032, 5.1.3)."""
+    assert ed.decompress(to_words(written), 1, np.empty(8, np.uint64)) == 1
 
 
 @pytest.mark.parametrize("point", [(0, 0), (1, 1), (P, 1), (0, P + 1), (0, 2**255 + 1), (2**256 - 1, 2**256 - 1)])
@@ -150,12 +161,15 @@ def test_rubbish_is_refused(point):
 
 
 def test_points_of_small_order_are_known():
-    """They vanish when multiplied by 8; a key that is one would encrypt nothing."""
+    """All eight vanish when multiplied by 8; a key that is one would encrypt nothing."""
+    assert len(set(SMALL)) == 8
+    assert {naive.NEUTRAL, naive.ORDER_2, naive.ORDER_4} < set(SMALL)
     for point in SMALL:
+        assert naive.is_on_curve(point)
         assert ed.is_small(one(point), 0)
     assert ed.is_small(one((1, 1)), 0)  # no point at all
     assert not ed.is_small(one(ed.BASE), 0)
-    assert not ed.is_small(one(naive.add(ed.BASE, naive.ORDER_2)), 0)
+    assert not ed.is_small(one(naive.add(ed.BASE, naive.ORDER_8)), 0)
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 from hedgerow.compiling import kernel
 from hedgerow.crypto import elgamal
+from hedgerow.crypto.additive import LIMIT, MOST_LIMIT
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.edwards25519 import AFFINE, BASE, ORDER, POINT, affine_of, multiples
-from hedgerow.crypto.elgamal import LIMIT, Holder, RowRandomness, TreeKey, multiply_add
+from hedgerow.crypto.edwards25519 import AFFINE, BASE, ORDER, affine_of, multiples
+from hedgerow.crypto.elgamal import Holder, RowRandomness, TreeKey, multiply_add
 from hedgerow.crypto.field25519 import P, from_words, to_words
 from hedgerow.errors import ProtocolError
 from twins import naive_edwards as naive
 
 ONE_SENTENCE = "a ciphertext that is not one, or that does not hold a sum in range"
-SMALL = [naive.ORDER_2, naive.ORDER_4, naive.negative(naive.ORDER_4)]
+SMALL = [naive.ORDER_2, naive.ORDER_4, naive.negative(naive.ORDER_4), naive.ORDER_8]
 
 
 @kernel
@@ -36,34 +37,32 @@ def as_ints(affine):
 class Pair:
     """Who has the keys and who sums, with the same rows."""
 
-    def __init__(self, values, seed=b"a" * 32, n_values=2):
+    def __init__(self, values, seed=b"a" * 32, n_values=2, limit=LIMIT):
         self.rng = SecureRandom.from_seed(seed)
         self.values = np.asarray(values, np.int64).reshape(-1, n_values)
         self.randomness = RowRandomness(self.rng, len(self.values))
-        self.key = TreeKey(self.rng, n_values)
+        self.key = TreeKey(self.rng, n_values, limit)
         self.points = self.randomness.points(0, len(self.values))
         self.encrypted = self.key.encrypt(self.randomness, 0, self.values)
-        self.holder = Holder(len(self.values), n_values)
-        self.holder.take_keys(self.key.public)
+        self.holder = Holder(len(self.values), n_values, limit=limit)
+        self.holder.take_tree(self.key.public.reshape(-1))
         self.take(self.points, self.encrypted)
 
     def take(self, points, encrypted):
         """What the holder is sent."""
-        self.holder.take(0, points[:, None], 0)
-        self.holder.take(0, encrypted, 1)
+        self.holder.take_points(0, points)
+        self.holder.take_rows(0, encrypted.reshape(len(encrypted), -1))
 
     def sums(self, cell, n_cells, skipped=-1):
         """Points of sums of rows per cell."""
-        width = self.holder.width
-        cells, used = elgamal.no_sums(n_cells, width), np.ones(n_cells, np.uint8)
+        cells, used = self.holder.no_sums(n_cells), np.ones(n_cells, np.uint8)
         which = np.arange(len(self.values), dtype=np.uint32)
-        rows = self.holder.rows.reshape(-1)
-        elgamal.add_rows(rows, width, which, np.asarray(cell, np.int32), skipped, cells, used)
-        return cells.reshape(n_cells, width, POINT)
+        self.holder.add_rows(which, np.asarray(cell, np.int32), skipped, cells, used)
+        return cells
 
-    def sent_back(self, cell, n_cells):
-        """What is sent for these sums."""
-        return self.holder.finished(self.sums(cell, n_cells), self.rng)
+    def sent_back(self, cell, n_cells, noise=None):
+        """What is sent for these sums: points [sums, 1 + values, 8]."""
+        return self.holder.finished(self.sums(cell, n_cells), self.rng, noise).reshape(n_cells, -1, AFFINE)
 
 
 # --- scalars ---------------------------------------------------------------------------------------------------------
@@ -87,6 +86,22 @@ def test_random_scalars_have_252_bits():
     ones = [sum(number >> bit & 1 for number in numbers) for bit in range(252)]
     assert min(ones) > 850
     assert max(ones) < 1150
+
+
+@pytest.mark.parametrize("residue", [1, ORDER // 8 + 1, ORDER - 1])
+def test_keys_are_eight_times_any_residue(residue, monkeypatch):
+    """z is drawn below L, not below L / 8: 8 z is any residue. The largest ones encrypt and open as others do."""
+    asked = []
+
+    def drawn(_rng, n):
+        asked.append(n)
+        return residue
+
+    monkeypatch.setattr(SecureRandom, "integer", drawn)
+    pair = Pair([[5, -7], [LIMIT - 9, 0]])
+    assert asked == [ORDER, ORDER]
+    assert as_ints(pair.key.public[0]) == naive.multiple(8 * residue)
+    assert np.array_equal(pair.key.decrypt(pair.sent_back([0, 0], 1)), [[LIMIT - 4, -7]])
 
 
 # --- sums ------------------------------------------------------------------------------------------------------------
@@ -117,6 +132,21 @@ def test_the_largest_sums_come_out():
     assert np.array_equal(found, pair.values)
 
 
+@pytest.mark.parametrize("limit", [LIMIT, MOST_LIMIT])
+def test_noise_is_added_under_encryption(limit):
+    """Any number below the limit, on top of any sum, either way; what is added leaves nothing behind but the sum."""
+    pair = Pair([[5, 7], [-3, 2]], limit=limit)
+    noise = np.array([[0, 1], [-1, 2**20], [4095, -4097], [8191, -8192], [2**24 + 1, 2 - 2**26]])
+    if limit > LIMIT:
+        noise = np.concatenate([noise, [[2**33 + 4096, -(2**33) - 5000]]])
+    found = pair.key.decrypt(pair.sent_back([0, 1], len(noise), noise))
+    expected = noise.copy()
+    expected[:2] += pair.values
+    assert np.array_equal(found, expected)
+    with pytest.raises(ProtocolError, match=f"values below {limit}"):
+        pair.sent_back([0, 1], 2, np.array([[0, 0], [0, limit]]))
+
+
 def test_columns_are_summed_together_and_folded():
     """Joint cells of three columns, without their most frequent codes, give each column's sums and the total's rest."""
     rng = np.random.default_rng(3)
@@ -124,17 +154,15 @@ def test_columns_are_summed_together_and_folded():
     codes = np.stack([rng.choice(k, n, p=np.r_[0.6, np.full(k - 1, 0.4 / (k - 1))]) for k in n_codes])
     pair = Pair(np.stack([rng.integers(-1000, 1000, n), rng.integers(0, 1000, n)], 1))
     joint = (codes[0] * n_codes[1] + codes[1]) * n_codes[2] + codes[2]
-    width, n_cells = 3, int(np.prod(n_codes))
-    cells, used = np.empty(n_cells * width * POINT, np.uint32), np.zeros(n_cells, np.uint8)
-    which = np.arange(n, dtype=np.uint32)
-    elgamal.add_rows(pair.holder.rows.reshape(-1), width, which, joint.astype(np.int32), 0, cells, used)
+    holder, n_cells = pair.holder, int(np.prod(n_codes))
+    cells, used = holder.unset_sums(n_cells), np.zeros(n_cells, np.uint8)
+    holder.add_rows(np.arange(n, dtype=np.uint32), joint.astype(np.int32), 0, cells, used)
     assert not used[0]
     first, skipped = np.cumsum(n_codes) - n_codes, np.zeros(3, np.int64)
-    sums = elgamal.no_sums(int(n_codes.sum()), width)
-    elgamal.fold_cells(cells, used, width, n_codes, skipped, first, sums)
-    total = pair.key.encrypt_anew(pair.values.sum(0)[None])
-    assert elgamal.complete(sums, width, n_codes, skipped, first, total.reshape(-1))
-    found = pair.key.decrypt(pair.holder.finished(sums.reshape(-1, width, POINT), pair.rng))
+    sums = holder.no_sums(int(n_codes.sum()))
+    holder.fold_cells(cells, used, n_codes, skipped, first, sums)
+    holder.complete(sums, n_codes, skipped, first, pair.key.encrypt_anew(pair.values.sum(0)[None]).reshape(-1))
+    found = pair.key.decrypt(holder.finished(sums, pair.rng).reshape(-1, 3, AFFINE))
     expected = [pair.values[codes[j] == k].sum(0) for j in range(3) for k in range(n_codes[j])]
     assert np.array_equal(found, expected)
 
@@ -226,14 +254,15 @@ def test_keys_of_small_order_are_refused(key):
     """They would make re-randomising do nothing."""
     pair = Pair([[5, 7]])
     with pytest.raises(ProtocolError, match=ONE_SENTENCE):
-        pair.holder.take_keys(np.stack([pair.key.public[0], affine_of(*key)]))
+        pair.holder.take_tree(np.concatenate([pair.key.public[0], affine_of(*key)]))
 
 
 def test_a_total_that_is_no_ciphertext_is_refused():
     """Before anything is made of it."""
-    sums, one, zero = elgamal.no_sums(2, 3), np.array([2]), np.array([0])
+    holder, one, zero = Holder(1), np.array([2]), np.array([0])
     total = np.concatenate([affine_of(*BASE), affine_of(1, 1), affine_of(*BASE)])
-    assert not elgamal.complete(sums, 3, one, zero, zero, total)
+    with pytest.raises(ProtocolError, match=ONE_SENTENCE):
+        holder.complete(holder.no_sums(2), one, zero, zero, total)
 
 
 def test_a_key_encrypts_a_row_once():
@@ -247,12 +276,26 @@ def test_a_key_encrypts_a_row_once():
     key.encrypt(randomness, 4, values_)
 
 
-@pytest.mark.parametrize("value", [LIMIT, -LIMIT, 2**62])
+@pytest.mark.parametrize("value", [LIMIT, -LIMIT, 2**62, 2**63 - 1, -(2**63)])
 def test_values_out_of_range_are_not_encrypted(value):
     """Nobody could open their sum."""
     rng = SecureRandom()
     with pytest.raises(ProtocolError, match="are encrypted for a row"):
         TreeKey(rng, 2).encrypt_anew(np.array([[0, value]]))
+
+
+def test_rows_without_randomness_are_not_encrypted():
+    """More values than there are random points: nothing else in memory takes their place."""
+    rng = SecureRandom()
+    with pytest.raises(ProtocolError, match="3 rows cannot be encrypted under randomness of 2"):
+        TreeKey(rng, 2).encrypt(RowRandomness(rng, 3), 1, np.ones((3, 2), np.int64))
+
+
+def test_sums_are_not_finished_without_keys():
+    """They would go out as they were added, and show which rows are in them."""
+    holder = Holder(1)
+    with pytest.raises(ProtocolError, match="before there are keys"):
+        holder.finished(holder.no_sums(1), SecureRandom())
 
 
 @pytest.mark.parametrize("secret", [TreeKey(SecureRandom(), 2), RowRandomness(SecureRandom(), 2)])
@@ -262,3 +305,18 @@ def test_secrets_are_not_copied(secret):
         with pytest.raises(ProtocolError, match="cannot be copied or stored"):
             way(secret)
     assert repr(secret).startswith("<hedgerow.crypto.elgamal.")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_kernels_that_are_not_there_are_compiled_beside(monkeypatch, is_there):
+    """By a process that rehearses this module, which works; not if they are there."""
+    asked = []
+    monkeypatch.setattr(elgamal, "is_compiled", lambda _kernel: is_there)
+    monkeypatch.setattr(elgamal, "compile_beside", asked.append)
+    elgamal.get_compiled()
+    assert asked == ([] if is_there else ["hedgerow.crypto.elgamal"])
+    opened = []
+    honest = elgamal.Keys.open
+    monkeypatch.setattr(elgamal.Keys, "open", lambda keys, words: opened.append(honest(keys, words)))
+    elgamal.rehearse()
+    assert opened[0].tolist() == [[2, 2], [2, 2], [2, 2], [2, 2]]

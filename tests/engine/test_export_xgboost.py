@@ -13,11 +13,9 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.export_xgboost import export_xgboost
 from hedgerow.errors import ExportRefused
-from twins.random_models import random_ensemble, random_mapper, random_matrix, random_tree
+from twins.random_models import OUTPUTS, model_for, random_ensemble, random_mapper, random_matrix, random_tree
 
 xgboost = pytest.importorskip("xgboost")
-
-OUTPUTS = {"logistic": 1, "squared": 1, "poisson": 1, "softmax": 3}
 
 
 def margin_bound(model):
@@ -33,15 +31,6 @@ def exported(model: Ensemble, folder: Path) -> Any:
     path = folder / "model.json"
     export_xgboost(model, path)
     return xgboost.Booster(model_file=path)
-
-
-def model_for(loss: str, mapper: BinMapper, rng: np.random.Generator, bases: Any = None, n_trees: int = 10) -> Ensemble:
-    """Small random trees, so that rates and odds stay in range."""
-    n_outputs = OUTPUTS[loss]
-    trees = [random_tree(rng, mapper, 5, 0.9) for _ in range(n_trees * n_outputs)]
-    for tree in trees:
-        tree.value[:] *= np.float32(0.1)
-    return Ensemble(mapper, loss, rng.normal(size=n_outputs) if bases is None else bases, trees=trees)
 
 
 def rows_for(mapper: BinMapper, rng: np.random.Generator, n_rows: int = 1500) -> np.ndarray:

@@ -123,6 +123,7 @@ def assert_scores_follow(nodes, rows, problem, output=0):
         min_gain=st.sampled_from([0.0, 0.1, 1.0]),
         min_child_weight=st.sampled_from([0.0, 0.3, 1.0, 5.0]),
         min_samples_leaf=st.sampled_from([1, 2, 10]),
+        min_rows_per_sum=st.sampled_from([1, 1, 2, 15, 121]),
         learning_rate=st.sampled_from([0.1, 1.0]),
         missing_unseen=st.sampled_from(["heavier", "right"]),
     ),
@@ -174,6 +175,22 @@ def test_histograms_in_batches_give_the_same_tree(monkeypatch):
     batched, rows, nodes = grow_both(problem, rules, n_threads=2)
     assert kept == batched
     assert_scores_follow(nodes, rows, problem)
+
+
+@pytest.mark.parametrize("fewest", [2, 20])
+def test_children_go_on_together_or_not_at_all(fewest, monkeypatch):
+    """Every node that splits has min_rows_per_sum rows, and so has its sibling; in batches it is the same tree."""
+    problem = make_problem(3, n_rows=300)
+    rules = BoostingParams(max_depth=6, min_child_weight=0.0, min_rows_per_sum=fewest)
+    tree, _, nodes = grow_both(problem, rules)
+    assert_same_tree(tree, nodes, problem[0])
+    pairs = [(nodes[node.left], nodes[node.right]) for node in nodes if node.split is not None]
+    going_on = [pair for pair in pairs if any(child.split is not None for child in pair)]
+    assert going_on
+    assert all(len(child.rows) >= fewest for pair in going_on for child in pair)
+    assert any(len(child.rows) < fewest for pair in pairs for child in pair)
+    monkeypatch.setattr(growth, "HISTOGRAM_BYTES", 3 * 8 * 4096)
+    assert grow_both(problem, rules)[0] == tree
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])

@@ -133,6 +133,7 @@ RUNS = {
         "vertical.noised_gradients", epsilon=math.inf, per="run", classes=[0, 1], max_bins=16, **TREES
     ),
     "homomorphic": lambda: columns().fit("vertical.homomorphic", max_bins=8, **TREES),
+    "homomorphic_ou": lambda: columns().fit("vertical.homomorphic", scheme="ou", max_bins=8, **TREES),
     "secret_shared": lambda: columns().fit("vertical.secret_shared", max_bins=8, **TREES),
     "mp_fedxgb": lambda: columns().fit(
         "vertical.secret_shared", disclosure="paper", accept_known_leaks=True, max_bins=8, **TREES

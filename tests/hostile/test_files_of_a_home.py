@@ -37,6 +37,10 @@ from hedgerow.node.serving_http import token_of
 from hedgerow.node.sources import read_file
 from hedgerow.node.succession import follow, write_succession
 from hedgerow.node.trained import Trained
+from hedgerow.node.watching import Watch
+from hedgerow.report.of_node import told_of_node
+from hedgerow.report.pack.subject import of_home
+from hedgerow.report.sections import page
 from hedgerow.runtime.saved_files import private_folder
 from hedgerow.transport.mtls import Identity
 from twins.damage import as_often, damaged
@@ -140,6 +144,11 @@ def find_process(home: Path) -> None:
         running_pid(the_run(home))
 
 
+def report_of(home: Path) -> None:
+    """The page of the one run."""
+    page(told_of_node(Home(home), "")).save(home.parent / "report.html")
+
+
 status = command("status", "--home", "{home}")
 
 
@@ -173,9 +182,16 @@ KINDS = (
     Kind(f"{RUN}/failed.json", "json", status, (f"{RUN}/run.json",)),
     Kind(f"{RUN}/progress.json", "json", status, (f"{RUN}/run.json", f"{RUN}/failed.json")),
     Kind(f"{RUN}/lock", "text", find_process, (f"{RUN}/run.json",)),
+    Kind(f"{RUN}/statement.json", "json", lambda home: of_home(Home(home), the_run(home).name)),
+    Kind(f"{RUN}/opening.json", "json", lambda home: of_home(Home(home), the_run(home).name)),
+    Kind(f"{RUN}/passing.jsonl", "jsonl", lambda home: Watch(Home(home)).look()),
+    Kind(f"{RUN}/lock", "text", lambda home: Watch(Home(home)).look(), (f"{RUN}/run.json", f"{RUN}/failed.json")),
     Kind(f"{RUN}/attempt.json", "json", lambda home: Place(the_run(home)).attempts),
     Kind(f"{RUN}/rows.npy", "npy", lambda home: read_rows(the_run(home) / "rows.npy", 240)),
     Kind(f"{RUN}/ledger.jsonl", "jsonl", command("manifest", "{proposal}", "--home", "{home}")),
+    Kind(f"{RUN}/run.json", "json", report_of),
+    Kind(f"{RUN}/ledger.jsonl", "jsonl", report_of),
+    Kind(f"{RUN}/statement.json", "json", report_of),
     Kind(f"{RUN}/serving/{HOUR}", "json", take_up_book),
     Kind(f"{RUN}/serving/journal", "jsonl", take_up_book),
     Kind("audit.jsonl", "jsonl", command("audit", "verify", "{home}/audit.jsonl")),
@@ -209,7 +225,7 @@ def copy_of(bank: Path, place: Path, kind: Kind) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS, ids=names_of)
 @given(data=st.data())
-@as_often(12)
+@as_often(6)
 def test_damage_is_a_sentence_about_the_file(bank, tmp_path_factory, kind, data):
     """Whatever was done to it: it is read, or refused with its name, and then nothing in the home has changed."""
     home = copy_of(bank, tmp_path_factory.mktemp("home"), kind)

@@ -115,9 +115,9 @@ def test_a_twisted_step_is_refused_by_its_owner(prepared, field, twist):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_many_twisted_fields_end_in_order(prepared, variant):
-    """A quarter of all twists of every field of every message, of the first and the last one of each kind and party."""
+    """An eighth of all twists of every field of every message, of the first and the last one of each kind and party."""
     job, data, found = prepared(variant)
-    play_some(job, data, part_of(found, variant, 4))
+    play_some(job, data, part_of(found, variant, 8))
 
 
 # --- what an owner checks by itself --------------------------------------------------------------------------------

@@ -93,9 +93,9 @@ def test_twisted_messages_end_in_order(name):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_many_twisted_messages_end_in_order(name):
-    """A quarter of all twists of every field of some messages of each kind."""
+    """An eighth of all twists of every field of some messages of each kind."""
     protocol, job, data = SETTINGS[name]()
-    tried = part_of(cases(protocol, job, data, per_kind=PER_KIND), name, 4)
+    tried = part_of(cases(protocol, job, data, per_kind=PER_KIND), name, 8)
     ends = {case: play_twisted(protocol, job, data, case) for case in tried}
     assert {case: end for case, end in ends.items() if not end.is_orderly} == {}
 

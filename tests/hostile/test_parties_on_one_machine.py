@@ -116,8 +116,8 @@ def test_what_lies_in_the_working_directory_is_not_run(start, tmp_path):
     [
         ("spawned", signal.SIGKILL),
         ("training", signal.SIGKILL),
-        ("training", signal.SIGTERM),
-        ("training", signal.SIGHUP),
+        pytest.param("training", signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param("training", signal.SIGHUP, marks=pytest.mark.long),
     ],
 )
 def test_a_killed_parent_leaves_neither_files_nor_children(start, tmp_path, when, signal_number):

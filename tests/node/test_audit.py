@@ -24,6 +24,7 @@ from hedgerow.node import audit, keys
 from hedgerow.node.audit import Trail, verify
 from hedgerow.node.audit_lines import KINDS, MAX_LINE, checked_facts, read_line
 from hedgerow.transport.mtls import Identity
+from twins.damage import as_often
 
 # what the parser still reads but says it will refuse one day, such as a serial number below zero
 pytestmark = pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
@@ -396,6 +397,26 @@ def test_torn_twice_at_the_same_place(path, trail):
     trail.append("accepted", proposal=HASH, party="bank")
     assert path.with_name("audit.jsonl.torn-6").read_bytes() == b"{one\n{two"
     assert [json.loads(line)["kind"] for line in path.read_bytes().splitlines()[5:]] == ["torn", "accepted"]
+    assert verify(path).ok
+
+
+@given(st.lists(st.binary(min_size=1, max_size=300).map(lambda part: part.replace(b"\n", b"")), min_size=1, max_size=3))
+@as_often(25)
+def test_anything_that_is_torn_is_put_aside(tmp_path_factory, parts):
+    """Whatever a crash left of a line, once or several times: it is kept byte for byte, and the trail goes on."""
+    path, parts = tmp_path_factory.mktemp("torn") / "audit.jsonl", [part for part in parts if part]
+    trail = Trail(path, BANK)
+    trail.append("accepted", proposal=HASH, party="bank")
+    for part in parts:
+        path.write_bytes(path.read_bytes() + part)
+        assert trail.head.startswith("2:")
+    trail.append("accepted", proposal=HASH, party="bank")
+    told = [json.loads(line) for line in path.read_bytes().splitlines()[2:]]
+    assert [entry["kind"] for entry in told] == ["torn", "accepted"][not parts :]
+    if parts:
+        kept = path.with_name("audit.jsonl.torn-3").read_bytes()
+        assert kept == b"\n".join(parts)
+        assert told[0]["facts"] == {"n_bytes": len(kept), "sha256": hashlib.sha256(kept).hexdigest()}
     assert verify(path).ok
 
 

@@ -11,7 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -19,9 +23,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hedgerow.errors import HedgerowError, InvalidInput, JobError
+from hedgerow.node import postgresql
 from hedgerow.node.databases import check_source
 from hedgerow.node.party_file import Dataset
 from hedgerow.node.sources import Look, look, read
+from twins.damage import as_often
 
 ROWS = [("b", 40, 2.0, True), ("a", 30, None, None), ("c", None, 3.25, False)]
 PEOPLE = {
@@ -305,3 +311,150 @@ def test_a_server_that_does_not_let_us_in(server, tmp_path, monkeypatch):
     assert "hunter2" not in str(caught.value)
     with pytest.raises(InvalidInput, match="Connection refused"):
         look(asked("postgresql://keeper@127.0.0.1:1/postgres"), tmp_path)
+
+
+# --- answers that were damaged on their way --------------------------------------------------------------------------
+
+SILENT = 3.0  # how long an answer may take in these tests
+
+
+class Damage(NamedTuple):
+    """What happens to the bytes of a server's answer, at a place counted from the end of an undamaged one."""
+
+    kind: str
+    before_end: int
+    junk: bytes = b""
+
+    def pieces(self, whole: bytes, start: int, place: int) -> list[bytes | float]:
+        """What to send in place of bytes that came, of which the first is the one at `start`; a number is a pause."""
+        at = place - start
+        if not 0 <= at < len(whole):
+            return [whole]
+        before, after, n = whole[:at], whole[at:], max(len(self.junk), 1)
+        return {
+            "changed": [before, self.junk[: len(after)], after[n:]],
+            "left out": [before, after[n:]],
+            "put in": [before, self.junk, after],
+            "repeated": [before, after[:200], after],
+            "delayed": [before, 0.3, after],
+            "cut": [before, 0.0],
+            "silent": [before, 2 * SILENT],
+        }[self.kind]
+
+
+class BadLink:
+    """A proxy before the server at `target` whose connections, one after the other, damage the answers."""
+
+    def __init__(self, target: int) -> None:
+        self._listener, self._target = socket.create_server(("127.0.0.1", 0)), target
+        self.port = self._listener.getsockname()[1]
+        self.damage, self.place, self.passed = Damage("", 0), -1, 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """No more connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                self.passed = 0
+                threading.Thread(target=self._pass_on, args=(near, far), daemon=True).start()
+                threading.Thread(target=self._answer, args=(far, near), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError), source, sink:
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+
+    def _answer(self, source: socket.socket, sink: socket.socket) -> None:
+        damage, place, passed = self.damage, self.place, 0
+        with suppress(OSError), source, sink:
+            while data := source.recv(1 << 16):
+                for piece in damage.pieces(data, passed, place) if damage.kind else [data]:
+                    if piece == 0.0:
+                        for each in (sink, source):  # closing alone says nothing while the other thread reads
+                            each.shutdown(socket.SHUT_RDWR)
+                        return
+                    if isinstance(piece, float):
+                        time.sleep(piece)
+                    else:
+                        sink.sendall(piece)
+                passed += len(data)
+                self.passed = passed
+
+
+@pytest.fixture(scope="module")
+def link(server):
+    """The proxy, and the address of the server through it."""
+    host, _, database = server.rpartition("/")
+    port = int(host.rpartition(":")[2])
+    with closing(BadLink(port)) as made:
+        yield made, f"postgresql://keeper@127.0.0.1:{made.port}/{database}?sslmode=disable"
+
+
+def judge(link, damage, base, patch):
+    """Read through the link: an error in words, or a table; and never for longer than the limit."""
+    made, address = link
+    made.damage, made.place = Damage("", 0), -1
+    if not hasattr(made, "length"):
+        assert read(asked(address), base=base).to_pydict() == PEOPLE
+        made.length = made.passed
+    made.damage, made.place = damage, max(made.length - damage.before_end, 0)
+    if damage.kind != "delayed":  # which comes in the end, however busy the machine is
+        patch.setattr(postgresql, "SECONDS_TO_ANSWER", SILENT)
+    begun = time.monotonic()
+    try:
+        table = read(asked(address), base=base)
+    except HedgerowError as problem:
+        said = str(problem)
+        assert f"127.0.0.1:{made.port}" in said or "dataset 'people'" in said
+        assert said.isprintable()
+        assert len(said) < 700
+        assert PASSWORD not in said
+        assert damage.kind != "delayed", said
+    else:
+        table.validate(full=True)
+        if damage.kind in ("delayed", "cut", "silent"):
+            assert table.to_pydict() == PEOPLE
+    assert time.monotonic() - begun < SILENT + 60.0
+
+
+KINDS = ("changed", "changed", "changed", "left out", "put in", "repeated", "delayed", "cut")
+ODD = [b"\x7f\xff\xff\xff", b"\xff" * 4, b"\0" * 8, b"Z", b"D" * 300]
+JUNK = st.binary(min_size=1, max_size=8) | st.sampled_from(ODD)
+DAMAGE = st.builds(Damage, st.sampled_from(KINDS), st.integers(1, 1300), JUNK)
+
+
+@pytest.mark.usefixtures("password")
+@given(DAMAGE)
+@example(Damage("silent", 200))
+@as_often(10)
+def test_a_damaged_answer_is_an_error_or_a_table(link, tmp_path_factory, damage):
+    """Whatever arrives in place of the server's bytes: words, or a table that is one, within the time limit."""
+    with pytest.MonkeyPatch.context() as patch:
+        judge(link, damage, tmp_path_factory.getbasetemp(), patch)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("password")
+@given(DAMAGE)
+@as_often(100)
+def test_many_damaged_answers(link, tmp_path_factory, damage):
+    """The same, more often."""
+    with pytest.MonkeyPatch.context() as patch:
+        judge(link, damage, tmp_path_factory.getbasetemp(), patch)
+
+
+@pytest.mark.parametrize(("crash", "told"), [("os.abort()", "SIGABRT"), ("os._exit(1)", "code 1")])
+def test_a_driver_that_crashes_ends_nothing_else(tmp_path, monkeypatch, crash, told):
+    """What ends the process that reads is told, and this one goes on."""
+    pytest.importorskip("adbc_driver_postgresql")
+    monkeypatch.setattr(postgresql, "_PROGRAM", f"import os; {crash}")
+    with pytest.raises(InvalidInput, match=f"127.0.0.1:1/postgres: the driver ended with {told}"):
+        read(asked("postgresql://keeper@127.0.0.1:1/postgres"), base=tmp_path)

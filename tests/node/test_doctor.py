@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hedgerow.cli.outcome import ExitCode
 from hedgerow.errors import HedgerowError, InvalidParameter
@@ -29,6 +31,7 @@ from hedgerow.node.proposal import propose
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.grpc_envelope import WIRE_VERSION
 from hedgerow.transport.mtls import Identity
+from twins.damage import as_often, damaged
 from twins.homes import answering, free_port, key_of, make_home, pair, write_job
 
 PATIENT = 60.0
@@ -341,15 +344,27 @@ def test_what_is_turned_away_is_looked_at(shop: Home, bank: Home, who: str) -> N
     assert ("another certificate" if who == "stranger" else "does not accept") in failed(found)[1]
 
 
-@pytest.mark.parametrize(
-    "says", [b"", b"\x16", b"\x16\x03\x01\x40\x00" + bytes(200), b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 300]
-)
+def client_hello() -> bytes:
+    """The first bytes of somebody who speaks TLS."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="bank").do_handshake()
+    return outgoing.read()
+
+
+@given(says=damaged(client_hello(), "bytes") | st.binary(min_size=1, max_size=300))
+@example(b"")
+@example(b"\x16\x03\x01\x40\x00" + bytes(200))
+@example(b"GET / HTTP/1.1\r\n\r\n")
+@example(bytes(range(256)) * 300)
 @pytest.mark.usefixtures("shop")
+@as_often(20)
 def test_anything_may_arrive_in_place_of_the_peer(bank: Home, port: int, says: bytes) -> None:
     """The doctor that listens names what it saw, or waits on; it neither fails nor hangs."""
     trust, peer = bank.peers.trust_store(["shop"]), bank.peers.get("shop")
     with ThreadPoolExecutor(1) as pool:
-        seen = pool.submit(look_at_arrivals, bank, key_of(bank), trust, peer, 3.0, lambda _: None)
+        seen = pool.submit(look_at_arrivals, bank, key_of(bank), trust, peer, 1.0, lambda _: None)
         for _ in range(100):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as stranger:
                 stranger.sendall(says)

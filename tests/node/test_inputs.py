@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 from decimal import Decimal
 
 import numpy as np
@@ -93,8 +95,16 @@ def test_everything_else_counts():
     found["other order of columns"] = digest(made(columns=NAMES[::-1]))
     found["a label"] = digest(made(columns=NAMES[1:], label="age"))
     found["an id"] = digest(made(columns=NAMES[1:], id="age"))
+    found["a weight"] = digest(made(columns=NAMES[2:], label="name", weight="age"))
+    found["no weight"] = digest(made(columns=NAMES[2:], label="name", id="age"))
     found["categorical"] = digest(made(categorical=("age",)))
     assert len(set(found.values())) == len(found)
+
+
+def test_inputs_without_weights_have_the_bytes_that_they_always_had():
+    """A trail of a version that knew no weights is still opened by its table."""
+    _, heading = itertools.islice(made().blocks(), 2)
+    assert "weight" not in json.loads(bytes(heading))["how"]
 
 
 @given(

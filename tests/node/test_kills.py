@@ -8,6 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from hedgerow.aborts import ABORT
+from hedgerow.ledger import Ledger
 from hedgerow.node.audit import verify
 from hedgerow.node.audit_cross import cross_check
 from hedgerow.privacy.budget_file import BudgetFile
@@ -93,6 +95,8 @@ def check(nodes, proposal, story):
         check_charges(nodes.homes, proposal, story)
     check_lost_work(nodes.acts)
     check_secrets(nodes.acts)
+    for home in nodes.homes.values():
+        check_books(home, proposal, nodes)
     trails = [home.audit for home in nodes.homes.values()]
     assert [verify(trail).findings for trail in trails] == [()] * len(trails)
     assert cross_check(trails).findings == ()
@@ -119,6 +123,19 @@ def check_lost_work(acts):
             go_on_from = decode(bytes.fromhex(act.frame), GoOnFrom).n_trees
             assert go_on_from >= most_kept - 1
             most_kept = go_on_from
+
+
+def check_books(home, proposal, nodes):
+    """Whatever a party sent in any attempt is in its book; beside it, what it wrote down right before it was killed."""
+    folder = home.runs / proposal.run_id
+    kept = [path for name in ("matching", "ledger") if (path := folder / f"{name}.jsonl").exists()]
+    books = [Ledger.from_json_lines(home.name, path.read_text()) for path in kept]
+    written = Counter((line.peer, line.message) for book in books for line in book.lines("disclosed"))
+    sent = Counter((act.to, act.name) for act in nodes.acts if (act.what, act.party) == ("send", home.name))
+    missing = {key: (times, sent[key]) for key, times in written.items() if times < sent[key] and key[1] != ABORT}
+    assert missing == {}
+    more = sum(times - sent[key] for key, times in written.items() if key[1] != ABORT)
+    assert more <= nodes.n_killed[home.name]
 
 
 def check_secrets(acts):

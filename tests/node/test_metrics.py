@@ -10,12 +10,15 @@ import urllib.error
 import urllib.request
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.ledger import Kind, Ledger
 from hedgerow.node.addresses import is_local
 from hedgerow.node.metrics import Metrics, address_of
 from hedgerow.node.playing import play
+from twins.damage import as_often, damaged
 from twins.organisations import agreed_by_all, at_every_node, job_text, proposed, two_organisations
 
 SAMPLE = re.compile(r"([a-z_]+)\{([a-z_]+=\"[^\"]*\"(?:,[a-z_]+=\"[^\"]*\")*)\} ([0-9.]+)")
@@ -114,6 +117,22 @@ def test_one_who_dribbles_holds_up_neither_others_nor_the_end(metrics, monkeypat
     finally:
         over.set()
         thread.join()
+
+
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+
+
+@given(says=damaged(REQUEST, "bytes") | st.binary(max_size=300))
+@as_often(60)
+def test_any_bytes_are_a_request_or_refused(metrics, capfd, says):
+    """Whatever is said there: it ends, without an error here, and the next one is answered."""
+    with socket.create_connection(("127.0.0.1", metrics.port), timeout=20) as raw, contextlib.suppress(ConnectionError):
+        raw.sendall(says)
+        raw.shutdown(socket.SHUT_WR)
+        while raw.recv(1 << 16):
+            pass
+    assert asked(metrics)[1]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_the_port_is_free_afterwards():

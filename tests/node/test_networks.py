@@ -5,6 +5,7 @@ Over loopback everywhere, with a proxy that tests can cut; in network namespaces
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -122,6 +123,54 @@ def test_a_link_that_stays_cut_ends_the_run_and_resume_takes_it_up(tmp_path):
         sites.check_broken(running)
         link.restore()
         sites.check(run_all(sites.offices, "resume"), attempts=2)
+
+
+NGINX = """
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log stderr;
+{module}
+events {{}}
+stream {{
+    log_format passed "$status $bytes_received";
+    access_log {folder}/passed.log passed;
+    server {{ listen {listen}; proxy_pass {target}; }}
+}}
+"""
+MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")  # where Debian puts it; others have it built in
+
+
+@contextmanager
+def nginx(folder, listen, target):
+    """nginx that passes what comes to one address on to another, as it is; skips, in words, where there is none."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("nginx is not installed (Debian's packages nginx and libnginx-mod-stream)")
+    module = f"load_module {MODULE};" if MODULE.exists() else ""
+    config = folder / "nginx.conf"
+    config.write_text(NGINX.format(folder=folder, module=module, listen=listen, target=target))
+    command = [program, "-c", str(config), "-e", "stderr", "-p", str(folder)]
+    tried = subprocess.run([*command, "-t"], check=False, capture_output=True, text=True)
+    if "unknown directive" in tried.stderr:
+        pytest.skip("nginx is installed without streams (Debian's package libnginx-mod-stream)")
+    assert tried.returncode == 0, tried.stderr
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+@pytest.mark.long
+def test_nginx_passes_tls_through(tmp_path):
+    """A reverse proxy as many have it, before the bank and without its key: the shop dials it, and all is the same."""
+    bind, listen = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    with nginx(tmp_path, listen, bind):
+        sites = Sites(tmp_path, bind, listen, n_trees=15)
+        sites.check(ended(sites.start(first="shop", pause=3.0)), attempts=1)
+    passed = [line.split() for line in (tmp_path / "passed.log").read_text().splitlines()]
+    assert max(int(n_bytes) for status, n_bytes in passed if status == "200") > 10_000
 
 
 # --- network namespaces ----------------------------------------------------------------------------------------------

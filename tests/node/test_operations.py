@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import urllib.request
 
 import pytest
 from typer.testing import CliRunner
@@ -14,18 +15,13 @@ from hedgerow.cli.outcome import ExitCode
 from hedgerow.ledger import Kind, Ledger
 from hedgerow.node.audit import Trail
 from hedgerow.node.metrics import Metrics
-from twins.documented import DOCS, blocks, options_of
+from twins.documented import DOCS, blocks, commands_of
 from twins.homes import introduce
+from twins.offices import Office, typed_in, wait_for_trees
+from twins.organisations import HOLDERS, agreed_by_all, free_port, job_text, proposed, two_organisations
 
 PAGE = "operations.md"
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
-WITH_A_PARTNER = {
-    "run": "tests/node/test_watching.py",
-    "doctor": "a verb of its own, with its own tests",
-    "resume": "tests/node/test_resume.py",
-    "cancel": "tests/node/test_watching.py",
-}
-"""Verbs that need a partner who does the same at the same time -> where they are run."""
 
 
 @pytest.fixture
@@ -71,13 +67,44 @@ def test_its_commands_work_in_their_order(bank, shop, tmp_path, typed):
     assert not (restored / "audit.jsonl").exists()
 
 
-def test_the_other_commands_are_run_elsewhere():
-    """What needs a partner at the same time is a verb that another test runs, with options that it has."""
-    left = [words for block in blocks(PAGE) if block.remark == "with a partner" for words in block.commands]
-    assert {words[1] for words in left} == set(WITH_A_PARTNER)
-    for words in left:
-        known = options_of(words[1])
-        assert not known or {word for word in words if word.startswith("--")} <= known
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_needs_a_partner_works_as_well(tmp_path):
+    """doctor, run with metrics, cancel and resume, typed at the bank as printed, while the shop does its part."""
+    shown = {words[1]: words for block in blocks(PAGE) if block.remark == "with a partner" for words in block.commands}
+    assert sorted(shown) == ["cancel", "doctor", "resume", "run"]
+    homes = two_organisations(tmp_path)
+    bank, shop = homes["bank"].path, homes["shop"].path
+
+    def both(words, partners, *codes):
+        started = [typed_in(bank, words), typed_in(shop, ["hedgerow", *partners])]
+        return [Office.finish(process, code=code) for process, code in zip(started, codes, strict=True)]
+
+    assert "shop" in both(shown["doctor"], ["doctor", "bank"], 0, 0)[0]
+    options = {"n_estimators": 400, "max_depth": 2, "epsilon": "inf"}
+    proposal = proposed(homes["bank"], job_text("vertical.noised_gradients", options, HOLDERS))
+    agreed_by_all(homes, proposal)
+    address = f"127.0.0.1:{free_port()}"
+    words = [address if word == "127.0.0.1:9101" else word for word in shown["run"]]
+    assert words != shown["run"]
+    running = [typed_in(bank, words), typed_in(shop, ["hedgerow", "run"])]
+    wait_for_trees(homes["bank"].runs / proposal.run_id, 3)
+    with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+        assert b'hedgerow_run_steps{party="bank"} 400' in answer.read()
+    Office.finish(typed_in(bank, shown["cancel"]))
+    for process, code in zip(running, (ExitCode.INTERRUPTED, ExitCode.PEER), strict=True):
+        Office.finish(process, code=code)
+    assert "The run is over" in both(shown["resume"], ["resume"], 0, 0)[0]
+
+
+def test_all_of_its_commands_are_typed():
+    """Here, or, after a run, in test_replay.py: no block is left out for want of a party or a remark that is known."""
+    known = {None, "with a trail", "restored", "with a partner", "after a run"}
+    shown = [block for block in blocks(PAGE) if block.language == "console"]
+    assert {block.remark for block in shown} == known
+    assert all(block.party in ("bank", "shop", "auditor") for block in shown)
+    ours = [words for block in shown for words in block.commands if words[0] == "hedgerow"]
+    assert ours == commands_of(f"docs/{PAGE}")
 
 
 def test_every_exit_code_is_explained():

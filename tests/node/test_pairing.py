@@ -31,6 +31,7 @@ from hedgerow.errors import (
 from hedgerow.node import pairing
 from hedgerow.node.pairing import Card, Line, Listener, Secret, clean_code, dial, new_code
 from hedgerow.transport.mtls import Certificate, Identity, now
+from twins.damage import as_often, damaged
 
 LOCAL = "127.0.0.1"
 THIEF = Identity.create("shop")
@@ -609,6 +610,39 @@ def test_mischief_is_answered_in_words(mischief, bank):
                 line.recv("anything")
         assert str(problem.value) in pairing.REFUSALS.values()
         assert listener.still_waits()
+
+
+class Bytes:
+    """A socket that gives these, and then ends."""
+
+    def __init__(self, content):
+        self._left = content
+
+    def settimeout(self, seconds):
+        """It never waits."""
+
+    def recv(self, size):
+        """The next ones."""
+        part, self._left = self._left[:size], self._left[size:]
+        return part
+
+
+FIELDS = {"version": "1", "name": "shop", "address": "shop:1", "certificate": THIEF.certificate.pem.decode()}
+
+
+@given(data=st.data())
+@as_often(200)
+def test_any_bytes_are_a_message_or_an_error_of_ours(data):
+    """Any value in any place of a message, any byte, any length: its fields as texts, or words."""
+    content = data.draw(damaged(json.dumps({"kind": "hello", **FIELDS}).encode(), "json"))
+    framed = struct.pack(">I", len(content)) + content
+    try:
+        found = Line(Bytes(data.draw(st.just(framed) | damaged(framed, "bytes")))).recv("hello", *FIELDS)
+    except HedgerowError as problem:
+        assert str(problem).isprintable()  # noqa: PT017 - most are refused, and then in words
+    else:
+        assert found.keys() == {"kind", *FIELDS}
+        assert all(isinstance(text, str) and text.isascii() for text in found.values())
 
 
 def test_those_who_do_not_even_speak_tls_stop_nobody(bank, shop):

@@ -17,7 +17,8 @@ from hedgerow.node.home import Home
 from hedgerow.node.papers import MOST_PAPERS, Beginning, Papers, answer
 from hedgerow.node.policy import RefusalCode
 from hedgerow.node.proposal import Place, Proposal
-from hedgerow.node.words import view
+from hedgerow.node.words import brings, view
+from hedgerow.schema import Schema
 from twins.damage import as_often, damaged
 from twins.organisations import DEALT, HOLDERS, TREES, job_text, make_home, proposed, two_organisations
 
@@ -361,6 +362,26 @@ def test_every_party_can_read_a_proposal(tmp_path):
         seen = view(proposal, home)
         assert any(line.startswith("  " + name) for line in seen.lines())
         assert ("vertical.blinded_ids" in str(seen.to_dict()["leaves"])) == (name != "notary")
+
+
+def test_who_reads_a_proposal_with_dp_is_told_what_it_does_not_cover(tmp_path):
+    """vertical.homomorphic: the guarantee with its epsilon, that there is none for all that is told, and why."""
+    homes = two_organisations(tmp_path)
+    columns = [column.name for column in view_of_shop(homes).table.columns]
+    Schema.from_public(bounds=dict.fromkeys(columns, (-10.0, 10.0))).save(homes["bank"].path / "schema.json")
+    options = {**TREES, "max_depth": 2, "dp": (2.0, 1e-6), "schema": "schema.json", "min_rows_per_sum": 20}
+    proposal = proposed(homes["bank"], job_text("vertical.homomorphic", options, HOLDERS))
+    assert (proposal.job.dp, proposal.job.boosting.min_rows_per_sum) == ((2.0, 1e-6), 20)
+    words = " ".join(" ".join(view(proposal, homes["shop"]).lines()).split())
+    assert "there is no epsilon for your rows: vertical.homomorphic tells exactly which way rows go" in words
+    assert "no split tells apart: epsilon = 2 and delta = 1e-6" in words
+    assert "in every node of 20 rows or more" in words
+
+
+def view_of_shop(homes):
+    """What the shop brings."""
+    plain = proposed(homes["bank"], job_text("vertical.homomorphic", TREES, HOLDERS))
+    return brings(plain, homes["shop"]).data
 
 
 def test_who_dials_follows_from_the_addresses(both):

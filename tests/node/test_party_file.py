@@ -36,6 +36,7 @@ authority = "ca.pem"
 source = "customers.parquet"
 id = "customer_id"
 label = "defaulted"
+weight = "exposure"
 columns = ["age", "income"]
 drop = ["street"]
 categorical = ["age"]
@@ -83,6 +84,7 @@ def test_a_file_that_says_everything(tmp_path):
                 source="customers.parquet",
                 id="customer_id",
                 label="defaulted",
+                weight="exposure",
                 columns=("age", "income"),
                 drop=("street",),
                 categorical=("age",),
@@ -184,6 +186,14 @@ REFUSED = {
     '[data.ab]\nsource = "a.csv"\n[policy.budget.datasets.abc]\nepsilon = 1': (4, "did you mean 'ab'?"),
     '[data.a]\nsource = "a.csv"\ncolumns = ["x"]\n[policy.columns]\na = ["z"]': (6, "'z' is not one of columns of"),
     '[data.a]\nsource = "a.csv"\nid = "x"\nlabel = "x"': (5, "'x' cannot be both id and label"),
+    '[data.a]\nsource = "a.csv"\nlabel = "y"\nweight = "y"': (5, "'y' cannot be both label and weight"),
+    '[data.a]\nsource = "a.csv"\nid = "x"\nlabel = "y"\nweight = "x"': (6, "'x' cannot be both id and weight"),
+    '[data.a]\nsource = "a.csv"\nweight = "w"': (4, "weight is for rows with labels, and there is no label"),
+    '[data.a]\nsource = "a.csv"\nlabel = "y"\nweight = "w"\ncolumns = ["w"]': (
+        6,
+        "columns has 'w', which is also named by weight",
+    ),
+    '[data.a]\nsource = "a.csv"\nweigth = "w"': (4, "unknown key 'weigth' in [data.a]; did you mean 'weight'?"),
     '[data.a]\nsource = "a.csv"\ncolumns = ["x"]\ndrop = ["x"]': (4, "columns has 'x', which is also named by drop"),
     '[data.a]\nsource = "a.csv"\nid = "x"\ncategorical = ["x"]': (5, "categorical has 'x', which is also named by id"),
     '[data.a]\nsource = "a.csv"\ncolumns = ["x"]\ncategorical = ["y"]': (5, "'y', which is not one of columns"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from hedgerow.node.papers import Papers, answer
 from hedgerow.node.playing import play
 from hedgerow.node.policy import RefusalCode
 from hedgerow.protocols.vertical.common.parts import load_part
+from hedgerow.runtime import running
 from twins.organisations import (
     HOLDERS,
     LEAKS,
@@ -95,6 +97,19 @@ def test_books_of_both_sides_agree(tmp_path):
     stated = json.loads((folders["bank"] / "statement.json").read_text())
     assert "epsilon = 4" in stated["words"]
     assert not (folders["shop"] / "statement.json").exists()  # the shop has no record of what the labels cost
+
+
+def test_a_node_says_that_kernels_are_compiled(tmp_path, monkeypatch):
+    """Whoever waits is told, once for the matching and once for the training, if it takes long; else nobody is."""
+    homes = two_organisations(tmp_path)
+    proposal = proposed(homes["bank"], job_text("vertical.noised_gradients", {**TREES, "epsilon": math.inf}, HOLDERS))
+    agreed_by_all(homes, proposal)
+    prepared, told = running.warm_up, []
+    monkeypatch.setattr(running, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(running, "warm_up", lambda *given: (time.sleep(0.2), prepared(*given))[1])
+    found = at_every_node(homes, lambda node: play(node, node.papers.get(proposal.hash), wait=60.0, tell=told.append))
+    assert all((folder / "run.json").exists() for folder in found.values())
+    assert told == [running.GETTING_READY] * 4
 
 
 def test_a_run_that_is_over_does_not_run_again(tmp_path):

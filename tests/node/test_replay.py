@@ -16,17 +16,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from hedgerow.errors import HedgerowError, InvalidInput, JobError
+from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, JobError
 from hedgerow.federation.federation import Chosen
 from hedgerow.node import audit, bundles, playing, replay
 from hedgerow.node.commitments import Opening
 from hedgerow.node.home import Home
 from hedgerow.node.inputs import Inputs
 from hedgerow.node.replay import COMMITMENT, MATCH, PART, PROPOSAL, STEPS, TRAIL
+from hedgerow.node.words import view
 from hedgerow.protocols.vertical.common.parts import load_part
 from hedgerow.runtime.protocol import find, names
 from hedgerow.schema import Schema
-from twins.documented import DOCS, blocks, options_of
+from twins.documented import blocks, commands_of
 from twins.organisations import (
     HOLDERS,
     TREES,
@@ -108,6 +109,43 @@ def test_equal_columns_are_chosen_alike(tmp_path):
         pq.write_table(table.set_column(place, pair[1], table.column(pair[0])), home.path / "customers.parquet")
     trained(homes, proposal)
     replayed(handed_over(homes, proposal, tmp_path))
+
+
+def test_classes_and_weights(tmp_path):
+    """Weights are inputs as labels are: they are committed to, never trained on, and a changed one is found."""
+    homes, proposal = organisations(tmp_path / "homes", "vertical.homomorphic")
+    home = homes["bank"]
+    table = pq.read_table(home.path / "customers.parquet")
+    rated = pa.array(np.where(np.arange(table.num_rows) % 3, table.column("bad").to_numpy(), 2))
+    table = table.set_column(table.column_names.index("bad"), "bad", rated)
+    weight = np.random.default_rng(1).integers(0, 4, table.num_rows) / 2
+    pq.write_table(table.append_column("exposure", pa.array(weight)), home.path / "customers.parquet")
+    text = home.party_toml.read_text()
+    home.party_toml.write_text(text.replace('label = "bad"', 'label = "bad"\nweight = "exposure"'))
+    homes["bank"] = Home(home.path)
+    told = view(proposal, homes["bank"])
+    assert "- weights of rows: exposure" in told.lines()
+    assert told.to_dict()["you"]["brings"]["weight"] == "exposure"
+    trained(homes, proposal)
+    folders = handed_over(homes, proposal, tmp_path)
+    part = load_part(folders["bank"] / "part.json")
+    assert [feature.name for feature in part.features] == ["x0", "x1"]
+    assert part.ensemble.n_outputs == 3
+    assert part.ensemble.meta["weighted"]
+    replayed(folders)
+    changed_cell(folders["bank"], "exposure", 3, float(weight[3]) + 0.5)
+    replayed(folders, COMMITMENT, saying="bank")
+
+
+def test_weights_that_a_protocol_does_not_take(tmp_path):
+    """Said before anybody accepts, with the file, the dataset and a way out."""
+    homes, proposal = organisations(tmp_path)
+    home = homes["bank"]
+    text = home.party_toml.read_text()
+    home.party_toml.write_text(text.replace('label = "bad"', 'label = "bad"\nweight = "x1"'))
+    said = rf"\[data.customers\] has a weight: {PLAIN} takes no weights of rows; leave them out"
+    with pytest.raises(InvalidParameter, match=said):
+        view(proposal, Home(home.path))
 
 
 def test_owners_of_rows(tmp_path):
@@ -546,31 +584,27 @@ def test_the_command_says_which_step_failed(copies, run):
     assert "give two or more" in run("audit", "replay", copies["bank"], code=2).stderr
 
 
-def test_the_commands_of_the_guide(honest, tmp_path, run, monkeypatch):
-    """Operations shows how a party exports and an auditor repeats; typed as printed, they work."""
+@pytest.mark.parametrize(("page", "remark"), [("operations.md", "after a run"), ("reference/audit.md", None)])
+def test_the_commands_of_the_pages(honest, tmp_path, run, monkeypatch, page, remark):
+    """How trails are checked, runs exported and repeated: typed as printed, in the order of the page, after a run."""
     homes, proposal, _ = honest
     auditor = tmp_path / "auditor"
-    auditor.mkdir()
-    typed = 0
-    for block in blocks("operations.md"):
-        if block.remark != "after a run":
+    for name, home in homes.items():
+        (auditor / name).mkdir(parents=True)
+        for path in (home.audit, home.audit.with_name("audit.jsonl.head")):
+            shutil.copy(path, auditor / name)
+        shutil.copyfile(home.certificate_file, auditor / f"{name}.pem")
+    typed = []
+    for block in blocks(page):
+        if block.language != "console" or block.remark != remark:
             continue
         for words in block.commands:
             folder = auditor if block.party == "auditor" else homes[block.party].path
             monkeypatch.chdir(folder)
             run(*(proposal.run_id[:8] if word == "RUN" else word for word in words[1:]))
-            typed += 1
+            typed.append(words)
             if words[2] == "export":
-                out = words[words.index("--out") + 1]
-                shutil.move(folder / out, auditor / f"from-{block.party}")
-                shutil.copyfile(homes[block.party].certificate_file, auditor / f"{block.party}.pem")
-    assert typed >= 3
-
-
-def test_the_reference_shows_commands_that_there_are():
-    """Verbs of the group, with options that they have."""
-    lines = [line for page in ("audit.md", "cli.md") for line in (DOCS / "reference" / page).read_text().splitlines()]
-    shown = [re.findall(r"[-\w.]+", line) for line in lines if line.startswith("hedgerow audit ")]
-    assert {words[2] for words in shown} == {"verify", "show", "export", "replay"}
-    for words in shown:
-        assert {word for word in words if word.startswith("--")} <= options_of("audit", words[2]), words
+                shutil.move(folder / words[words.index("--out") + 1], auditor / f"from-{block.party}")
+    assert len(typed) >= 3
+    if remark is None:
+        assert typed == commands_of(f"docs/{page}")

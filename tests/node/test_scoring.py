@@ -83,6 +83,16 @@ def test_scores_are_those_of_a_federation(tmp_path, protocol, options, dealer):
         assert '"kind":"scored"' in home.audit.read_text()
 
 
+def test_several_classes_have_a_probability_each(tmp_path):
+    """As a federation has them, bit for bit; the class that is likeliest is the prediction."""
+    house = trained_homes(tmp_path, "vertical.homomorphic", {}, several=True, scoring="batch")
+    scored, own = played(house.homes, {})["bank"]
+    assert np.array_equal(scored.predictions, house.expected(range(N)))
+    columns = columns_of(scored, own, [])
+    assert list(columns) == [ID, "prediction", "probability_later", "probability_no", "probability_yes"]
+    assert {"later", "no", "yes"} >= set(columns["prediction"])
+
+
 def test_rows_that_not_all_have_are_left_out(house, tmp_path):
     """Each party brings a file of its own; what is common is scored, in the order of the label holder."""
     bank, shop = tmp_path / "bank.parquet", tmp_path / "shop.csv"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +53,9 @@ from hedgerow.node.trained import Trained
 from hedgerow.runtime.party import Party
 from hedgerow.transport.ranges import check
 from twins.damage import as_often, damaged
+from twins.documented import DOCS, commands_in
+from twins.homes import free_port
+from twins.offices import Office, typed_in
 from twins.trained_homes import N, trained_homes
 from twins.unstated import unstated
 
@@ -69,6 +75,45 @@ def until(is_so):
         assert time.monotonic() < end
         time.sleep(0.05)
     return found
+
+
+# --- as the page shows it --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_commands_of_the_page(tmp_path):
+    """Tables are scored, records are served and asked for with curl, all as docs/reference/serving.md prints it."""
+    house, port = trained_homes(tmp_path), free_port()
+    bank, shop = (house.homes[name].path for name in ("bank", "shop"))
+    shutil.copy(bank / "customers.parquet", bank / "new_customers.parquet")
+    text = (DOCS / "reference" / "serving.md").read_text().replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+    shown = [[house.run_id[:4] if word == "3f9a" else word for word in words] for words in commands_in(text)]
+    assert [words[1] for words in shown] == ["predict", "predict", "serve", "serve"]
+    for process in [typed_in(bank, shown[0]), typed_in(shop, shown[1])]:
+        Office.finish(process)
+    assert pq.read_table(bank / "scores.parquet").num_rows == N
+    serving = [typed_in(shop, shown[2]), typed_in(bank, shown[3])]
+    try:
+        if shutil.which("curl") is None:
+            pytest.skip("curl is not installed; all but its line was typed")
+        (line,) = re.findall(r"^\$ (curl .*)$", text, flags=re.MULTILINE)
+        line = line.replace("c00017", house.ids[17])
+        answer = until(lambda: _said(line, tmp_path))
+        assert answer == {"scores": [house.expected([17])[0, 1], None], "unknown": ["c99999"], "classes": ["no", "yes"]}
+        for process in serving:
+            process.send_signal(signal.SIGTERM)
+            Office.finish(process)
+    finally:
+        for process in serving:
+            process.kill()
+
+
+def _said(line, folder):
+    """What a command of a shell prints, once there are scores."""
+    said = subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, check=False).stdout
+    found = json.loads(said) if said else {}
+    return found if "scores" in found else None
 
 
 # --- two processes ---------------------------------------------------------------------------------------------------

@@ -107,6 +107,7 @@ def verified(offices):
     return json.loads(subprocess.run(command, check=False, capture_output=True, text=True).stdout)["findings"]
 
 
+@pytest.mark.long
 def test_from_nothing_to_a_model(offices):
     """init, pair, propose or accept, run: both have their parts, and a trail that a third person can check."""
     bank, shop = offices.values()
@@ -173,6 +174,7 @@ def test_the_story_of_rows_that_are_divided(owners, name):
     assert np.array_equal(written, scores[1])
 
 
+@pytest.mark.long
 def test_a_refusal_reaches_the_proposer_as_a_code(offices):
     """The shop's own reasons stay in the shop."""
     bank, shop = offices.values()

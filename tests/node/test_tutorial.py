@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from hedgerow.node.home import Home
-from twins.documented import Block, blocks, options_of
-from twins.organisations import free_port
+from twins.documented import Block, blocks, commands_of
+from twins.offices import Office, code_of, typed_in
+from twins.organisations import HOLDERS, bank_and_shop, customers, free_port, job_text
 
 PAGE = "tutorials/two_organisations.md"
-SECONDS = 150.0
 PARTIES = ("bank", "shop")
 README = Path(__file__).parents[2] / "README.md"
 
@@ -29,38 +28,12 @@ class Organisation:
         folder.mkdir()
 
     def start(self, words: list[str]) -> subprocess.Popen[str]:
-        """The command, with the address of the tutorial replaced by one of this machine."""
-        assert words[0] == "hedgerow"
+        """The command, with the address of the page replaced by one of this machine."""
         here = [re.sub(r"^(?:bank\.example\.org|0\.0\.0\.0):7341$", f"127.0.0.1:{self.port}", word) for word in words]
         if "RUN" in here:
             (run,) = (self.folder / "runs").iterdir()
             here[here.index("RUN")] = run.name[:8]
-        return subprocess.Popen(
-            [sys.executable, "-m", "hedgerow.cli", *here[1:]],
-            cwd=self.folder,
-            env={name: value for name, value in os.environ.items() if not name.startswith("HEDGEROW_")},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def end(self, process: subprocess.Popen[str], typed: str = "") -> str:
-        """What the command printed, once it has ended well."""
-        try:
-            out, err = process.communicate(typed, timeout=SECONDS)
-        finally:
-            process.kill()
-        assert process.returncode == 0, (process.args, out, err)
-        return out
-
-
-def code_of(process: subprocess.Popen[str]) -> str:
-    """The code that a listening side shows."""
-    for line in process.stderr:
-        if found := re.search(r"Code: (\S+)", line):
-            return found[1]
-    raise AssertionError(process.communicate())
+        return typed_in(self.folder, here)
 
 
 def steps(shown: list[Block]) -> list[dict[str, list[str]]]:
@@ -86,7 +59,7 @@ def play(organisations: dict[str, Organisation], step: dict[str, list[str]]) -> 
             typed[name] = code_of(started["bank"]) + "\n"
         started[name] = organisations[name].start(words)
     others_first = sorted(started, key=lambda name: name == "bank")
-    return {name: organisations[name].end(started[name], typed[name]) for name in others_first}
+    return {name: Office.finish(started[name], typed[name]) for name in others_first}
 
 
 def test_four_commands_each_make_a_model_and_a_fifth_a_score():
@@ -121,18 +94,41 @@ def test_the_tutorial_works_as_printed(tmp_path, monkeypatch):
     for block in shown:
         if block.file is not None:
             (organisations[block.party].folder / block.file).write_text(block.text)
-    can_score = "--predict-epsilon" in options_of("predict")
     said = {}
     for step in steps(shown):
-        verb = next(iter(step.values()))[1]
-        if verb != "predict" or can_score:
-            said[verb] = play(organisations, step)
-    folders = [next(Home(each.folder).runs.iterdir()) for each in organisations.values()]
-    assert folders[0].name == folders[1].name
-    assert all((folder / "part.json").is_file() for folder in folders)
+        said[next(iter(step.values()))[1]] = play(organisations, step)
+    typed = [words for step in steps(shown) for words in step.values()]
+    assert sorted(typed) == sorted(commands_of(f"docs/{PAGE}"))
+    folders = parts_of(organisations)
     assert (folders[0] / "statement.json").is_file()
     assert "5,000 rows matched" in said["run"]["bank"]
     assert "run over" in said["status"]["shop"]
-    if can_score:
-        scores = (organisations["bank"].folder / "scores.csv").read_text().splitlines()
-        assert len(scores) == 1 + 500
+    scores = (organisations["bank"].folder / "scores.csv").read_text().splitlines()
+    assert len(scores) == 1 + 500
+
+
+def parts_of(organisations: dict[str, Organisation]) -> list[Path]:
+    """The folders of the one run, in which everybody has a part."""
+    folders = [next(Home(each.folder).runs.iterdir()) for each in organisations.values()]
+    assert len({folder.name for folder in folders}) == 1
+    assert all((folder / "part.json").is_file() for folder in folders)
+    return folders
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_readme_works_as_printed(tmp_path):
+    """What README.md shows of two organisations, line by line on both sides, makes a model from their own tables."""
+    port = free_port()
+    organisations = {name: Organisation(tmp_path / name, port) for name in PARTIES}
+    tables, bank = bank_and_shop(customers()), organisations["bank"].folder
+    named = [*tables["bank"].column_names[:-1], "defaulted"]
+    pq.write_table(tables["bank"].rename_columns(named), bank / "customers.parquet")
+    pq.write_table(tables["shop"], organisations["shop"].folder / "receipts.parquet")
+    options = {"n_estimators": 3, "epsilon": 4.0, "delta": 1e-6}
+    (bank / "job.toml").write_text(job_text("vertical.noised_gradients", options, HOLDERS))
+    shown = [words for words in commands_of("README.md") if words[1] in ("init", "pair", "propose", "accept", "run")]
+    assert len(shown) == 8
+    for pair in zip(shown[:4], shown[4:], strict=True):
+        play(organisations, dict(zip(PARTIES, pair, strict=True)))
+    parts_of(organisations)

@@ -42,6 +42,7 @@ def answered(port, process):
     raise AssertionError(process.communicate())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_run_tells_programs_how_it_goes(tmp_path):
     """The port answers while the partner is awaited and is gone afterwards; each log line names party and run."""

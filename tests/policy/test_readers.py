@@ -45,6 +45,8 @@ HOME = "tests/hostile/test_files_of_a_home.py::test_damage_is_a_sentence_about_t
 SAVED = "tests/hostile/test_damaged_files.py::test_no_damage_raises_anything_but_our_own_errors"
 ATTACKED = "tests/hostile/test_node_under_attack.py::test_a_run_is_not_disturbed"
 TRAIL = "tests/node/test_audit.py::test_any_file_is_judged"
+TORN = "tests/node/test_audit.py::test_anything_that_is_torn_is_put_aside"
+PARQUET = "tests/engine/test_streaming.py::test_any_damage_is_an_error_of_ours"
 CSV = "tests/node/test_sources.py::test_any_bytes_as_csv_are_read_or_refused"
 TOML = "tests/node/test_settings.py::test_any_bytes_are_read_or_refused"
 CACHE = "tests/protocols/test_vertical_bucket_rr.py::test_any_damage_is_an_error_of_ours"
@@ -61,26 +63,32 @@ READERS = {
         "tests/hostile/test_files_elsewhere.py::test_any_file_given_as_a_certificate_is_one_or_is_named"
     ),
     "cli/job_file.py:_value": SAVED,
-    "cli/manifest.py:books_of": HOME,
+    "cli/report.py:_digest": "no: its digest is told, whatever it holds",
+    "cli/report.py:_read_attacks": "tests/cli/test_report.py::test_a_damaged_file_of_attacks_is_refused",
     "cli/run.py:running_pid": HOME,
     "compiling.py:source_hash": PROGRAM,
     "compiling.py:state_of": PROGRAM,
     "datasets/adult.py:_read": "no: the table that is shipped with the package",
+    "engine/blocks.py:_look_at": PARQUET,
+    "engine/blocks.py:_read": PARQUET,
+    "engine/rows_ray/cluster.py:_running_here": (
+        "tests/engine/test_rows_ray.py::test_a_cluster_that_has_ended_is_not_waited_for"
+    ),
     "engine/model_file.py:read": "tests/engine/test_model_file.py::test_a_mutated_file_loads_or_is_refused",
     "federation/alignment.py:_read_rows": SAVED,
     "federation/finished.py:read_ledgers": SAVED,
     "ledger.py:from_json_lines": HOME,
     "node/audit.py:_last": HOME,
-    "node/audit.py:_put_torn_aside": "tests/node/test_audit.py::test_torn_twice_at_the_same_place",
+    "node/audit.py:_put_torn_aside": TORN,
     "node/audit.py:_read": TRAIL,
     "node/audit.py:_read_head": HOME,
-    "node/audit.py:append": "tests/node/test_audit.py::test_a_torn_line_is_put_aside",
+    "node/audit.py:append": TORN,
     "node/audit_lines.py:read_line": TRAIL,
     "node/bare_sockets.py:look_at_arrivals": "tests/node/test_doctor.py::test_anything_may_arrive_in_place_of_the_peer",
+    "node/books.py:whole_lines": "no: earlier books are copied as they are, up to their last whole line",
     "node/databases.py:_from_duckdb": (
         "tests/hostile/test_files_elsewhere.py::test_a_database_file_that_was_changed_is_refused"
     ),
-    "node/databases.py:_from_postgresql": "no: a server of the party's own, read by its driver",
     "node/day_counts.py:_locked": "no: a lock, in which nothing stands",
     "node/documents.py:read": HOME,
     "node/documents.py:read_bounded": HOME,
@@ -89,18 +97,24 @@ READERS = {
     ),
     "node/keys.py:_read_key": HOME,
     "node/keys.py:read_certificate": HOME,
-    "node/keys.py:rotate": "tests/node/test_keys.py::test_a_machine_that_stops_while_rotating_has_a_key_afterwards",
-    "node/metrics.py:_Server": "tests/node/test_metrics.py::test_one_who_dribbles_holds_up_neither_others_nor_the_end",
+    "node/keys.py:rotate": "no: copies, byte for byte, the key and certificate that _read_key has just read",
+    "node/manifest.py:books_of": HOME,
+    "node/metrics.py:_Server": "tests/node/test_metrics.py::test_any_bytes_are_a_request_or_refused",
     "node/pairing.py:__init__": "tests/hostile/test_node_under_attack.py::test_pairing_goes_on_meanwhile",
-    "node/pairing.py:recv": "tests/node/test_pairing.py::test_mischief_costs_no_attempt_and_stops_nobody",
+    "node/pairing.py:recv": "tests/node/test_pairing.py::test_any_bytes_are_a_message_or_an_error_of_ours",
     "node/papers.py:_may_follow": HOME,
     "node/papers.py:take": "tests/node/test_papers.py::test_papers_that_were_changed_are_taken_or_refused",
+    "node/passing.py:look": HOME,
+    "node/passing.py:_read": HOME,
     "node/peaks.py:_children": SYSTEM,
     "node/peaks.py:_name_and_peak": SYSTEM,
     "node/peers.py:trust_store": HOME,
     "node/playing.py:alone": "no: a lock, in which this process writes its number",
     "node/playing.py:attempts": HOME,
     "node/playing.py:read_run": HOME,
+    "node/postgresql.py:_answer": "tests/node/test_databases.py::test_a_damaged_answer_is_an_error_or_a_table",
+    "node/postgresql.py:_judged": OWN,
+    "node/postgresql.py:main": OWN,
     "node/serving_book.py:__init__": HOME,
     "node/serving_book.py:_take_up": HOME,
     "node/serving_http.py:Door": "tests/node/test_serving.py::test_a_hundred_of_each_kind_do_not_disturb_the_service",
@@ -112,10 +126,15 @@ READERS = {
     "node/sources.py:_read_csv": CSV,
     "node/sources.py:_read_csv_parts": CSV,
     "node/sources.py:_read_parquet": HOME,
+    "node/sources.py:is_streamed": PARQUET,
     "node/sources.py:look_at_file": HOME,
     "node/sources.py:read": CSV,
     "node/sources.py:readinto": CSV,
+    "node/timed_http.py:BoundedHTTPServer": (
+        "tests/node/test_serving.py::test_a_hundred_of_each_kind_do_not_disturb_the_service"
+    ),
     "node/trained.py:find": HOME,
+    "node/watching.py:_is_alive": HOME,
     "privacy/budget_file.py:_begun": HOME,
     "privacy/budget_file.py:_event": SAVED,
     "privacy/budget_file.py:_make": WRITTEN,
@@ -131,6 +150,14 @@ READERS = {
     "protocols/vertical/bucket_rr/cache.py:_read": CACHE,
     "protocols/vertical/bucket_rr/cache.py:_transfer": CACHE,
     "protocols/vertical/bucket_rr/cache.py:find": CACHE,
+    "report/of_node.py:_book": HOME,
+    "report/of_node.py:_digest": "no: its digest is told, whatever it holds",
+    "report/live/door.py:LiveDoor": "tests/report/test_live.py::test_slow_clients_hold_up_nobody",
+    "report/live/door.py:_asset": PROGRAM,
+    "report/pack/attacked.py:read_tests": (
+        "tests/report/test_pack.py::test_any_file_given_as_attacks_is_read_or_refused"
+    ),
+    "report/pack/subject.py:of_home": HOME,
     "runtime/checkpoint.py:read": CHECKPOINT,
     "runtime/checkpoint.py:unpacked": CHECKPOINT,
     "runtime/forks.py:_ask": OWN,
@@ -151,7 +178,6 @@ READERS = {
     "node/replay.py:_believe_rounds": REPLAYED,
     "transport/transcripts.py:_contents_of": SAVED,
     "node/playing.py:_end": WRITTEN,
-    "node/playing.py:save_books": "no: an earlier book is copied as it is",
 }
 """Where something is read -> the test that damages it, or "no: " and why there is none."""
 

@@ -9,15 +9,35 @@ MOST_LINES = 50_000
 FEWEST_LINES_OF_A_MODULE = 40
 MEDIAN_MODULE = (130, 260)
 GROWING = (
+    "src/hedgerow/engine/blocks.py",
+    "src/hedgerow/engine/edge_search.py",
+    "src/hedgerow/engine/rows_ray/",
+    "src/hedgerow/engine/scratch.py",
+    "src/hedgerow/engine/streaming.py",
+    "src/hedgerow/estimators/on_ray.py",
+    "src/hedgerow/estimators/streamed.py",
+    "src/hedgerow/protocols/central/gaussian/on_ray.py",
     "src/hedgerow/cli/",
     "src/hedgerow/node/",
+    "src/hedgerow/report/",
+    "src/hedgerow/plot/",
+    "src/hedgerow/mlflow.py",
+    "src/hedgerow/engine/exporting.py",
+    "src/hedgerow/engine/export_onnx.py",
+    "src/hedgerow/engine/export_treelite.py",
     "src/hedgerow/protocols/vertical/homomorphic/",
     "src/hedgerow/attacks/homomorphic/",
     "src/hedgerow/crypto/field25519.py",
     "src/hedgerow/crypto/edwards25519.py",
     "src/hedgerow/crypto/elgamal.py",
+    "src/hedgerow/crypto/additive.py",
+    "src/hedgerow/crypto/montgomery.py",
+    "src/hedgerow/crypto/packed.py",
+    "src/hedgerow/crypto/paillier.py",
+    "src/hedgerow/crypto/okamoto_uchiyama.py",
 )
-"""New verbs and what stands behind them, and a protocol that is being built; all else must not grow along with them."""
+"""New verbs and what stands behind them, pages for people, and a protocol that is being built; all else must not grow
+along with them."""
 MAY_BE_SMALL = ("__init__.py", "__main__.py", "_version.py")
 
 

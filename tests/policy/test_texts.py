@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.central_dp.page import as_html
+
+ROOT = Path(__file__).parents[2]
 MACHINE_PATH = re.compile(r"(?<![\w.~>)}-])/(?:work|root|opt|home/[\w.-]+|Users/[\w.-]+)/")
 REGISTRY = re.compile(
     r"\b(?:pypi|pythonhosted|anaconda|conda-forge|jfrog|artifactory|devpi|nexus)\.[a-z]{2,}\b"
@@ -116,3 +119,15 @@ def test_the_page_on_architecture_names_files_that_exist(texts):
     assert missing_files("`engine/rows.py`, `engine/gone.py`, `tests/policy/test_islands.py`", names) == [
         "engine/gone.py"
     ]
+
+
+RESULTS = [path.stem for path in (ROOT / "docs" / "results").glob("*.md") if path.stem != "README"]
+
+
+@pytest.mark.parametrize("name", sorted(RESULTS))
+def test_results_are_in_the_site_and_in_one_file(name, texts):
+    """Each page of results stands in the menu and in the index of results, and the page in one file is the same."""
+    page = texts[f"docs/results/{name}.md"]
+    assert f"results/{name}.md" in texts["mkdocs.yml"]
+    assert f"]({name}.md)" in texts["docs/results/README.md"]
+    assert (ROOT / "docs" / "results" / f"{name}.html").read_text(encoding="utf-8") == as_html(page)

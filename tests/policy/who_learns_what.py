@@ -93,7 +93,10 @@ EXAMPLES = {
         Example("with epsilon=2 and delta=1e-5", options={"epsilon": 2.0, "delta": 1e-5}),
         Example("with per='message'", ("anna", "ben"), {"epsilon": 2.0, "delta": 1e-5, "per": "message"}),
     ),
-    "vertical.homomorphic": (Example("with three parties"),),
+    "vertical.homomorphic": (
+        Example("with three parties"),
+        Example("with dp=(2, 1e-5)", ("anna", "ben"), {"dp": (2.0, 1e-5), "schema": _AGES}),
+    ),
     "vertical.masked_gradients": (
         Example(
             "with sigma1=0.5, sigma2=1 and C=4",

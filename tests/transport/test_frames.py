@@ -226,6 +226,7 @@ def mutated(rng, frame):
     return bytes(data)
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_mutations():
     """A mutated frame is a FrameError, a VersionMismatch, or the one frame of a valid message; never anything else."""
     rng = random.Random(20)

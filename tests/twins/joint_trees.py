@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,16 @@ from twins.vertical import table_of
 OF_TREES = ("left", "right", "value", "gain", "cover")
 
 
-def deal_columns(pooled: Pooled, names: Sequence[str], holder: str) -> dict[str, PartyData]:
-    """The columns of pooled rows in blocks, one for each party; the labels to one of them."""
+def deal_columns(
+    pooled: Pooled, names: Sequence[str], holder: str, weight: Floats | None = None
+) -> dict[str, PartyData]:
+    """The columns of pooled rows in blocks, one for each party; the labels, and weights of rows, to one of them."""
     cuts = np.linspace(0, len(pooled.columns), len(names) + 1).astype(int)
     data = {}
     for k, name in enumerate(names):
-        labels, classes = (pooled.labels, pooled.classes) if name == holder else (None, None)
-        data[name] = PartyData(table_of(pooled.columns[cuts[k] : cuts[k + 1]]), labels, classes)
+        data[name] = PartyData(table_of(pooled.columns[cuts[k] : cuts[k + 1]]))
+        if name == holder:
+            data[name] = replace(data[name], labels=pooled.labels, classes=pooled.classes, weight=weight)
     return data
 
 

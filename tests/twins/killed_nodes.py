@@ -69,6 +69,7 @@ class Nodes:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["twins.warm_nodes"])
         self._told: list[str] = []
+        self.n_killed = dict.fromkeys(homes, 0)
         self._diary = folder / "diary.jsonl"
         self._diary.touch()
 
@@ -101,6 +102,7 @@ class Nodes:
                     self._told.append(f"{name} {code} {process.words()}")
                     if code == -signal.SIGKILL:
                         n_killed += 1
+                        self.n_killed[name] += 1
                         left[name].pop(0)
                     if code != 0 and "is over; its result" not in process.words():
                         waiting.add(name)

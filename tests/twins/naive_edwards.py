@@ -9,6 +9,8 @@ NEUTRAL = (0, 1)
 ORDER_2 = (0, P - 1)
 _ROOT = pow(2, (P - 1) // 4, P)
 ORDER_4 = (_ROOT, 0)
+_Y_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
+ORDER_8 = (_Y_8 * pow(_ROOT, -1, P) % P, _Y_8)  # y = root x: the double has y = 0
 
 
 def add(one, other):

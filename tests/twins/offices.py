@@ -23,6 +23,24 @@ _IMPATIENT = (
 )
 
 
+def typed_in(folder: Path, words: Sequence[str], **environment: str) -> subprocess.Popen[str]:
+    """A command as it is printed somewhere, typed in a folder; it goes on in the background."""
+    assert words[0] == "hedgerow", words
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEDGEROW_")}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-m", "hedgerow.cli", *words[1:]]
+    return subprocess.Popen(command, cwd=folder, env={**kept, **environment}, text=True, **pipes)
+
+
+def code_of(waiting: subprocess.Popen[str]) -> str:
+    """The code that the listening side of a pairing shows."""
+    assert waiting.stderr is not None
+    for line in waiting.stderr:
+        if found := re.search(r"Code: (\S+)", line):
+            return found[1]
+    raise AssertionError(waiting.communicate())
+
+
 class Office:
     """The working directory of one organisation, its home, which is in there if no other is given, and its commands.
 
@@ -63,9 +81,7 @@ class Office:
 def pair(listening: Office, dialling: Office, address: str) -> None:
     """By the code that the one shows and the other types."""
     waiting = listening.start("pair")
-    assert waiting.stderr is not None
-    code = next(found[1] for line in waiting.stderr if (found := re.search(r"Code: (\S+)", line)))
-    dialling.say("pair", address, told=f"{code}\n")
+    dialling.say("pair", address, told=f"{code_of(waiting)}\n")
     Office.finish(waiting)
 
 

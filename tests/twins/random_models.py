@@ -11,6 +11,9 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.table import Level
 
+OUTPUTS = {"logistic": 1, "squared": 1, "poisson": 1, "softmax": 3}
+"""Loss -> how many raw scores a row has in the models of `model_for`."""
+
 
 def random_mapper(
     rng: np.random.Generator, n_numeric: int = 4, n_categorical: int = 1, n_bins: int = 12, n_levels: int = 9
@@ -75,6 +78,15 @@ def random_ensemble(
         classes=[f"class {k}" for k in range(max(n_outputs, 2))],
         meta={"params": {"learning_rate": 0.1}},
     )
+
+
+def model_for(loss: str, mapper: BinMapper, rng: np.random.Generator, bases: Any = None, n_trees: int = 10) -> Ensemble:
+    """Small random trees, so that rates and odds stay in range."""
+    n_outputs = OUTPUTS[loss]
+    trees = [random_tree(rng, mapper, 5, 0.9) for _ in range(n_trees * n_outputs)]
+    for tree in trees:
+        tree.value[:] *= np.float32(0.1)
+    return Ensemble(mapper, loss, rng.normal(size=n_outputs) if bases is None else bases, trees=trees)
 
 
 def random_matrix(rng: np.random.Generator, mapper: BinMapper, n_rows: int, dtype: Any = np.float32) -> np.ndarray:

@@ -48,7 +48,7 @@ class Trained:
         return self.model.predict_proba(rows, **dealer)
 
 
-def made_up(*, numeric: bool) -> tuple[dict[str, pa.Table], list[str], list[str]]:
+def made_up(*, numeric: bool, several: bool = False) -> tuple[dict[str, pa.Table], list[str], list[str]]:
     """Rows of a bank and a shop, their ids, and the bank's labels."""
     random = np.random.default_rng(11)
     age, debt = random.integers(18, 90, N).astype(float), random.exponential(500, N).round(1)
@@ -57,6 +57,7 @@ def made_up(*, numeric: bool) -> tuple[dict[str, pa.Table], list[str], list[str]
     region = random.choice(["north", "east", "south"], N)
     noise = random.normal(size=N)
     labels = np.where(age / 20 + np.nan_to_num(basket) / 20 + visits / 3 + (region == "east") + noise > 6, "yes", "no")
+    labels = np.where(debt > 800, "later", labels) if several else labels
     bank = {"age": age, "debt": debt}
     shop: dict[str, Any] = {"basket": basket, "visits": visits}
     if not numeric:
@@ -78,11 +79,15 @@ def trained_homes(
     *,
     scoring: str = "standing",
     dealer: bool = False,
+    several: bool = False,
     matching: bool = True,
     policy: Mapping[str, str] | None = None,
 ) -> Trained:
-    """A bank with labels and a shop, and a notary if there is to be a dealer; the shop's rows are in another order."""
-    tables, ids, labels = made_up(numeric=dealer)
+    """A bank with labels and a shop, and a notary if there is to be a dealer; the shop's rows are in another order.
+
+    With `several` there are three classes.
+    """
+    tables, ids, labels = made_up(numeric=dealer, several=several)
     trees = {"n_estimators": 6, "max_depth": 3, "learning_rate": 0.3}
     given = {name: float("inf") if value == "inf" else value for name, value in options.items()}
     run = Federation.vertical(tables, labels=("bank", labels)).fit(

@@ -110,10 +110,12 @@ def outcomes_of(
     steady: str | None = None,
     watch: Watch | None = None,
     spoil: Spoil | None = None,
+    jobs: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Outcome[Any]], dict[str, Party]]:
     """How each party ended, and the parties with their ledgers. `watch` gets each message, and `spoil` may change it.
 
-    With another `seed` all draw other random bytes, but for the party that is `steady`.
+    With another `seed` all draw other random bytes, but for the party that is `steady`. Who is among `jobs` plays
+    another one, and says that it is this one.
     """
     names = protocol.parties(job)
     network = MemoryNetwork(names)
@@ -123,7 +125,10 @@ def outcomes_of(
         if watch is not None or spoil is not None:
             watched = _watching(name, party.recv, watch, spoil)
             party.recv = watched
-    return network.run({name: role(protocol, parties[name], job, data.get(name)) for name in names}), parties
+    same = agreed(protocol, job)
+    played = {name: (jobs or {}).get(name, job) for name in names}
+    roles = {name: role(protocol, parties[name], played[name], data.get(name), same=same) for name in names}
+    return network.run(roles), parties
 
 
 def play_over_grpc(protocol: Protocol, job: Any, data: Mapping[str, PartyData], *, seed: int = 3) -> dict[str, Any]:

@@ -19,16 +19,19 @@ from hedgerow.cli import (
     keys,
     ledger,
     manifest,
+    pack,
     pair,
     predict,
     propose,
     protocols,
     rehearse,
+    report,
     run,
     serve,
     status,
     train,
     version,
+    watch,
 )
 from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, Verbs, one_line_errors
 from hedgerow.cli.telling import say
@@ -67,6 +70,7 @@ VERBS = (
     predict,
     export,
     ledger,
+    report,
     attack,
     protocols,
     demo,
@@ -80,6 +84,8 @@ VERBS = (
     rehearse,
     manifest,
     estimate,
+    pack,
+    watch,
 )
 for verb in VERBS:
     app.command(epilog=EXIT_CODES_HELP)(getattr(verb, verb.__name__.rpartition(".")[2]))

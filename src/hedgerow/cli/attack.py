@@ -73,6 +73,7 @@ def _result(
     return {
         "command": "attack",
         "run": str(folder),
+        "run_id": run.job.run_id,
         "protocol": run.protocol,
         "stamp": run.statement().facts.get("stamp"),
         "outcomes": [outcome.to_dict() for outcome in outcomes],
@@ -147,12 +148,7 @@ def _digits(outcome: dict[str, Any]) -> int:
 
 
 def _legend(verdicts: set[str]) -> list[str]:
-    meanings = {
-        "holds": "this attack does not get beyond what the statement allows",
-        "BROKEN": "beyond what the statement allows: its claim is false",
-        "inconclusive": "beyond it, but what columns say is counted too: another attack decides",
-        "as stated": "nothing is promised against it, and the statement says so",
-        "not scored": "the truth was not given (--labels, --column, --table)",
-        "not run": "the attack does not take this run, or needs more",
-    }
+    from hedgerow.report.sections import VERDICTS
+
+    meanings = {**VERDICTS, "not scored": "the truth was not given (--labels, --column, --table)"}
     return [f"{verdict}: {meaning}" for verdict, meaning in meanings.items() if verdict in verdicts]

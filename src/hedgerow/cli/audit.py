@@ -46,6 +46,9 @@ def verify(
     trails: Annotated[list[Path], typer.Argument(metavar="TRAIL...", help="Files audit.jsonl, one of each party.")],
     *,
     certificate: CertificateOption = None,
+    extract: Annotated[
+        bool, typer.Option("--extract", help="It is an extract, as packs have one: lines may be missing.")
+    ] = False,
 ) -> Outcome:
     """Check trails: chain, signatures, certificates; several also against each other. Exit code 9 if one is broken.
 
@@ -56,11 +59,13 @@ def verify(
     pems = [_certificate(path) for path in certificate or ()]
     if len(trails) == 1 and len(pems) > 1:
         raise InvalidParameter(f"--certificate: one trail has one certificate, got {len(pems)}")
+    if len(trails) > 1 and extract:
+        raise InvalidParameter(f"--extract: extracts are checked one by one, got {len(trails)}")
     with progress("bytes checked") as on_progress:
         if len(trails) > 1:
             report = audit_cross.cross_check(trails, pems, on_progress)
         else:
-            report = audit.verify(trails[0], pems[0] if pems else None, on_progress)
+            report = audit.verify(trails[0], pems[0] if pems else None, on_progress, is_extract=extract)
     code = ExitCode.OK if report.ok else ExitCode.TRAIL_BROKEN
     return Outcome({"command": "audit verify", **report.to_dict()}, lambda: print_lines(_verdict(report)), code)
 

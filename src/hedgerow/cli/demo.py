@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from hedgerow import __version__
 from hedgerow.cli.outcome import Outcome, verb
-from hedgerow.cli.telling import FitCallback, progress, waiting_for
+from hedgerow.cli.telling import FitCallback, OnProgress, begin, progress
 
-PARAMS: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.1, "max_depth": 5}
+PARAMS: dict[str, Any] = {"max_iter": 100, "learning_rate": 0.15, "max_depth": 5}
 OWNERS = ("north", "east", "south")
 HOLDERS = {
     "bank": ("age", "fnlwgt", "capital-gain", "capital-loss"),  # and the labels
@@ -23,10 +26,16 @@ HOLDERS = {
 LABEL_HOLDER = "bank"
 VERTICAL_PARAMS: dict[str, Any] = {"max_iter": 60, "learning_rate": 0.3, "max_depth": 4}
 BASELINES = ("central.parallel", "central.sequential")
-"""In the table, but without their statements, which say the same as that of central.dpboost."""
+"""For --all; without their statements, which say the same as that of central.dpboost."""
 
 PUBLISHED = ("vertical.masked_gradients", "vertical.mp_fedxgb")
-"""There to compare with, as their papers have them."""
+"""For --all: there to compare with, as their papers have them."""
+
+APART = "vertical.homomorphic"
+"""Its kernels are its own, and many: parties begin with it, so that nobody waits for what another core compiles."""
+
+REPORTED = "vertical.bucket_rr, epsilon=4"
+"""The training whose parties each get a report."""
 
 BUDGET = (1.0, 1e-5)
 NOT_PROTECTED = (
@@ -38,18 +47,38 @@ NOT_PROTECTED = (
 def demo(
     *,
     statements: Annotated[bool, typer.Option("--statements", help="Print the statement of every run as well.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also baselines, and protocols as their papers have them, which leak.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to write the reports; otherwise a new temporary one.")
+    ] = None,
 ) -> Outcome:
-    """Train on the shipped Adult census data, in one table and with every protocol, and show what came out.
+    """Train on the shipped Adult census data, in one table and between parties, and show what came out.
 
-    Each party is a process of its own; they talk over mutual TLS on this machine.
+    Each party is a process of its own; they talk over mutual TLS on this machine. It ends with the address of a report.
 
     Example: hedgerow demo
     """
-    result = run()
+    result = run(everything=everything, out=out)
     return Outcome(result, lambda: _print(result, statements=statements))
 
 
-def run() -> dict[str, Any]:
+class _Steps:
+    """What is done one after the other: "step 5 of 14"."""
+
+    def __init__(self, total: int) -> None:
+        self.done, self.total = 0, total
+
+    def next(self, what: str) -> AbstractContextManager[OnProgress]:
+        """The next one, with a bar of its own where one can be drawn."""
+        self.done += 1
+        title = f"step {self.done} of {self.total}: {what}"
+        begin(title)
+        return progress(title)
+
+
+def run(*, everything: bool = False, out: Path | None = None) -> dict[str, Any]:
     """Train on the official training split, score the official test split; then the same with each protocol."""
     from hedgerow.cli.summary import scores
     from hedgerow.datasets import adult_schema, load_adult
@@ -59,18 +88,21 @@ def run() -> dict[str, Any]:
     people, incomes = load_adult("train")
     others, their_incomes = load_adult("test")
     tables, schema = (people, incomes, others), adult_schema()
-    divided = _by_rows(*tables, schema), _by_columns(tables, schema), _on_shares(tables, schema)
-    models = _central_models(schema)
-    with waiting_for("getting kernels ready (compiled once per machine, about a minute)"):
+    found = (_by_rows(*tables, schema), _by_columns(tables, schema), _on_shares(tables, schema))
+    divided = tuple(runs if everything else runs.without(PUBLISHED) for runs in found)
+    models = {name: model for name, model in _central_models(schema).items() if everything or name not in BASELINES}
+    steps = _Steps(4 + len(models) + sum(len(runs.trainings) for runs in divided))
+    with steps.next("getting kernels ready (compiled once per machine, about a minute)"):
         compile_seconds = _first_calls(divided, models, people, incomes)
     started = time.perf_counter()
-    with progress("one table") as on_progress:
+    with steps.next("one table") as on_progress:
         callbacks = [FitCallback(on_progress, PARAMS["max_iter"])]
         model = BoostedTreesClassifier(**PARAMS, callbacks=callbacks).fit(people, incomes)
     fitted = time.perf_counter()
     test_scores = scores(model, others, their_incomes, None)
     predicted = time.perf_counter()
     names = model.feature_names_in_.tolist()
+    kept: dict[str, tuple[Any, Any]] = {}
     return {
         "command": "demo",
         "version": __version__,
@@ -86,10 +118,11 @@ def run() -> dict[str, Any]:
         "importances": dict(zip(names, model.feature_importances_.tolist(), strict=True)),
         "protection": NOT_PROTECTED,
         "protocols": [
-            *_central(models, people, incomes, others, their_incomes),
-            *(entry for runs in divided for entry in _between_parties(runs, their_incomes)),
+            *_central(steps, models, tables, their_incomes),
+            *(entry for runs in divided for entry in _between_parties(steps, runs, their_incomes, kept)),
         ],
-        "alignment": _alignment(),
+        "alignment": _alignment(steps),
+        "reports": _reports(steps, kept, their_incomes, out),
     }
 
 
@@ -98,17 +131,25 @@ def _first_calls(divided: tuple[_Runs, ...], models: dict[str, Any], people: Any
 
     Those of the parties are made ready on another core, and all before anything is timed.
     """
+    from hedgerow.compiling import is_compiled
+    from hedgerow.engine.splitting import evaluate_families
     from hedgerow.estimators.plain import BoostedTreesClassifier
     from hedgerow.runtime.forks import begin_preparing
     from hedgerow.runtime.processes import PREPARE_SECONDS
+    from hedgerow.runtime.running import warm_up
 
     started = time.perf_counter()
-    plans = (runs.federation.plan(each.protocol, **each.params) for runs in divided[::-1] for each in runs.trainings)
+    is_first_run = not is_compiled(evaluate_families)
+    plans = [runs.federation.plan(each.protocol, **each.params) for runs in divided[::-1] for each in runs.trainings]
+    plans.sort(key=lambda plan: plan.chosen.protocol.name != APART)
     parties = begin_preparing(((plan.chosen.protocol.name, plan.job.to_dict()) for plan in plans), PREPARE_SECONDS)
     few, theirs = people.slice(0, 2000), incomes[:2000]
     BoostedTreesClassifier(**{**PARAMS, "max_iter": 2}).fit(few, theirs).predict_proba(few)
     for model in models.values():
         model.fit(few, theirs)
+    for plan in reversed(plans if is_first_run else []):
+        if parties.is_alive():  # what this core compiles, the other need not
+            warm_up(plan.chosen.protocol, plan.job)
     parties.join()
     return time.perf_counter() - started
 
@@ -127,14 +168,14 @@ def _central_models(schema: Any) -> dict[str, Any]:
     }
 
 
-def _central(models: dict[str, Any], people: Any, incomes: Any, others: Any, their_incomes: Any) -> Any:
+def _central(steps: _Steps, models: dict[str, Any], tables: tuple[Any, Any, Any], their_incomes: Any) -> Any:
     """One entry per protocol for a table in one place whose model is to be released."""
     from hedgerow.cli.summary import scores
 
-    epsilon, delta = BUDGET
+    (people, incomes, others), (epsilon, delta) = tables, BUDGET
     for name, model in models.items():
         title = f"{name}, epsilon={epsilon:g}" + (f", delta={delta:g}" if name == "central.gaussian" else "")
-        with progress(title) as on_progress:
+        with steps.next(title) as on_progress:
             started = time.perf_counter()
             model.watch(on_progress).fit(people, incomes)
             seconds = time.perf_counter() - started
@@ -171,6 +212,10 @@ class _Runs(NamedTuple):
     same_as_pooled: Callable[[Any], bool]
     trainings: tuple[_Training, ...]
 
+    def without(self, protocols: tuple[str, ...]) -> _Runs:
+        """Without trainings by some protocols."""
+        return self._replace(trainings=tuple(each for each in self.trainings if each.protocol not in protocols))
+
 
 def _by_rows(people: Any, incomes: Any, others: Any, schema: Any) -> _Runs:
     """Rows that are divided between owners."""
@@ -196,7 +241,7 @@ def _by_columns(tables: tuple[Any, Any, Any], schema: Any) -> _Runs:
     exact = {"epsilon": math.inf, "edges": "quantile", "buckets": 64}
     buckets = {"epsilon": 4.0, "schema": schema, "buckets": 64}
     gradients = {"epsilon": 4.0, "delta": delta, "max_iter": 20, "max_depth": 3}
-    encrypted = {"max_iter": 5, "max_bins": 64}
+    encrypted = {"max_iter": 4, "max_bins": 64}
     masked = {"max_iter": 3, "max_depth": 3, "max_bins": 32, "eps_ap": 8.0, "delta_ap": 1e-3, "eps_pp": 1.0}
     accepted = {"reading": "record", "accept_low_snr": True, "accept_known_leaks": True}
     return _vertical(
@@ -213,8 +258,8 @@ def _by_columns(tables: tuple[Any, Any, Any], schema: Any) -> _Runs:
 def _on_shares(tables: tuple[Any, Any, Any], schema: Any) -> _Runs:
     """The same columns without text, for protocols that compute on shares of numbers."""
     delta = BUDGET[1]
-    shared = {"max_iter": 10, "max_bins": 32}
-    private = {"max_iter": 10, "max_depth": 3, "max_bins": 32, "epsilon": 4.0, "delta": delta, "learning_rate": 0.3}
+    shared = {"max_iter": 6, "max_bins": 32}
+    private = {"max_iter": 6, "max_depth": 3, "max_bins": 32, "epsilon": 4.0, "delta": delta, "learning_rate": 0.5}
     published = {"max_iter": 3, "max_depth": 3, "max_bins": 16, "accept_known_leaks": True}
     both = f"rows, labels (4, {delta:.0e})-private"
     return _vertical(
@@ -247,17 +292,24 @@ def _vertical(
     )
 
 
-def _between_parties(runs: _Runs, labels: Any) -> Iterator[dict[str, Any]]:
-    """One entry per training. Vertical models score rows together too (in memory where they are to compare)."""
+def _between_parties(
+    steps: _Steps, runs: _Runs, labels: Any, kept: dict[str, tuple[Any, Any]]
+) -> Iterator[dict[str, Any]]:
+    """One entry per training. Vertical models score rows together too (in memory where they are to compare).
+
+    The run that is reported on is put into `kept`, with what its model predicts.
+    """
     from hedgerow.cli.summary import scores_of_shares
 
     for title, protocol, params, worth in runs.trainings:
-        with progress(title) as on_progress:
+        with steps.next(title) as on_progress:
             run = runs.federation.fit(protocol, transport="grpc", on_progress=on_progress, **params)
         same = None if worth else runs.same_as_pooled(run)
         together = {"transport": "memory" if protocol in PUBLISHED else "grpc"}
         shares = run.model.predict_proba(runs.rows, **(together if runs.federation.partition == "columns" else {}))
         statement = run.statement().to_dict()
+        if title == REPORTED:
+            kept[title] = (run, shares)
         yield {
             "protocol": run.protocol,
             "title": title,
@@ -275,14 +327,17 @@ def _between_parties(runs: _Runs, labels: Any) -> Iterator[dict[str, Any]]:
 
 def _as_numbers(table: Any, schema: Any) -> Any:
     """A table without text: one column of zeros and ones for each level."""
-    import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     columns: dict[str, Any] = {}
     for name in table.column_names:
         if name in schema.levels:
-            values = np.array(table[name].to_pylist(), dtype=object)
-            columns |= {f"{name} {level}": (values == level).astype(np.float32) for level in schema.levels[name]}
+            values = table[name].combine_chunks().dictionary_decode()
+            columns |= {
+                f"{name} {level}": pc.equal(values, level).fill_null(False).cast("float")
+                for level in schema.levels[name]
+            }
         else:
             columns[name] = table[name].to_numpy()
     return pa.table(columns)
@@ -311,7 +366,27 @@ def _worth_of_model(epsilon: float, delta: float) -> str:
     return f"({up(epsilon)}, {up(delta)})-private model" if delta else f"{up(epsilon)}-private model"
 
 
-def _alignment() -> dict[str, Any]:
+def _reports(
+    steps: _Steps, kept: dict[str, tuple[Any, Any]], labels: Any, out: Path | None
+) -> dict[str, dict[str, str]]:
+    """Training -> party -> the address of its report, with how good the model is for the party that has the labels."""
+    from hedgerow.report.measure import quality_of_classes
+    from hedgerow.report.of_run import told_of_run
+    from hedgerow.report.sections import page
+
+    found: dict[str, dict[str, str]] = {}
+    with steps.next("reports"):
+        folder = Path(tempfile.mkdtemp(prefix="hedgerow-demo-")) if out is None else out
+        for title, (run, shares) in kept.items():
+            quality = quality_of_classes(shares, run.model.classes_, labels, f"{len(shares):,} other people")
+            for party in run.ledgers:
+                told = told_of_run(run, party, quality=quality if party == run.model.label_holder else None)
+                place = page(told).save(folder / f"{party}.html")
+                found.setdefault(title, {})[party] = place.resolve().as_uri()
+    return found
+
+
+def _alignment(steps: _Steps) -> dict[str, Any]:
     """Three parties find the customers that they have in common, without showing each other the others."""
     from hedgerow.federation.alignment import align
 
@@ -319,7 +394,7 @@ def _alignment() -> dict[str, Any]:
         name: [f"customer {number}" for number in range(start, start + 1000)]
         for name, start in zip(HOLDERS, (0, 100, 200), strict=True)
     }
-    with waiting_for("vertical.aligning: which of 3 x 1,000 customers do all three have?"):
+    with steps.next("vertical.aligning: which of 3 x 1,000 customers do all three have?"):
         found = align(ids, transport="grpc")
     return {
         "parties": list(ids),
@@ -365,9 +440,10 @@ def _same_scores(run: Any, people: Any, incomes: Any, others: Any, rows: Any) ->
 
 
 def _print(result: dict[str, Any], *, statements: bool) -> None:
+    """Two screens: one table, what it means, where to look next."""
     from rich.text import Text
 
-    from hedgerow.cli.summary import console, importance_table, protocol_table, score_table
+    from hedgerow.cli.summary import console, protocol_table
     from hedgerow.runtime.progress import duration
 
     out = console()
@@ -375,51 +451,45 @@ def _print(result: dict[str, Any], *, statements: bool) -> None:
     def say(line: str = "", style: str = "") -> None:
         out.print(Text(line, style=style))
 
-    rows, seconds, params = result["rows"], result["seconds"], result["params"]
+    rows, seconds, aligned = result["rows"], result["seconds"], result["alignment"]
     say("Who earns more than 50,000 dollars a year? (Adult census data, 1994)", style="bold")
-    out.print(
-        f"Trained {result['iterations']} trees of depth {params['max_depth']} on {rows['train']:,} people with "
-        f"{result['columns']} columns\n({result['categorical_columns']} of them categorical, some values missing) "
-        f"in [bold]{duration(seconds['fit'])}[/bold] on {result['cores']} "
-        f"core{'s' if result['cores'] > 1 else ''}.",
-        highlight=False,
-    )
-    ready = duration(seconds["compile_or_load"])
-    say(f"Before that, {ready} to get kernels ready: compiled on the first run, then kept.", style="dim")
-    say()
-    out.print(score_table({f"on {rows['test']:,} other people": result["scores"]["test"]}))
-    say()
-    out.print(importance_table(result["importances"], top=6))
-    say()
-    say("The same people, with protection", style="bold")
     say(
-        "central: in one table, but the model may be released. horizontal: owned by\n"
-        f"three offices that do not show them to each other ({', '.join(OWNERS)} and\n"
-        "a coordinator: four processes, mutual TLS). vertical: each of three parties\n"
-        f"({', '.join(HOLDERS)}) knows other things about everybody, and only\n"
-        f"the {LABEL_HOLDER} what they earn (a process each, mutual TLS; scored together, too).",
-        style="dim",
+        f"Trained on {rows['train']:,} people with {result['columns']} columns, scored on {rows['test']:,} others; "
+        f"{result['cores']} core{'s' if result['cores'] > 1 else ''}.\n"
+        f"Kernels were ready after {duration(seconds['compile_or_load'])} (compiled on the first run, then kept)."
     )
     say()
     out.print(protocol_table(result))
     say()
-    aligned = result["alignment"]
-    say("vertical.aligning", style="bold")
+    *some, last = HOLDERS
     say(
-        f"{aligned['common']:,} of {min(aligned['ids'].values()):,} customers are common to all three; found in "
-        f"{duration(aligned['seconds'])},\nwithout showing any party a customer that it does not have."
+        "central: one table, but the model may be released. horizontal: three offices\n"
+        f"({', '.join(OWNERS)}) each have some of the people. vertical: {', '.join(some)} and\n"
+        f"{last} each know other things about everybody, and only the {LABEL_HOLDER} what they\n"
+        "earn. Each party is a process of its own; they talk over mutual TLS.",
+        style="dim",
     )
-    say()
-    for entry in result["protocols"] if statements else ():
-        if entry["protocol"] in BASELINES:
-            continue
-        say(entry["title"], style="bold")
-        say(entry["statement"]["words"])
-        say()
+    say(
+        f"vertical.aligning: {aligned['common']:,} of {min(aligned['ids'].values()):,} customers are common to all "
+        f"three, found in\n{duration(aligned['seconds'])} without showing any party a customer that it does not have."
+    )
     say(result["protection"])
-    if not statements:
-        say("Every other run has a statement of what holds and what does not: hedgerow demo --statements")
+    for entry in result["protocols"] if statements else ():
+        if entry["protocol"] not in BASELINES:
+            say()
+            say(entry["title"], style="bold")
+            say(entry["statement"]["words"])
     say()
-    say("Next, on your own table: hedgerow train --data FILE --label COLUMN", style="dim")
-    say("A model that may be released: docs/tutorials/private_model.md", style="dim")
-    say("Between parties: docs/tutorials/three_owners.md, docs/tutorials/shared_customers.md", style="dim")
+    say("Where to look next", style="bold")
+    for title, reports in result["reports"].items():
+        say(f"{title}: who learned what, as each party may see it")
+        for address in reports.values():
+            out.print(Text(f"  {address}"), soft_wrap=True)  # an address stays in one piece
+    if not statements:
+        say("What holds after each run, and what does not: hedgerow demo --statements")
+    say("Baselines, and protocols as published, which leak: hedgerow demo --all")
+    say("On your own table: hedgerow train --data FILE --label COLUMN")
+    say(
+        "In docs/tutorials: private_model.md (to be released), three_owners.md (rows\n"
+        "divided), shared_customers.md (columns divided)"
+    )

@@ -13,7 +13,7 @@ from hedgerow.cli.outcome import Outcome, verb, whole_file
 from hedgerow.cli.telling import say
 from hedgerow.errors import JobError
 
-FORMATS = ("xgboost",)
+FORMATS = ("xgboost", "onnx", "treelite")
 
 
 @verb("What was done as JSON on stdout.")
@@ -21,9 +21,15 @@ def export(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that `hedgerow train` wrote.")],
     *,
     fmt: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="xgboost: for xgboost.Booster.load_model.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="xgboost: for xgboost.Booster.load_model; onnx: for onnxruntime; treelite: for "
+            "treelite.Model.deserialize.",
+        ),
     ] = "xgboost",
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write; XGBoost reads .json.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write; XGBoost reads .json, onnxruntime .onnx.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check that the model can be exported; write nothing.")
     ] = False,
@@ -33,20 +39,21 @@ def export(
     Example: hedgerow export loans.json --format xgboost --out loans_xgboost.json
     """
     if fmt not in FORMATS:
-        raise JobError(f"--format must be {' or '.join(FORMATS)}, got {fmt!r}")
+        raise JobError(f"--format must be one of {', '.join(FORMATS)}, got {fmt!r}")
     if out.resolve() == model.resolve():
         raise JobError(f"{out} is to be read and written; choose another --out")
     estimator = read_model(model)
+    write = {"xgboost": estimator.export_xgboost, "onnx": estimator.export_onnx, "treelite": estimator.export_treelite}
     if dry_run:
         with tempfile.TemporaryDirectory() as folder:
-            estimator.export_xgboost(Path(folder) / out.name)
+            write[fmt](Path(folder) / out.name)
     else:
         with whole_file(out) as partial:
-            estimator.export_xgboost(partial)
+            write[fmt](partial)
     result = {
         "command": "export",
         "dry_run": dry_run,
-        "format": "xgboost",
+        "format": fmt,
         "model": str(model),
         "out": None if dry_run else str(out),
         "trees": len(estimator.ensemble_.trees),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,26 +68,21 @@ def _told(found: Run | Alignment, party: str | None) -> dict[str, Any]:
 
 def _entries(ledgers: Mapping[str, Ledger]) -> list[dict[str, Any]]:
     """One for each sender, receiver and kind of message, as the sender wrote it; of lost senders as was received."""
-    found = []
-    for name, book in ledgers.items():
-        noisy = Counter((line.peer, line.message) for line in book.lines("disclosed") if line.event is not None)
-        for entry in book.summary():
-            is_sender = entry["direction"] == "disclosed"
-            if is_sender or entry["peer"] not in ledgers:
-                ends = (name, entry["peer"]) if is_sender else (entry["peer"], name)
-                found.append(
-                    {
-                        "message": entry["message"],
-                        "from": ends[0],
-                        "to": ends[1],
-                        "number": entry["messages"],
-                        "bytes": entry["bytes"],
-                        "with_noise": noisy[entry["peer"], entry["message"]] if is_sender else None,
-                        "what": entry["what"],
-                        "protection": entry["protection"],
-                    }
-                )
-    return found
+    from hedgerow.report.flows import flows
+
+    return [
+        {
+            "message": flow.message,
+            "from": flow.sender,
+            "to": flow.receiver,
+            "number": flow.number,
+            "bytes": flow.n_bytes,
+            "with_noise": flow.with_noise,
+            "what": flow.what,
+            "protection": flow.protection,
+        }
+        for flow in flows(ledgers)
+    ]
 
 
 def _total(meters: Mapping[str, Meter], party: str) -> dict[str, int]:

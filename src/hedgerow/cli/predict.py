@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from hedgerow.cli.outcome import Outcome, verb
 from hedgerow.cli.telling import OnProgress, mention, progress, say
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, unlocked
 from hedgerow.errors import InvalidInput, JobError
-from hedgerow.node.sources import format_of, read_file, require_columns
+from hedgerow.node.sources import format_of, is_streamed, read_file, require_columns
 
 STDOUT = Path("-")
 BLOCK_ROWS = 1 << 17
@@ -36,7 +36,7 @@ def predict(
         Path | None,
         typer.Argument(
             metavar="DATA",
-            help="Rows to predict, .parquet or .csv; other columns are ignored. For a run also a folder, or a dataset "
+            help="Rows to predict, .parquet or .csv, or a folder; other columns are ignored. For a run also a dataset "
             "of party.toml.",
             show_default=False,
         ),
@@ -74,7 +74,7 @@ def predict(
         raise JobError("--json and --out - both want stdout; write the predictions to a file")
     if out is not None and out != STDOUT:
         format_of(out)
-    if out is not None and data is not None and out.resolve() == data.resolve():
+    if out is not None and data is not None and data.resolve() in (out.resolve(), out.resolve().parent):
         raise JobError(f"{out} is to be read and written; choose another --out")
     if not model.is_file() and _RUN_ID.fullmatch(str(model)):
         how = {"predict_epsilon": predict_epsilon, "wait": wait}
@@ -169,18 +169,22 @@ def _run(path: Path, data: Path, out: Path, *, proba: bool, keep: list[str], dry
     numbers = {feature.name for feature in features if feature.levels is None}
     # Columns whose levels are text stay text, also where a CSV file's cells look like numbers.
     texts = {f.name: pa.string() for f in features if f.levels and isinstance(f.levels[0], str)}
-    table = read_file(data, texts, numbers)
-    require_columns(table.column_names, keep, data, "--keep names")
-    X = model_columns(estimator, table, data)
-    columns: dict[str, Any] = {}
-    if not dry_run:
-        with progress("predicting") as on_progress:
-            found = prediction_columns(estimator, X, proba=proba, on_progress=on_progress)
-        columns = {**{name: table.column(name) for name in keep}, **found}
-        if out == STDOUT:
-            sys.stdout.buffer.write(csv_bytes(columns))
-        else:
-            write_file(out, columns)
+    columns: Collection[str] = ()
+    if is_streamed(data):
+        n_rows, columns = _stream(estimator, data, out, proba=proba, keep=keep, dry_run=dry_run)
+    else:
+        table = read_file(data, texts, numbers)
+        n_rows = table.num_rows
+        require_columns(table.column_names, keep, data, "--keep names")
+        X = model_columns(estimator, table, data)
+        if not dry_run:
+            with progress("predicting") as on_progress:
+                found = prediction_columns(estimator, X, proba=proba, on_progress=on_progress)
+            columns = {**{name: table.column(name) for name in keep}, **found}
+            if out == STDOUT:
+                sys.stdout.buffer.write(csv_bytes(columns))
+            else:
+                write_file(out, columns)
     return {
         "command": "predict",
         "dry_run": dry_run,
@@ -188,10 +192,34 @@ def _run(path: Path, data: Path, out: Path, *, proba: bool, keep: list[str], dry
         "data": str(data),
         "out": None if dry_run else str(out),
         "kind": "classifier" if is_classifier else "regressor",
-        "rows": table.num_rows,
+        "rows": n_rows,
         "columns": list(columns),
         "seconds": time.perf_counter() - started,
     }
+
+
+def _stream(
+    estimator: Any, data: Path, out: Path, *, proba: bool, keep: list[str], dry_run: bool
+) -> tuple[int, Collection[str]]:
+    """Some rows at a time, from Parquet files into one; how many rows, and the columns that were written."""
+    from hedgerow.engine.blocks import Blocks
+    from hedgerow.estimators.streamed import write_predictions
+
+    if out == STDOUT or format_of(out) != ".parquet":
+        raise JobError(f"--out {out}: predictions of {data} are written some at a time; name a .parquet file")
+    there = list(Blocks(data).types)
+    require_columns(there, keep, data, "--keep names")
+    names = [feature.name for feature in estimator.ensemble_.mapper.features]
+    if hasattr(estimator, "feature_names_in_") or set(names) <= set(there):
+        require_columns(there, names, data, "the model needs")
+    else:
+        names = there
+    blocks = Blocks(data, columns=names)
+    if dry_run:
+        return blocks.n_rows, ()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with progress("predicting") as on_progress:
+        return blocks.n_rows, write_predictions(estimator, blocks, out, proba=proba, keep=keep, on_progress=on_progress)
 
 
 def model_columns(estimator: Any, table: Any, path: Path) -> Any:
@@ -210,29 +238,16 @@ def model_columns(estimator: Any, table: Any, path: Path) -> Any:
 
 
 def prediction_columns(estimator: Any, X: Any, *, proba: bool, on_progress: OnProgress | None = None) -> dict[str, Any]:
-    """`prediction`, and `probability_<class>` for each class if wanted."""
-    if not proba:
-        return {"prediction": _column(_in_blocks(estimator.predict, X, on_progress))}
-    shares = _in_blocks(estimator.predict_proba, X, on_progress)
-    columns = {"prediction": _column(estimator.classes_[shares.argmax(axis=1)])}
-    for number, label in enumerate(estimator.classes_.tolist()):
-        columns[f"probability_{label}"] = shares[:, number]
-    return columns
-
-
-def _in_blocks(predict: Callable[[Any], Any], X: Any, on_progress: OnProgress | None) -> Any:
-    """Predictions of some rows after the other, so that there is something to report."""
+    """`prediction`, and `probability_<class>` if wanted; of some rows after the other, to have something to report."""
     import numpy as np
+    import pyarrow as pa
+
+    from hedgerow.estimators import streamed
 
     n_rows, found = len(X), []
     for start in range(0, max(n_rows, 1), BLOCK_ROWS):
         block = X[start : start + BLOCK_ROWS] if isinstance(X, np.ndarray) else X.slice(start, BLOCK_ROWS)
-        found.append(predict(block))
+        found.append(streamed.prediction_columns(estimator, block, proba=proba))
         if on_progress is not None:
             on_progress(min(start + BLOCK_ROWS, n_rows), n_rows)
-    return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def _column(values: Any) -> Any:
-    """Text that arrow writes as text: numpy's fixed-width strings are foreign to it."""
-    return values.tolist() if values.dtype.kind in "UOT" else values
+    return {name: pa.chunked_array([block[name] for block in found]) for name in found[0]}

@@ -153,7 +153,7 @@ def _played(
                 count(done, total)
                 draw(done, total, "" if "ledger" in books else "matching rows")
 
-            folder = play(node, paper, wait=wait, on_progress=on_progress, resume=resume, books=books)
+            folder = play(node, paper, wait=wait, on_progress=on_progress, resume=resume, books=books, tell=mention)
     logs.LOGGER.info("the run is over; what %s has of it is in %s", place.name, folder)
     return _outcome("resume" if resume else "run", folder)
 
@@ -211,6 +211,7 @@ def _outcome(command: str, folder: Path) -> Outcome:
         *([] if about["n_matched"] is None else [f"{about['n_matched']:,} rows matched."]),
         f"What {about['party']} has of it is in {folder}:",
         *(f"  {path.name}" for path in sorted(folder.iterdir())),
+        f"As a page for people who sign: hedgerow report {folder.name[:12]}",
     ]
     if stated.exists():
         with damage_told(f"{stated} is damaged"):

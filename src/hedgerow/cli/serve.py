@@ -79,7 +79,7 @@ def serve(
     folder = trained.folder / "serving"
     book = Book(folder, trail, party=place.name, model=proposal.run_id, proposal=proposal.hash, peers=peers)
     try:
-        with _told_to_stop() as stop, Node(place, identity, proposal.peers_of(place.name)) as node:
+        with told_to_stop() as stop, Node(place, identity, proposal.peers_of(place.name)) as node:
             if http is None:
                 _answer(node, trained, data, book, stop)
             else:
@@ -119,7 +119,7 @@ def _rows_to_answer_with(trained: Trained, data: str | None) -> OwnRows:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def told_to_stop() -> Iterator[threading.Event]:
     """Set by Ctrl-C and SIGTERM, so that the service ends in good order."""
     stop = threading.Event()
 

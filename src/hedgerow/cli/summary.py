@@ -128,9 +128,9 @@ def protocol_table(result: dict[str, Any]) -> Table:
     """One row per way of training: how good, how long, how much was sent, what it is worth."""
     table = Table(box=None, pad_edge=False)
     for name, justify in [("how", "left"), ("AUC", "right"), ("time", "right"), ("MiB", "right"), ("rounds", "right")]:
-        width = 26 if name == "how" else None  # the longest name of a protocol
+        width = 28 if name == "how" else None  # the longest name of a protocol, with a comma
         table.add_column(name, justify=justify, no_wrap=name != "how", width=width)  # type: ignore[arg-type]  # one of rich's words
-    table.add_column("result")
+    table.add_column("verdict")
     auc = result["scores"]["test"]["auc"]
     table.add_row("one table", f"{auc:.4f}", duration(result["seconds"]["fit"]), "", "", "not protected")
     for entry in result["protocols"]:

@@ -59,6 +59,12 @@ def mention(line: str) -> None:
         say(line)
 
 
+def begin(line: str) -> None:
+    """The first words of a step, where no bar shows them."""
+    if _manner.draws and not sys.stderr.isatty():
+        say(line)
+
+
 @contextmanager
 def progress(what: str, *, wanted: bool = True) -> Iterator[OnProgress]:
     """What to call with the steps done and the steps there are."""
@@ -74,21 +80,6 @@ def progress(what: str, *, wanted: bool = True) -> Iterator[OnProgress]:
             yield draw
     else:
         yield _Lines(what).update
-
-
-@contextmanager
-def waiting_for(what: str) -> Iterator[None]:
-    """A spinner, or one line, while something runs whose length is not known."""
-    if not _manner.draws:
-        yield
-    elif sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status(what):
-            yield
-    else:
-        say(f"{what} ...")
-        yield
 
 
 class FitCallback:

@@ -17,7 +17,7 @@ from hedgerow.cli.outcome import Outcome, json_text, verb, whole_file
 from hedgerow.cli.telling import FitCallback, progress
 from hedgerow.errors import JobError
 from hedgerow.node.settings import number
-from hedgerow.node.sources import format_of, look_at_file, read_file, require_columns
+from hedgerow.node.sources import format_of, is_streamed, look_at, read_file, read_folder, require_columns
 
 
 @verb("The result as JSON on stdout.", is_long=True)
@@ -26,7 +26,9 @@ def train(
         Path | None, typer.Argument(metavar="JOB.toml", help="The job file; flags below override it.")
     ] = None,
     *,
-    data: Annotated[Path | None, typer.Option(metavar="FILE", help="Training rows, .parquet or .csv.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Training rows, .parquet or .csv, or a folder.")
+    ] = None,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
     valid: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows that decide when to stop.")] = None,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to score the finished model on.")] = None,
@@ -97,22 +99,31 @@ def _check_outputs(job: Job) -> None:
     """Nothing may be written over what is read, and no format may turn out unknown after an hour of training."""
     inputs = {path.resolve() for path in (job.train, job.valid, job.test) if path}
     for path in (job.model, job.result, job.predictions):
-        if path is not None and path.resolve() in inputs:
+        if path is not None and inputs & {path.resolve(), path.resolve().parent}:
             raise JobError(f"{path} is to be read and written; choose another output")
     if job.predictions is not None:
-        format_of(job.predictions)
+        fmt = format_of(job.predictions)
         if job.test is None:
             raise JobError("[output] predictions needs [data] test, whose rows are predicted")
+        if fmt != ".parquet" and is_streamed(job.test):
+            raise JobError(f"{job.predictions}: predictions of a folder are written as .parquet, some at a time")
 
 
 @dataclass(frozen=True)
 class _Labelled:
-    """A file split into what the model may see, the labels and the weights."""
+    """A file split into what the model may see, the labels and the weights.
+
+    Files that are read some rows at a time: `Blocks`, and the names of the columns.
+    """
 
     X: Any
     y: Any
     weight: Any
     types: dict[str, Any]
+
+    @property
+    def is_streamed(self) -> bool:
+        return isinstance(self.y, str)
 
 
 def _run(job: Job, *, verbose: bool) -> dict[str, Any]:
@@ -138,16 +149,17 @@ def _run(job: Job, *, verbose: bool) -> dict[str, Any]:
 
 def _fitted(job: Job, tables: dict[str, _Labelled], *, verbose: bool) -> Any:
     """The plain engine's model."""
-    from hedgerow.engine.table import read_table
+    from hedgerow.engine.table import are_categorical
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
     rows, valid = tables["train"], tables.get("valid")
-    kind = job.kind or _kind_of(rows.y, job.label)
+    kind = job.kind or _kind_of(rows, job.label)
     # A job gives the same model each time it runs, so the seed is fixed unless the job says otherwise.
     params = {"random_state": 0, **job.params, "verbose": int(verbose)}
     if job.categorical:  # and columns that are text anyway
-        by_type = [column.name for column in read_table(rows.X).columns if column.levels is not None]
-        params["categorical_features"] = sorted({*job.categorical, *by_type})
+        outline = rows.X.empty() if rows.is_streamed else rows.X
+        by_type = zip(outline.column_names, are_categorical(outline, "from_dtype"), strict=True)
+        params["categorical_features"] = sorted({*job.categorical, *(name for name, is_text in by_type if is_text)})
     model = (BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor)(**params)
     watched = {} if valid is None else {"X_val": valid.X, "y_val": valid.y, "sample_weight_val": valid.weight}
     with progress("training", wanted=not verbose) as on_progress:
@@ -176,7 +188,9 @@ def _private_estimator(job: Job, privacy: Privacy) -> Any:
 
 
 def _read(job: Job, path: Path, types: dict[str, Any] | None = None) -> _Labelled:
-    table = read_file(path, types)
+    if job.privacy is None and is_streamed(path):
+        return _streamed(job, path, types)
+    table = read_folder(path) if path.is_dir() else read_file(path, types)
     require_columns(table.column_names, [job.label], path, "is the label")
     require_columns(table.column_names, [job.weight] if job.weight else [], path, "is the weight")
     require_columns(table.column_names, [*job.drop, *job.categorical] if types is None else [], path, "the job names")
@@ -187,13 +201,31 @@ def _read(job: Job, path: Path, types: dict[str, Any] | None = None) -> _Labelle
     return _Labelled(table.select(features), table.column(job.label), weight, types)
 
 
-def _kind_of(labels: Any, name: str) -> str:
+def _streamed(job: Job, path: Path, types: dict[str, Any] | None) -> _Labelled:
+    from hedgerow.engine.blocks import Blocks
+
+    there = list(Blocks(path).types) if types is None else list(types)
+    require_columns(there, [job.label], path, "is the label")
+    require_columns(there, [job.weight] if job.weight else [], path, "is the weight")
+    require_columns(there, [*job.drop, *job.categorical], path, "the job names")
+    blocks = Blocks(path, target=job.label, weight=job.weight, drop=[name for name in job.drop if name in there])
+    return _Labelled(blocks, job.label, job.weight, blocks.types)
+
+
+def _kind_of(rows: _Labelled, name: str) -> str:
     """Text, booleans and two whole numbers are classes, fractions are not; between these the person must say."""
+    import numpy as np
     import pyarrow as pa
 
-    if pa.types.is_floating(labels.type):
+    from hedgerow.estimators.streamed import read_column
+
+    label_type = rows.types[name]
+    if pa.types.is_floating(label_type):
         return "regressor"
-    if not pa.types.is_integer(labels.type) or len(labels.unique().drop_null()) <= 2:
+    if not pa.types.is_integer(label_type):
+        return "classifier"
+    labels = np.asarray(read_column(rows.X, name) if rows.is_streamed else rows.y.drop_null())
+    if len(np.unique(labels[labels == labels])) <= 2:  # noqa: PLR0124 - only NaN, a missing label, differs from itself
         return "classifier"
     raise JobError(
         f"the label {name!r} holds whole numbers, which may be classes or amounts; "
@@ -202,8 +234,6 @@ def _kind_of(labels: Any, name: str) -> str:
 
 
 def _result(job: Job, model: Any, tables: dict[str, _Labelled]) -> dict[str, Any]:
-    from hedgerow.cli.summary import scores
-
     told = {}
     if job.privacy is not None:  # neither scores on the training rows nor their number are covered by the guarantee
         tables = {name: rows for name, rows in tables.items() if name != "train"}
@@ -218,17 +248,31 @@ def _result(job: Job, model: Any, tables: dict[str, _Labelled]) -> dict[str, Any
         "model": str(job.model),
         "label": job.label,
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
-        "rows": {name: rows.X.num_rows for name, rows in tables.items()},
+        "rows": {name: rows.X.n_rows if rows.is_streamed else rows.X.num_rows for name, rows in tables.items()},
         "columns": len(features),
         "categorical_columns": sum(feature.levels is not None for feature in features),
         "constant_columns": list(model.constant_features_),
         "iterations": model.n_iter_,
         "best_iteration": model.best_iteration_,
-        "scores": {name: scores(model, rows.X, rows.y, rows.weight) for name, rows in tables.items()},
+        "scores": {name: _scores(model, rows) for name, rows in tables.items() if not _is_too_much(name, rows)},
         "importances": dict(sorted(share.items(), key=lambda item: -item[1])),
         "params": job.params,
         **told,
     }
+
+
+def _is_too_much(name: str, rows: _Labelled) -> bool:
+    """Training rows that were read some at a time are not read once more, only to be scored."""
+    return name == "train" and rows.is_streamed
+
+
+def _scores(model: Any, rows: _Labelled) -> dict[str, float]:
+    from hedgerow.cli.summary import scores
+    from hedgerow.estimators.streamed import read_column
+
+    if not rows.is_streamed:
+        return scores(model, rows.X, rows.y, rows.weight)
+    return scores(model, rows.X, read_column(rows.X, rows.y), read_column(rows.X, rows.weight))
 
 
 def _write(job: Job, model: Any, test: _Labelled | None, result: dict[str, Any]) -> None:
@@ -240,7 +284,12 @@ def _write(job: Job, model: Any, test: _Labelled | None, result: dict[str, Any])
     if job.predictions is not None and test is not None:
         from hedgerow.cli.predict import prediction_columns
 
-        write_file(job.predictions, prediction_columns(model, test.X, proba=hasattr(model, "classes_")))
+        proba = hasattr(model, "classes_")
+        if test.is_streamed:
+            job.predictions.parent.mkdir(parents=True, exist_ok=True)
+            model.write_predictions(test.X, job.predictions, proba=proba)
+        else:
+            write_file(job.predictions, prediction_columns(model, test.X, proba=proba))
 
 
 def _dry_run(job: Job) -> dict[str, Any]:
@@ -249,7 +298,7 @@ def _dry_run(job: Job) -> dict[str, Any]:
     for name, path in (("train", job.train), ("valid", job.valid), ("test", job.test)):
         if path is None:
             continue
-        columns, n_rows = look_at_file(path)
+        columns, n_rows = look_at(path)
         require_columns(list(columns), [job.label, *([job.weight] if job.weight else [])], path, "the job names")
         files[name] = {"path": str(path), "rows": n_rows, "columns": columns}
     require_columns(list(files["train"]["columns"]), [*job.drop, *job.categorical], job.train, "the job names")

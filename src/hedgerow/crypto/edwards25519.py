@@ -438,7 +438,10 @@ def compress(affine: Words, n: int, compressed: Words) -> None:
 
 @kernel
 def decompress(compressed: Words, n: int, affine: Words) -> int:
-    """x and y again (RFC 8032, section 5.1.3); how many are no points. Those have rubbish in `affine`."""
+    """x and y again (RFC 8032, section 5.1.3); how many are no points, or not written in the one way.
+
+    Those have rubbish in `affine`.
+    """
     refused = 0
     for i in range(n):
         to, is_odd = AFFINE * i, compressed[COMPRESSED * i + 3] >> _u(63)
@@ -452,8 +455,9 @@ def decompress(compressed: Words, n: int, affine: Words) -> int:
         x = fmul(fmul(a, b3), froot_power(fmul(a, fmul(fsqr(b3), b))))
         if not is_zero(fsub(fmul(b, fsqr(x)), a)):
             x = fmul(x, _ROOT_OF_MINUS_ONE)
-            if not is_zero(fsub(fmul(b, fsqr(x)), a)):
-                refused += 1
+        is_point = is_zero(fsub(fmul(b, fsqr(x)), a)) and is_below_p(affine, to + 4)
+        if not is_point or (is_odd == _u(1) and is_zero(x)):
+            refused += 1
         fpack(x, affine, to)
         if affine[to] & _u(1) != is_odd:
             fpack(fsub(_ZERO, funpack(affine, to)), affine, to)

@@ -5,27 +5,30 @@
             C_ik = v_ik G + x_k R_i                                                     3. sent
     sum     over any rows: (sum R_i, sum C_ik) encrypts the sums of v_ik
             plus rho (G, Q_k) with a new uniform rho, then times 8, then affine         4. sent back
-    open    C - x_k R = 8 m G; |m| < 2**31 is found by a table, and recomputed before it is believed
+    open    C - x_k R = 8 m G; |m| < limit is found by a table, and recomputed before it is believed
+
+`Keys` and `Holder` are the two sides of `crypto.additive`.
 
 Whoever holds the x_k is the only one who can open anything; whoever sums sees points alone. Why each step is as it is:
 
 - **One r_i for all trees.** Sound under decisional Diffie-Hellman because keys are new and independent for every tree
-  and every value: see "Reuse" below. It would not be if one key met two vectors of values under the same R_i: their
-  difference would be open. So a `TreeKey` encrypts each row once, and dies with its tree.
+  and every value, and everybody follows the protocol: see "Reuse" below. It would not be if one key met two vectors of
+  values under the same R_i: their difference would be open. So a `TreeKey` encrypts each row once, and is replaced with
+  its tree. The r_i are as secret as the keys: x_k R_i = r_i Q_k.
 - **rho.** The holder of the keys knows every r_i, so it could tell from sum R_i which rows were added. After
   re-randomising, what it gets depends on the sums and on nothing else. Points are sent as x and y: projective
   coordinates would tell how a sum was made.
 - **Times 8, and keys that are multiples of 8.** The group has eight points of small order. A sender could add one to
   C_i to mark a row, or to R to learn a key modulo 8. Eight times a point has no such part, 8 z times one is neutral.
 - **Every point is checked**: coordinates below p, on the curve. What does not open to a number in range is refused;
-  there is one error for everything, so that refusals tell nothing.
+  there is one error for everything, so that refusals do not tell which check failed.
 
-Reuse. Let an adversary tell encryptions of two lists of values apart, over T trees of K values each. Change one key's
-ciphertexts after the other to random points; some step must be noticed with 1/(K T) of its advantage. At that step take
-a challenge (A, Q, C), with C = a Q or random, as Q_t; for row i draw u_i, v_i and set R_i = u_i A + v_i G and
-x_t R_i = u_i C + v_i Q. All R_i are uniform and independent; if C = a Q everything is as in the scheme, otherwise the
-x_t R_i are uniform and independent of all else. All other keys are known and encrypt as ever. So the loss is a factor
-2 K T, and none for the number of rows (Bellare, Boldyreva, Staddon 2003; Naor, Reingold 1997).
+Reuse. Masks x_k R_i, with R and Q, are a matrix of rank 1 of n rows and m keys. One challenge (A, B, C) of decisional
+Diffie-Hellman makes such a matrix of rank w if it is real and of any rank up to 2 w if it is not, with R and Q as ever;
+at rank m + 1 masks are uniform and independent of all else. So ciphertexts are told from random points with at most
+ceil(log2(m + 1)) times the advantage against DDH, and a little for numbers that are not quite uniform (2**-87 for a
+million rows). The number of rows is no factor. docs/decisions/0027-homomorphic.md has the proof, its sources and what
+it does not cover; tests/crypto/test_elgamal_reuse.py counts its steps in small fields.
 
 What is not claimed: decryption takes longer for larger sums (about a quarter of its time depends on them), tables are
 read at secret places, and keys stay in memory until Python lets go of them. Quantum computers break all of it.
@@ -43,7 +46,19 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from hedgerow.compiling import kernel
+from hedgerow.compiling import compile_beside, is_compiled, kernel
+from hedgerow.crypto.additive import (
+    LIMIT,
+    REFUSED,
+    VALUES,
+    Cells,
+    Flags,
+    Ints,
+    RowIds,
+    Sizes,
+    check_limit,
+    check_values,
+)
 from hedgerow.crypto.csprng import SecureRandom, Unshared
 from hedgerow.crypto.edwards25519 import (
     AFFINE,
@@ -77,9 +92,6 @@ from hedgerow.crypto.edwards25519 import (
 from hedgerow.crypto.field25519 import WIRE_WORDS, Words, to_words
 from hedgerow.errors import ProtocolError
 
-LIMIT = 2**31
-"""Sums are smaller than this, either way; so is all that is encrypted."""
-
 BASE_BITS = 13
 """Window of the table of G: 20 additions per multiple, 13 MB."""
 
@@ -91,12 +103,10 @@ _BABY_BITS = 20
 _BLOCK = 1024
 """Rows whose points are made together: a window's part of the table stays in the cache, one inversion serves all."""
 
-Ints = npt.NDArray[np.int64]
-RowIds = npt.NDArray[np.uint32]
-Flags = npt.NDArray[np.uint8]
+_NOISE_WINDOWS = 3
+"""Windows of G that hold any noise: 39 bits, and it has 36."""
 
 _u = np.uint64
-_REFUSED = "a ciphertext that is not one, or that does not hold a sum in range"
 
 
 # --- scalars ---------------------------------------------------------------------------------------------------------
@@ -106,7 +116,7 @@ _NEGATIVE_INVERSE = -pow(ORDER, -1, 2**256) % 2**256
 
 
 def random_scalars(rng: SecureRandom, n: int) -> Words:
-    """[n, 4]: 252 random bits each, which is 2**-127 from uniform modulo L."""
+    """[n, 4]: 252 random bits each, which is 2**-127.6 from uniform modulo L."""
     drawn = rng.words((n, WIRE_WORDS))
     drawn[:, 3] &= _u(2**60 - 1)
     return drawn
@@ -150,7 +160,37 @@ def _typed_product(
 multiply_add: Any = intrinsic(_typed_product)
 
 
+# --- compiling -------------------------------------------------------------------------------------------------------
+
+
+def get_compiled() -> None:
+    """Have all kernels here compiled by another process, unless they are there: half of what a first run takes."""
+    if not is_compiled(_find_logarithms):
+        compile_beside(__name__)
+
+
+def rehearse() -> None:
+    """Encrypt, add, complete and open a few rows: every kernel that a run needs, but for compressed points."""
+    rng, n, codes, zero = SecureRandom(), 4, np.array([2, 2]), np.zeros(2, np.int64)
+    keys, holder, which = Keys(rng, n), Holder(n), np.arange(n, dtype=np.uint32)
+    holder.take_points(0, keys.row_points(0, n))
+    holder.take_tree(keys.begin_tree())
+    holder.take_rows(0, keys.encrypt_rows(0, np.ones((n, VALUES), np.int64)))
+    sums, cells, used = holder.no_sums(4), holder.unset_sums(4), np.zeros(4, np.uint8)
+    holder.add_rows(which, which.astype(np.int32), 0, cells, used)
+    holder.fold_cells(cells, used, codes, zero, np.array([0, 2]), sums)
+    holder.complete(sums, codes, zero, np.array([0, 2]), keys.encrypt_totals(np.full((1, VALUES), n))[0])
+    keys.open(holder.finished(sums, rng))
+
+
 # --- on the wire -----------------------------------------------------------------------------------------------------
+
+
+def sizes_of(n_values: int = VALUES, *, compressed: bool = False) -> Sizes:
+    """A point per row, a key per value; a sum is one ciphertext."""
+    point = COMPRESSED if compressed else AFFINE
+    whole = (1 + n_values) * point
+    return Sizes(0, point, n_values * point, n_values * point, whole, whole, pack=1)
 
 
 def to_wire(points: Words, *, compressed: bool) -> Words:
@@ -163,12 +203,15 @@ def to_wire(points: Words, *, compressed: bool) -> Words:
 
 
 def from_wire(points: Words) -> Words:
-    """The inverse, by the number of words. Affine ones are not checked yet; ProtocolError for others that are none."""
+    """The inverse, by the number of words. Affine ones are not checked yet; ProtocolError for others that are none.
+
+    Never read-only, as what was received is: numba would compile every kernel once more for that.
+    """
     if points.shape[-1] == AFFINE:
-        return points
+        return points if points.flags.writeable else points.copy()
     out = np.empty((*points.shape[:-1], AFFINE), np.uint64)
     if decompress(np.ascontiguousarray(points).reshape(-1), points.size // COMPRESSED, out.reshape(-1)):
-        raise ProtocolError(_REFUSED)
+        raise ProtocolError(REFUSED)
     return out
 
 
@@ -256,9 +299,9 @@ def _multiples_of_base(scalars: Words) -> Words:
 class TreeKey(Unshared):
     """The keys x_k of one tree, one for each value of a row."""
 
-    def __init__(self, rng: SecureRandom, n_values: int) -> None:
+    def __init__(self, rng: SecureRandom, n_values: int, limit: int = LIMIT) -> None:
         super().__init__()
-        self._rng, self.n_values = rng, n_values
+        self._rng, self.n_values, self._limit = rng, n_values, limit
         secrets = [COFACTOR * rng.integer(ORDER) for _ in range(n_values)]
         self._factors = np.concatenate([to_words((x << 256) % ORDER) for x in secrets])
         words = np.concatenate([to_words(x) for x in secrets])
@@ -269,7 +312,7 @@ class TreeKey(Unshared):
         self._next_row = 0
 
     def encrypt(self, randomness: RowRandomness, first: int, values: Ints) -> Words:
-        """Affine [rows, values, 8]: C of the rows from `first`, for values [rows, values] below LIMIT either way.
+        """Affine [rows, values, 8]: C of the rows from `first`, for values [rows, values] below the limit either way.
 
         Rows come in ascending order and never again: two values under one key and one R would show their difference.
         """
@@ -287,10 +330,10 @@ class TreeKey(Unshared):
         return np.concatenate([points[:, None], self._encrypted(scalars, values)], axis=1)
 
     def _encrypted(self, scalars: Words, values: Ints) -> Words:
-        if values.shape[1:] != (self.n_values,) or (np.abs(values) >= LIMIT).any():
-            raise ProtocolError(f"{self.n_values} values below {LIMIT} are encrypted for a row, got {values.shape}")
+        if len(values) != len(scalars):
+            raise ProtocolError(f"{len(values)} rows cannot be encrypted under randomness of {len(scalars)}")
+        flat = check_values(values, self.n_values, self._limit).reshape(-1)
         out = np.empty((*values.shape, AFFINE), np.uint64)
-        flat = np.ascontiguousarray(values, np.int64).reshape(-1)
         table = base_table()
         _encrypt(flat, self.n_values, scalars.reshape(-1), self._factors, *table, out.reshape(-1))
         return out
@@ -302,9 +345,48 @@ class TreeKey(Unshared):
         found = np.empty(n * self.n_values, np.int64)
         flat = np.ascontiguousarray(sums).reshape(-1)
         is_right = bool(_strip_keys(flat, n, self.n_values, self._digits, points))
-        if not is_right or not _find_logarithms(points, len(found), *base_table(), *logarithms(), LIMIT, found):
-            raise ProtocolError(_REFUSED)
+        if not is_right or not _find_logarithms(points, len(found), *base_table(), *logarithms(), self._limit, found):
+            raise ProtocolError(REFUSED)
         return found.reshape(n, self.n_values)
+
+
+class Keys:
+    """All that the owner of keys has in a run: what is random about its rows, and one `TreeKey` after the other."""
+
+    def __init__(self, rng: SecureRandom, n_rows: int, *, compressed: bool = False, limit: int = LIMIT) -> None:
+        self.sizes = sizes_of(compressed=compressed)
+        self._rng, self._compressed, self._limit = rng, compressed, check_limit(limit)
+        self._randomness = RowRandomness(rng, n_rows)
+        self._tree = TreeKey(rng, VALUES, limit)
+
+    @property
+    def key(self) -> Words:
+        """There is none: every tree has its own."""
+        return np.empty(0, np.uint64)
+
+    def row_points(self, first: int, last: int) -> Words:
+        """R_i."""
+        return self._sent(self._randomness.points(first, last))
+
+    def begin_tree(self) -> Words:
+        """Q_k."""
+        self._tree = TreeKey(self._rng, VALUES, self._limit)
+        return self._sent(self._tree.public).reshape(-1)
+
+    def encrypt_rows(self, first: int, values: Ints) -> Words:
+        """C_ik."""
+        return self._sent(self._tree.encrypt(self._randomness, first, values)).reshape(len(values), -1)
+
+    def encrypt_totals(self, values: Ints) -> Words:
+        """Whole ciphertexts, under randomness of their own."""
+        return self._sent(self._tree.encrypt_anew(values)).reshape(len(values), -1)
+
+    def open(self, words: Words) -> Ints:
+        """By the tree's keys and logarithms."""
+        return self._tree.decrypt(from_wire(words.reshape(len(words), 1 + VALUES, self.sizes.point)))
+
+    def _sent(self, points: Words) -> Words:
+        return to_wire(points, compressed=self._compressed)
 
 
 @kernel
@@ -467,39 +549,75 @@ def _find_logarithms(
 
 
 class Holder:
-    """Encrypted rows of a peer, and sums of them. It has no key, and what it is given is checked here."""
+    """Encrypted rows of a peer, and sums of them: points that are no longer affine, all of a sum beside each other."""
 
-    def __init__(self, n_rows: int, n_values: int) -> None:
-        self.width = 1 + n_values
-        self.rows: Points = np.empty((n_rows, self.width, POINT), np.uint32)
+    def __init__(self, n_rows: int, n_values: int = VALUES, *, compressed: bool = False, limit: int = LIMIT) -> None:
+        self.sizes = sizes_of(n_values, compressed=compressed)
+        self._width, self._compressed, self._limit = 1 + n_values, compressed, check_limit(limit)
+        self._rows: Points = np.empty((n_rows, self._width * POINT), np.uint32)
         self._tables: tuple[Table, ...] = ()
 
-    def take_keys(self, public: Words) -> None:
-        """The public keys [values, 8] of a tree; ProtocolError if one is no point, or of small order."""
-        if public.shape != (self.width - 1, AFFINE) or any(is_small(key, 0) for key in public):
-            raise ProtocolError(_REFUSED)
+    def take_key(self, words: Words) -> None:
+        """There is none."""
+
+    def take_points(self, first: int, words: Words) -> None:
+        """R_i: the first point of each row."""
+        self._take(first, words, 0)
+
+    def take_tree(self, words: Words) -> None:
+        """Q_k. Refused if of small order: sums would come back without randomness."""
+        public = from_wire(words.reshape(-1, self.sizes.point))
+        if len(public) != self._width - 1 or any(is_small(key, 0) for key in public):
+            raise ProtocolError(REFUSED)
         self._tables = (base_table(), *(table_of(key, KEY_BITS) for key in public))
 
-    def take(self, first: int, points: Words, place: int) -> None:
-        """Points [rows, some, 8] of the rows from `first` on, which are numbers `place` and following of their rows."""
-        flat, n, some = np.ascontiguousarray(points).reshape(-1), len(points), points.shape[1]
-        if not _take(flat, n, some, self.rows[first : first + n].reshape(-1), self.width, place):
-            raise ProtocolError(_REFUSED)
+    def take_rows(self, first: int, words: Words) -> None:
+        """C_ik: the other points of each row."""
+        self._take(first, words, 1)
+
+    def _take(self, first: int, words: Words, place: int) -> None:
+        n = len(words)
+        points = from_wire(words.reshape(n, -1, self.sizes.point))
+        flat, rows = np.ascontiguousarray(points).reshape(-1), self._rows[first : first + n].reshape(-1)
+        if not _take(flat, n, points.shape[1], rows, self._width, place):
+            raise ProtocolError(REFUSED)
+
+    def no_sums(self, n: int) -> Points:
+        """Neutral points."""
+        return _neutral(n * self._width).reshape(n, -1)
+
+    def unset_sums(self, n: int) -> Points:
+        """Any."""
+        return np.empty((n, self._width * POINT), np.uint32)
+
+    def add_rows(self, which: RowIds, cell: Cells, skipped: int, cells: Points, used: Flags) -> None:
+        """An addition per row and point."""
+        _add_rows(self._rows.reshape(-1), self._width, which, cell, skipped, cells.reshape(-1), used)
+
+    def fold_cells(self, cells: Points, used: Flags, n_codes: Ints, skipped: Ints, first: Ints, sums: Points) -> None:
+        """An addition per cell in use, column and point."""
+        _fold_cells(cells.reshape(-1), used, self._width, n_codes, skipped, first, sums.reshape(-1))
 
     def complete(self, sums: Points, n_codes: Ints, skipped: Ints, first: Ints, total: Words) -> None:
-        """`complete` below, with the node's total [width, 8]; ProtocolError if that is no ciphertext."""
-        if not complete(sums, self.width, n_codes, skipped, first, np.ascontiguousarray(total).reshape(-1)):
-            raise ProtocolError(_REFUSED)
+        """An addition per sum and point."""
+        affine = from_wire(total.reshape(self._width, self.sizes.point)).reshape(-1)
+        if not _complete(sums.reshape(-1), self._width, n_codes, skipped, first, affine):
+            raise ProtocolError(REFUSED)
 
-    def finished(self, sums: Points, rng: SecureRandom) -> Words:
-        """Affine [n, 1 + values, 8]: n sums that tell nothing but what they add up to. `sums` is overwritten."""
-        rho = random_scalars(rng, len(sums)).reshape(-1)
-        flat = sums.reshape(-1)
+    def finished(self, sums: Points, rng: SecureRandom, noise: Ints | None = None) -> Words:
+        """Noise times G, rho (G, Q_k), times 8, affine."""
+        if not self._tables:
+            raise ProtocolError("sums are not sent before there are keys to re-randomise them under")
+        n, flat = len(sums), sums.reshape(-1)
+        if noise is not None:
+            small = check_values(noise, self._width - 1, self._limit)
+            _add_noise(flat, n, self._width, small.reshape(-1), *base_table()[:2])
+        rho = random_scalars(rng, n).reshape(-1)
         for p, table in enumerate(self._tables):
-            _randomise(flat, len(sums), self.width, p, rho, *table)
-        out = np.empty((len(sums), self.width, AFFINE), np.uint64)
-        to_affine(flat, len(sums) * self.width, out.reshape(-1), 0, np.empty(5 * len(sums) * self.width, np.uint64))
-        return out
+            _randomise(flat, n, self._width, p, rho, *table)
+        out = np.empty((n, self._width, AFFINE), np.uint64)
+        to_affine(flat, n * self._width, out.reshape(-1), 0, np.empty(5 * n * self._width, np.uint64))
+        return to_wire(out, compressed=self._compressed).reshape(n, -1)
 
 
 @kernel
@@ -512,11 +630,11 @@ def _take(affine: Words, n: int, some: int, rows: Points, width: int, place: int
 
 
 @kernel
-def add_rows(
+def _add_rows(
     rows: Points,  # in  [all rows, width] summands, flat
     width: int,
     which: RowIds,  # in  [n] rows to be added
-    cell: npt.NDArray[np.int32],  # in  [n] where each goes
+    cell: Cells,  # in  [n] where each goes
     skipped: int,  # this cell gets nothing
     cells: Points,  # out [cells, width] points, flat; those not in use are not set
     used: Flags,  # in, out [cells]
@@ -541,7 +659,7 @@ def add_rows(
 
 
 @kernel
-def fold_cells(
+def _fold_cells(
     cells: Points,  # in  joint cells of some columns
     used: Flags,
     width: int,
@@ -567,7 +685,7 @@ def fold_cells(
 
 
 @kernel
-def complete(
+def _complete(
     sums: Points,  # in, out [sums, width]
     width: int,
     n_codes: Ints,  # in  [columns]
@@ -594,12 +712,29 @@ def complete(
 
 
 @kernel
-def no_sums(n: int, width: int) -> Points:
-    """[n, width] points, flat, of nothing."""
-    sums = np.empty(n * width * POINT, np.uint32)
-    for i in range(n * width):
+def _neutral(n: int) -> Points:
+    """n points, flat, of nothing."""
+    sums = np.empty(n * POINT, np.uint32)
+    for i in range(n):
         set_neutral(sums, POINT * i)
     return sums
+
+
+@kernel
+def _add_noise(sums: Points, n: int, width: int, noise: Ints, table: Points, bits: int) -> None:
+    """Each point but the first of a sum plus noise[n, width - 1] times G."""
+    half, scalar = 1 << (bits - 1), np.zeros(4, np.uint64)
+    digits: Digits = np.empty(_NOISE_WINDOWS, np.int16)
+    for i in range(n):
+        for k in range(width - 1):
+            value = noise[(width - 1) * i + k]
+            scalar[0] = _u(abs(value))
+            signed_digits(scalar, 0, bits, _NOISE_WINDOWS, digits, 0)
+            if value < 0:
+                for w in range(_NOISE_WINDOWS):
+                    digits[w] = -digits[w]
+            at = POINT * (width * i + 1 + k)
+            add_multiples(sums[at : at + POINT], 1, POINT, digits, table, half, _NOISE_WINDOWS)
 
 
 @kernel

@@ -153,8 +153,7 @@ class BinMapper:
         `max_bins` counts the bin of missing values, so a numeric column gets at most `max_bins - 1` bins of values;
         the levels of a categorical column are kept as they are. Rows of weight zero do not take part.
         """
-        if isinstance(max_bins, bool) or not isinstance(max_bins, int | np.integer) or not 2 <= max_bins <= MAX_BINS:
-            raise InvalidParameter(f"max_bins must be a whole number between 2 and {MAX_BINS}, got {max_bins!r}")
+        check_max_bins(max_bins)
         weights = None if sample_weight is None else whole_weights(_checked_weights(sample_weight, table.n_rows))
 
         numeric = [column for column in table.columns if column.levels is None]
@@ -171,19 +170,27 @@ class BinMapper:
 
     def transform(self, table: Table, n_threads: int = 1) -> np.ndarray:
         """The codes of every value: uint8 [n_features, n_rows], C-contiguous."""
-        self._check_columns(table)
         codes = np.empty((len(self.features), table.n_rows), BIN)
+        self.transform_into(codes, 0, table, n_threads)
+        return codes
+
+    def transform_into(self, codes: np.ndarray, at: int, table: Table, n_threads: int = 1) -> None:
+        """Write the codes of every value into `codes`, C-contiguous, from row `at` on."""
+        self._check_columns(table)
+        if not 0 <= at <= codes.shape[1] - table.n_rows or len(codes) != len(self.features):
+            raise InvalidInput(f"{table.n_rows} rows from {at} on do not fit codes of shape {codes.shape}")
         tasks: list[tuple[Any, ...]] = []
+        limits = (at, at + table.n_rows, n_threads)
         if table.grid is not None:
-            tasks += _row_ranges(table.grid.reshape(-1), len(self.features), self.features, codes, n_threads)
+            tasks += _row_ranges(table.grid.reshape(-1), len(self.features), self.features, codes, *limits)
         else:
             for j, (feature, column) in enumerate(zip(self.features, table.columns, strict=True)):
                 if feature.edges is None:
-                    tasks.append((_code_levels, column.values, feature.missing_code, codes[j]))
+                    own = codes[j, at : at + table.n_rows]
+                    tasks.append((_code_levels, column.values, feature.missing_code, own))
                 else:
-                    tasks += _row_ranges(*_span(column.values), [feature], codes[j : j + 1], n_threads)
+                    tasks += _row_ranges(*_span(column.values), [feature], codes[j : j + 1], *limits)
         Team(n_threads).run(_call, tasks)
-        return codes
 
     def _check_columns(self, table: Table) -> None:
         if len(table.columns) != len(self.features):
@@ -194,6 +201,12 @@ class BinMapper:
                     f"column {column.name!r} does not have the levels that feature {feature.name!r} was binned with; "
                     "read the table with like=mapper.features"
                 )
+
+
+def check_max_bins(max_bins: int) -> None:
+    """Raise unless a column can have this many bins."""
+    if isinstance(max_bins, bool) or not isinstance(max_bins, int | np.integer) or not 2 <= max_bins <= MAX_BINS:
+        raise InvalidParameter(f"max_bins must be a whole number between 2 and {MAX_BINS}, got {max_bins!r}")
 
 
 def _checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
@@ -242,14 +255,19 @@ def _span(values: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _row_ranges(
-    values: np.ndarray, step: int, features: Sequence[FeatureBins], codes: np.ndarray, n_threads: int
+    values: np.ndarray,
+    step: int,
+    features: Sequence[FeatureBins],
+    codes: np.ndarray,
+    start: int,
+    stop: int,
+    n_threads: int,
 ) -> list[tuple[Any, ...]]:
     """A few ranges of rows per thread, so that a thread held up by other work does not hold up all."""
     tables = coding_tables(features, np.arange(len(features)), values.dtype)
-    n_rows = codes.shape[1]
-    n_ranges = 1 if n_threads == 1 else max(1, min(4 * n_threads, n_rows // 16384))
-    bounds = np.linspace(0, n_rows, n_ranges + 1).astype(int).tolist()
-    return [(code_values, tables, values, a * step, step, 1, codes, a, b) for a, b in pairwise(bounds)]
+    n_ranges = 1 if n_threads == 1 else max(1, min(4 * n_threads, (stop - start) // 16384))
+    bounds = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
+    return [(code_values, tables, values, (a - start) * step, step, 1, codes, a, b) for a, b in pairwise(bounds)]
 
 
 # --- where to cut ----------------------------------------------------------------------------------------------------
@@ -263,10 +281,10 @@ def choose_edges(columns: Sequence[np.ndarray], n_bins: int, weights: np.ndarray
     """
     copies = _contiguous_copies(columns)
     if weights is not None:
-        return [_edges(*_sorted_with_weights(copy, weights), n_bins) for copy in copies]
+        return [edges_of(*sorted_with_weights(copy, weights), n_bins) for copy in copies]
     copies.sort(axis=1)  # NaN goes last
     nan = copies.dtype.type(np.nan)  # of the columns' own type, else searchsorted would convert them
-    return [_edges(ordered[: np.searchsorted(ordered, nan)], None, n_bins) for ordered in copies]
+    return [edges_of(ordered[: np.searchsorted(ordered, nan)], None, n_bins) for ordered in copies]
 
 
 def _contiguous_copies(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -280,7 +298,8 @@ def _contiguous_copies(columns: Sequence[np.ndarray]) -> np.ndarray:
     return copies
 
 
-def _sorted_with_weights(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sorted_with_weights(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values in order, with their weights; without NaN and without those of weight 0."""
     used = (weights > 0) & ~np.isnan(values)
     values, weights = values[used], weights[used]
     if values.dtype == np.float32:  # value and weight fit one integer, and sorting those is much faster than argsort
@@ -297,7 +316,8 @@ def _turned(bits: np.ndarray) -> np.ndarray:
     return turned
 
 
-def _edges(ordered: np.ndarray, weights: np.ndarray | None, n_bins: int) -> np.ndarray:
+def edges_of(ordered: np.ndarray, weights: np.ndarray | None, n_bins: int) -> np.ndarray:
+    """At most `n_bins - 1` edges between values in order, without NaN; each of weight 1 unless weights are given."""
     first_of_value = np.flatnonzero(ordered[1:] != ordered[:-1])
     first_of_value += 1
     if len(first_of_value) >= n_bins:
@@ -309,19 +329,33 @@ def _edges(ordered: np.ndarray, weights: np.ndarray | None, n_bins: int) -> np.n
     return edges_between(ordered[first_of_value - 1], ordered[first_of_value])
 
 
-def whole_weights(weights: np.ndarray) -> np.ndarray | None:
-    """Weights as integers whose sum is exact in float64; None if they are all the same. Only true zeros become 0.
+class WeightSteps(NamedTuple):
+    """How weights become integers whose sum is exact in float64. Only true zeros become 0."""
 
-    Whole weights stay as they are, so that weight 2 is exactly the row twice.
-    """
+    heaviest: float
+    bits: int  # 0: they are whole, and stay as they are, so that weight 2 is exactly the row twice
+
+    def whole(self, weights: np.ndarray) -> np.ndarray:
+        """These weights, all or some of those that the steps were made for."""
+        if not self.bits:
+            return weights.astype(np.int64)
+        scaled = np.rint(weights / self.heaviest * float(2**self.bits)).astype(np.int64)
+        return np.where(weights > 0, np.maximum(scaled, 1), 0)
+
+
+def steps_of(weights: np.ndarray) -> WeightSteps | None:
+    """The steps of all rows' weights; None if they are all the same."""
     heaviest = float(weights.max())
     if float(weights.min()) == heaviest:
         return None
-    if np.array_equal(weights, np.floor(weights)) and weights.sum() < 2.0**52:
-        return weights.astype(np.int64)
-    bits = min(31, 52 - len(weights).bit_length())
-    scaled = np.rint(weights / heaviest * float(2**bits)).astype(np.int64)
-    return np.where(weights > 0, np.maximum(scaled, 1), 0)
+    is_whole = np.array_equal(weights, np.floor(weights)) and weights.sum() < 2.0**52
+    return WeightSteps(heaviest, 0 if is_whole else min(31, 52 - len(weights).bit_length()))
+
+
+def whole_weights(weights: np.ndarray) -> np.ndarray | None:
+    """Weights as integers; None if they are all the same."""
+    steps = steps_of(weights)
+    return None if steps is None else steps.whole(weights)
 
 
 @kernel

@@ -11,10 +11,11 @@ import numpy as np
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import SCORE, Bytes, Floats, Scores
-from hedgerow.engine.ensemble import Ensemble, predictions_from
-from hedgerow.engine.growth import TreeGrower
-from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, weight_total
+from hedgerow.engine.ensemble import Ensemble, Tree, predictions_from
+from hedgerow.engine.growth import RowsLike, TreeGrower
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, check_weight
 from hedgerow.engine.rows import Rows
+from hedgerow.engine.scratch import Room
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 ROW_TREES_WORTH_REGROUPING = 2_000_000  # rows x trees from which laying rows out by leaf repays its cost
@@ -32,6 +33,25 @@ class EvalSet:
     codes: Bytes
     y: Floats
     weight: Floats | None = None
+
+
+class RowsToTrain(RowsLike, Protocol):
+    """What the loop over trees needs of its rows, wherever they are."""
+
+    n_rows: int
+    quantiser: Quantiser
+
+    def gradients(self) -> None:
+        """Quantise the gradients of every output from the present scores."""
+        ...
+
+    def start_tree(self, output: int = 0, *, sample: tuple[int, int, float] | None = None) -> None:
+        """All rows, or a sample of them, stand at the root."""
+        ...
+
+    def regroup(self, *, in_place: bool = False) -> None:
+        """Lay rows out in memory by the leaves of the tree just finished."""
+        ...
 
 
 class Callback(Protocol):
@@ -65,26 +85,63 @@ def train(
     eval_metric: EvalMetric = None,
     callbacks: Sequence[Callback] = (),
     init: Ensemble | None = None,
+    room: Room = np.empty,
 ) -> TrainingResult:
     """Train on binned rows: `codes` [features, rows] from `mapper`, labels as class numbers or targets.
 
-    With `init` the trees of that model are kept and `n_iterations` more are added.
+    With `init` the trees of that model are kept and `n_iterations` more are added. `room` makes the arrays that hold
+    the packed rows; where it is not memory, `codes` are not kept either, but used up.
     """
     training = EvalSet("training", codes, np.ascontiguousarray(y, np.float64), weight)
     _check(params, mapper, training, eval_sets)
     loss = params.loss_for(training.y if weight is None else training.y[weight > 0])
-    ensemble = _start(params, mapper, loss, training, init)
-    rows = _make_rows(params, mapper, loss, training, ensemble)
-    edges = [feature.edges for feature in mapper.features]
-    grower = TreeGrower(rows, params, loss, rows.quantiser, edges, weighted=weight is not None)
+    ensemble = start_model(params, mapper, loss, training.y, weight, init)
+    rows = _make_rows(params, mapper, loss, training, ensemble, room)
+    in_place = room is not np.empty
+
+    def add_tree(tree: Tree, output: int) -> None:
+        ensemble.add_binned(codes, tree, rows.scores[output], n_threads=params.n_threads)
+
+    # Codes that are written over cannot be looked at after each tree, in the order in which they were.
+    watching_these = any(evals.codes is codes for evals in eval_sets)
+    watched: dict[str, Any] = {"eval_sets": eval_sets, "eval_metric": eval_metric, "callbacks": callbacks}
+    how: dict[str, Any] = {"in_place": in_place, "regroup": not (in_place and watching_these)}
+    return boost(params, loss, rows, ensemble, add_tree, weighted=weight is not None, **watched, **how)
+
+
+def boost(
+    params: BoostingParams,
+    loss: Loss,
+    rows: RowsToTrain,
+    ensemble: Ensemble,
+    add_tree: Callable[[Tree, int], None],
+    *,
+    weighted: bool,
+    eval_sets: Sequence[EvalSet] = (),
+    eval_metric: EvalMetric = None,
+    callbacks: Sequence[Callback] = (),
+    after_iteration: Callable[[Ensemble], None] | None = None,
+    regroup: bool = True,
+    in_place: bool = True,
+) -> TrainingResult:
+    """The loop over trees, wherever the rows are; `ensemble` is what there is already, and grows.
+
+    `add_tree(tree, output)` scores all rows with a tree that only a sample of them has walked down. `regroup`: rows may
+    be laid out in another order, and `in_place` if what they were made from is of no use to anybody else.
+    """
+    edges = [feature.edges for feature in ensemble.features]
+    grower = TreeGrower(rows, params, loss, rows.quantiser, edges, weighted=weighted)
     watch = _Watch(params, loss, ensemble, eval_sets, eval_metric)
     _notify(callbacks, "before_training", ensemble)
     first = ensemble.n_iterations
-    pays_to_regroup = params.subsample == 1.0 and len(y) * params.n_iterations >= ROW_TREES_WORTH_REGROUPING
+    is_enough = rows.n_rows * params.n_iterations >= ROW_TREES_WORTH_REGROUPING
+    pays_to_regroup = regroup and is_enough and params.subsample == 1.0
     for iteration in range(first, first + params.n_iterations):
-        _one_iteration(params, rows, grower, ensemble, codes, iteration)
+        _one_iteration(params, rows, grower, ensemble, add_tree, iteration)
         if iteration == first and pays_to_regroup:
-            rows.regroup()
+            rows.regroup(in_place=in_place)
+        if after_iteration is not None:
+            after_iteration(ensemble)
         watch.after_iteration()
         wishes = [callback.after_iteration(ensemble, iteration, watch.log) for callback in callbacks]
         if watch.wants_to_stop or any(wishes):
@@ -94,7 +151,12 @@ def train(
 
 
 def _one_iteration(
-    params: BoostingParams, rows: Rows, grower: TreeGrower, ensemble: Ensemble, codes: Bytes, iteration: int
+    params: BoostingParams,
+    rows: RowsToTrain,
+    grower: TreeGrower,
+    ensemble: Ensemble,
+    add_tree: Callable[[Tree, int], None],
+    iteration: int,
 ) -> None:
     """One tree per output, all from the same scores."""
     rows.gradients()
@@ -104,25 +166,27 @@ def _one_iteration(
         tree = grower.grow(iteration * ensemble.n_outputs + output)
         ensemble.append(tree, checked=True)
         if sample is not None:  # rows outside the sample did not walk down the tree: score everybody afresh
-            ensemble.add_binned(codes, tree, rows.scores[output], n_threads=params.n_threads)
+            add_tree(tree, output)
 
 
-def _start(params: BoostingParams, mapper: BinMapper, loss: Loss, training: EvalSet, init: Ensemble | None) -> Ensemble:
+def start_model(
+    params: BoostingParams, mapper: BinMapper, loss: Loss, y: Floats, weight: Floats | None, init: Ensemble | None
+) -> Ensemble:
+    """The model before the first tree, or a copy of one to go on from."""
     if init is not None:
         if init.loss != loss.name or init.n_outputs != loss.n_outputs:
             raise InvalidParameter(f"init is a model for the {init.loss} loss, not for {loss.name}")
         return init.truncated(init.n_iterations)
-    if params.base_score is None:
-        return Ensemble(mapper, loss.name, loss.base_scores(training.y, training.weight))
-    return Ensemble(mapper, loss.name, np.full(loss.n_outputs, float(params.base_score)))
+    return Ensemble(mapper, loss.name, params.base_scores(loss, y, weight))
 
 
-def _make_rows(params: BoostingParams, mapper: BinMapper, loss: Loss, training: EvalSet, ensemble: Ensemble) -> Rows:
+def _make_rows(
+    params: BoostingParams, mapper: BinMapper, loss: Loss, training: EvalSet, ensemble: Ensemble, room: Room
+) -> Rows:
     codes, y, weight, n_threads = training.codes, training.y, training.weight, params.n_threads
-    n_rows = len(y) if weight is None else int(np.count_nonzero(weight))
-    quantiser = Quantiser.for_job(loss, weight_total(weight, n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
+    quantiser = Quantiser.for_rows(loss, len(y), weight, gradient_bits=params.gradient_bits)
     scores = _scores_so_far(ensemble, codes, n_threads)
-    how: dict[str, Any] = {"quantiser": quantiser, "n_threads": n_threads, "scores": scores}
+    how: dict[str, Any] = {"quantiser": quantiser, "n_threads": n_threads, "scores": scores, "room": room}
     return Rows.from_codes(mapper, codes, y, weight, loss=loss, base_scores=ensemble.base_scores, **how)
 
 
@@ -202,21 +266,15 @@ def _check(params: BoostingParams, mapper: BinMapper, training: EvalSet, eval_se
         if not np.isfinite(labels).all():
             raise InvalidInput(f"{where}: label of row {int(np.argmin(np.isfinite(labels)))} is not a finite number")
         if rows.weight is not None:
-            _check_weight(where, rows.weight, len(labels))
+            check_weight(where, rows.weight, len(labels))
+    check_rules(params, mapper, training.y)
+
+
+def check_rules(params: BoostingParams, mapper: BinMapper, y: Floats) -> None:
+    """Raise unless the parameters fit the columns and the labels."""
     if params.monotone is not None:
         _check_monotone(params.monotone, mapper)
-    _check_labels(params, training.y)
-
-
-def _check_weight(name: str, weight: Floats, n_rows: int) -> None:
-    if weight.shape != (n_rows,):
-        raise InvalidInput(
-            f"{name}: sample_weight must have one value per row, got shape {weight.shape} for {n_rows} rows"
-        )
-    if not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise InvalidInput(f"{name}: sample_weight must be finite and not negative")
-    if not weight.any():
-        raise InvalidInput(f"{name}: every sample_weight is zero")
+    _check_labels(params, y)
 
 
 def _check_monotone(monotone: tuple[int, ...], mapper: BinMapper) -> None:

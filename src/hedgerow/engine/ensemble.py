@@ -354,6 +354,15 @@ class Ensemble:
         Team(n_threads).run(find, rows.ranges)
         return leaves
 
+    def predictions(self, raw: Floats) -> Floats:
+        """Raw scores to what this model predicts: probabilities [rows, classes], or labels [rows] within its bounds."""
+        if self.classes is not None and self.loss == "squared":  # a score estimates P(second class) - P(first class)
+            second = np.clip((raw[:, 0] + 1.0) / 2.0, 0.0, 1.0)
+            return np.stack([1.0 - second, second], axis=1)
+        expected = predictions_from(self.loss, raw)
+        bounds = self.meta.get("prediction_bounds")  # a private model of numbers knows where labels can lie
+        return expected if bounds is None else np.clip(expected, *bounds)
+
     def _n_trees(self, n_iterations: int | None) -> int:
         if n_iterations is None:
             return len(self._trees)

@@ -33,6 +33,7 @@ import numpy as np
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
+from hedgerow.engine.exporting import notes, refuse_bounds, refuse_scores_of_classes, silent_tree
 from hedgerow.engine.model_file import write_file
 from hedgerow.errors import ExportRefused
 
@@ -58,12 +59,10 @@ def xgboost_document(model: Ensemble) -> dict[str, Any]:
     features, n_outputs = model.features, model.n_outputs
     _check_names(features)
     thresholds = [_float32_edges(feature, _split_bins(model.trees, j)) for j, feature in enumerate(features)]
-    if model.loss == "squared" and model.classes is not None:
-        raise ExportRefused(
-            "a classifier trained with the squared loss gives scores from -1 to 1, which XGBoost has no objective for"
-        )
+    refuse_scores_of_classes(model, "XGBoost")
+    refuse_bounds(model, "XGBoost")
     bases = [_expressed_base(model.loss, float(base)) for base in model.base_scores]
-    trees = list(model.trees) or [_silent_tree()] * n_outputs
+    trees = list(model.trees) or [silent_tree()] * n_outputs
     documents = []
     for t, tree in enumerate(trees):
         lost = bases[t % n_outputs][1] if t < n_outputs else 0.0
@@ -75,7 +74,7 @@ def xgboost_document(model: Ensemble) -> dict[str, Any]:
     return {
         "version": [3, 2, 0],
         "learner": {
-            "attributes": {},
+            "attributes": notes(model),
             "feature_names": [f.name for f in features] if named else [],
             "feature_types": ["float" if f.levels is None else "c" for f in features],
             "gradient_booster": {
@@ -148,15 +147,6 @@ def _if_noticeable(base: float, expressed: np.float32) -> float:
     """The difference, unless it is within the last place of the float32 sum that it would be added to."""
     lost = base - float(expressed)
     return lost if abs(lost) > 2.0**-23 * max(1.0, abs(base)) else 0.0
-
-
-def _silent_tree() -> Tree:
-    """One leaf that adds nothing: in a model of no trees, the place for what base_score does not express."""
-    none, zero = np.full(1, -1, np.int32), np.zeros(1, np.float32)
-    return Tree(
-        feature=none, bin=none, threshold=np.full(1, np.nan), missing_left=np.zeros(1, np.bool_), left=none, right=none,
-        value=zero, gain=zero, cover=np.zeros(1), level_set=none, left_levels=np.zeros((0, MAX_BINS), np.bool_),
-    )  # fmt: skip
 
 
 def _tree_document(

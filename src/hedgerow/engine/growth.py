@@ -29,7 +29,7 @@ import numpy as np
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import NODE_DTYPES, Tree
-from hedgerow.engine.histogram import Histograms, Layout, plan_histograms
+from hedgerow.engine.histogram import Histograms, Layout, are_summed, histograms_of
 from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from hedgerow.engine.splitting import MIN_GAIN, SplitRules, evaluate_families, gradient_of, hessian_of
 from hedgerow.engine.threads import Team
@@ -103,7 +103,7 @@ class TreeGrower:
         *,
         weighted: bool,
     ) -> None:
-        self.rows, self.rules = rows, rules
+        self.rows, self.rules, self._fewest = rows, rules, rules.min_rows_per_sum
         self.max_depth = rules.max_depth or DEEPEST
         self.split_rules = split_rules(rules, loss, quantiser, weighted=weighted)
         self.store = HistogramStore(rows.layout, rows.n_parts, with_counts=self.with_counts)
@@ -142,7 +142,8 @@ class TreeGrower:
         self._fill_histograms(zero, zero)
         first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
         total = int(store.cells[0, first_column].sum())
-        self.where = Histograms(slot=zero, built=zero, derived=zero - 1)
+        built = zero[: int(self._fewest <= 1 or self.rows.node_counts[0] >= self._fewest)]
+        self.where = Histograms(slot=zero, built=built, derived=built - 1)
         self.depth = 0
         self.tree = TreeBuilder(self.split_rules, self._monotone, self._edges, self.rules.max_leaves, total)
 
@@ -153,12 +154,12 @@ class TreeGrower:
         """
         allowed = self._all_features if allowed is None else allowed
         n_nodes = len(nodes.total)
-        splits = LevelSplits.room_for(n_nodes)
+        splits = LevelSplits.none(n_nodes) if self._fewest > 1 else LevelSplits.room_for(n_nodes)
         store = self.store
         store.reserve(n_nodes)
         if not store.batched:
             where = self.where
-            if where.derived[0] >= 0:  # the root has its histogram already
+            if (where.derived >= 0).any():  # the root has its histogram already
                 self._fill_histograms(where.built, where.slot[where.built])
             self.evaluate_families(nodes, where, allowed, splits)
             return splits
@@ -169,6 +170,8 @@ class TreeGrower:
             self._fill_histograms(batch, slot[batch])
             afresh = Histograms(slot=slot, built=batch, derived=np.full(len(batch), -1, np.int64))
             self.evaluate_families(nodes, afresh, allowed, splits)
+        if self._fewest > 1:
+            splits.feature[~are_summed(self.rows.node_counts, self._fewest)] = -1
         return splits
 
     def divide(self, splits: LevelSplits, *, last: bool = False) -> bool:
@@ -199,7 +202,7 @@ class TreeGrower:
         counts = self.rows.node_counts
         if not len(counts):
             counts = self.tree.newest.total & np.int64(0xFFFFFFFF)
-        self.where = Histograms(*plan_histograms(counts, feature, self.where.slot))
+        self.where = histograms_of(counts, feature, self.where.slot, self._fewest)
         self.store.batched |= len(counts) > self.store.capacity
 
     def _fill_histograms(self, nodes: Ints, slots: Ints) -> None:

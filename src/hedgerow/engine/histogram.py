@@ -23,6 +23,7 @@ import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import BIN, MAX_BINS, WORD, Bools, Bytes, Ints, RowIds, Words
+from hedgerow.engine.scratch import Room
 from hedgerow.engine.threads import Team
 
 COLUMNS_PER_WORD = 8
@@ -93,13 +94,22 @@ class PackedColumns:
         """Rows."""
         return int(self.columns.shape[1])
 
-    def reordered(self, order: RowIds, *, n_threads: int = 1) -> PackedColumns:
-        """The same rows in another order: row i is what row order[i] was."""
-        columns = np.empty_like(self.columns)
-        cuts = [self.n_rows * part // n_threads for part in range(n_threads + 1)]
-        tasks = [(self.columns, order, columns, *limits) for limits in itertools.pairwise(cuts)]
-        Team(n_threads).run(take_rows, tasks)
-        return PackedColumns(self.layout, columns, *_pack_words(columns, self.layout, n_threads))
+    def reordered(self, order: RowIds, *, n_threads: int = 1, in_place: bool = False) -> PackedColumns:
+        """The same rows in another order: row i is what row order[i] was. This one is of no use any more.
+
+        Words and records are written over; columns too if `in_place`, else they are somebody else's and stay.
+        """
+        columns = self.columns if in_place else np.empty_like(self.columns)
+
+        def take(first: int) -> None:
+            taken = np.empty((1, self.n_rows), BIN)
+            for column in range(first, len(columns), n_threads):
+                take_rows(self.columns[column : column + 1], order, taken)
+                columns[column] = taken[0]
+
+        Team(n_threads).run(take, [(first,) for first in range(n_threads)])
+        _pack_words(columns, self.layout, self.words, self.records, n_threads)
+        return PackedColumns(self.layout, columns, self.words, self.records)
 
 
 def pack(
@@ -109,14 +119,18 @@ def pack(
     *,
     bundle: bool = True,
     n_threads: int = 1,
+    room: Room = np.empty,
 ) -> PackedColumns:
-    """Bundle the small features of `codes` [features, rows], then pack columns into words."""
+    """Bundle the small features of `codes` [features, rows], then pack columns into words; `room` makes the arrays."""
     layout = Layout.plain(n_value_bins, is_categorical)
     small = np.flatnonzero(layout.n_codes <= LARGEST_BUNDLED_FEATURE)
     columns = codes
     if bundle and len(small) > 1:
-        layout, columns = _bundle(codes, layout, small)
-    return PackedColumns(layout, columns, *_pack_words(columns, layout, n_threads))
+        layout, columns = _bundle(codes, layout, small, room)
+    n_words, n_rows = len(layout.columns_in_word), codes.shape[1]
+    words, records = room((n_words, n_rows), WORD), room((n_rows, n_words), WORD)
+    _pack_words(columns, layout, words, records, n_threads)
+    return PackedColumns(layout, columns, words, records)
 
 
 def with_spare_column(packed: PackedColumns) -> PackedColumns:
@@ -144,7 +158,7 @@ class _Bundle:
     members: dict[int, Bytes]  # feature -> its bin for each of the bundle's codes
 
 
-def _bundle(codes: Bytes, plain: Layout, small: Ints) -> tuple[Layout, Bytes]:
+def _bundle(codes: Bytes, plain: Layout, small: Ints, room: Room) -> tuple[Layout, Bytes]:
     """Greedily join each small feature to the first bundle whose observed combinations still fit a byte."""
     bundles: list[_Bundle] = []
     for feature in small.tolist():
@@ -157,7 +171,7 @@ def _bundle(codes: Bytes, plain: Layout, small: Ints) -> tuple[Layout, Bytes]:
         return plain, codes
     alone = [f for f in range(plain.n_features) if not any(f in bundle.members for bundle in joint)]
     n_columns = len(alone) + len(joint)
-    columns = np.empty((n_columns, codes.shape[1]), BIN)
+    columns = room((n_columns, codes.shape[1]), BIN)
     column_of_feature = np.empty(plain.n_features, np.int64)
     owns_column = np.zeros(plain.n_features, np.bool_)
     bin_of_code = plain.bin_of_code.copy()
@@ -210,13 +224,10 @@ def _spread_over_words(n_columns: int) -> tuple[Ints, Ints]:
     return np.array(first_cell, np.int64), columns_in_word
 
 
-def _pack_words(columns: Bytes, layout: Layout, n_threads: int) -> tuple[Words, Words]:
-    n_words, n_rows = len(layout.columns_in_word), columns.shape[1]
-    words, records = np.empty((n_words, n_rows), WORD), np.empty((n_rows, n_words), WORD)
-    cuts = [n_rows * part // n_threads for part in range(n_threads + 1)]
+def _pack_words(columns: Bytes, layout: Layout, words: Words, records: Words, n_threads: int) -> None:
+    cuts = [len(records) * part // n_threads for part in range(n_threads + 1)]
     tasks = [(columns, layout.columns_in_word, words, records, *limits) for limits in itertools.pairwise(cuts)]
     Team(n_threads).run(pack_rows, tasks)
-    return words, records
 
 
 @kernel
@@ -244,14 +255,12 @@ def pack_rows(columns: Bytes, columns_in_word: Ints, words: Words, records: Word
 
 
 @kernel
-def take_rows(columns: Bytes, order: RowIds, out: Bytes, start: int, stop: int) -> None:
-    """out[:, i] = columns[:, order[i]] for rows start..stop."""
+def take_rows(columns: Bytes, order: RowIds, out: Bytes) -> None:
+    """out[:, i] = columns[:, order[i]]."""
     for column in range(columns.shape[0]):
-        source = columns[column]
-        target = out[column, start:stop]
-        rows = order[start:stop]
-        for k in range(rows.shape[0]):
-            target[k] = source[np.uint64(rows[k])]
+        source, target = columns[column], out[column]
+        for k in range(order.shape[0]):
+            target[k] = source[np.uint64(order[k])]
 
 
 @kernel
@@ -430,6 +439,22 @@ class Histograms(NamedTuple):
     slot: Ints  # [nodes]
     built: Ints  # [families] nodes whose histogram is summed from rows
     derived: Ints  # [families] siblings that get theirs by subtraction, -1 for none
+
+
+def are_summed(counts: Ints, fewest: int) -> Bools:
+    """Which nodes of a level may be summed: those that have this many rows, and whose sibling has as well; 1: all.
+
+    A sibling's sums follow from the parent's by subtraction, so of two children both are summed or neither.
+    """
+    enough = counts >= fewest if fewest > 1 else np.ones(len(counts), np.bool_)
+    return enough if len(counts) == 1 else np.repeat(enough.reshape(-1, 2).all(axis=1), 2)
+
+
+def histograms_of(counts: Ints, feature: Ints, parent_slots: Ints, fewest: int) -> Histograms:
+    """`plan_histograms`, without families that are not summed: children with fewer than `fewest` rows, or beside."""
+    slots, built, derived = plan_histograms(counts, feature, parent_slots)
+    summed = are_summed(counts, fewest)[built]
+    return Histograms(slots, built[summed], derived[summed])
 
 
 @kernel

@@ -15,7 +15,7 @@ import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Floats, Int32s, Ints, Scores
-from hedgerow.errors import InvalidParameter
+from hedgerow.errors import InvalidInput, InvalidParameter
 
 LOSSES = ("logistic", "squared", "softmax", "poisson")
 
@@ -28,6 +28,7 @@ EXACT_FLOAT32 = 2.0**22  # a scaled gradient of unit weight stays below, so addi
 WEIGHT_STEPS = 2**30
 LABEL_STEPS = 2**30
 POISSON_HEADROOM = 2.0  # a predicted mean above this many times the largest label counts as that much
+NO_MIN_ROWS = "min_rows_per_sum is for vertical.homomorphic, and for one table in its place; leave it out"
 
 MissingUnseen = Literal["heavier", "right"]
 """Where missing values go, and levels, that no row of a split's node had: with most of the weight, or right."""
@@ -68,6 +69,14 @@ class Quantiser:
                 )
             g_exponent = h_exponent = gradient_bits
         return cls(2.0**g_exponent / unit, 2.0**h_exponent / unit, unit)
+
+    @classmethod
+    def for_rows(
+        cls, loss: Loss, n_rows: int, weight: Floats | None = None, *, gradient_bits: int | None = None
+    ) -> Quantiser:
+        """The same for rows of these weights; those of weight 0 are not there."""
+        n_rows = n_rows if weight is None else int(np.count_nonzero(weight))
+        return cls.for_job(loss, weight_total(weight, n_rows), n_rows=n_rows, gradient_bits=gradient_bits)
 
     @property
     def unit_scales(self) -> tuple[np.float32, np.float32]:
@@ -154,6 +163,18 @@ class Loss:
         return np.array([mean])
 
 
+def check_weight(name: str, weight: Floats, n_rows: int) -> None:
+    """InvalidInput, which begins with `name`, unless these can be the weights of this many rows."""
+    if weight.shape != (n_rows,):
+        raise InvalidInput(
+            f"{name}: sample_weight must have one value per row, got shape {weight.shape} for {n_rows} rows"
+        )
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise InvalidInput(f"{name}: sample_weight must be finite and not negative")
+    if not weight.any():
+        raise InvalidInput(f"{name}: every sample_weight is zero")
+
+
 def weight_total(weight: Floats | None, n_rows: int) -> float:
     """The weights' sum, or slightly more, as a number that does not depend on the order of rows."""
     if weight is None:
@@ -188,6 +209,7 @@ class BoostingParams:
     min_gain: float = 0.0
     min_child_weight: float = 1.0
     min_samples_leaf: int = 1
+    min_rows_per_sum: int = 1
     subsample: float = 1.0
     colsample_bytree: float = 1.0
     colsample_bynode: float = 1.0
@@ -212,6 +234,7 @@ class BoostingParams:
             ("min_gain", 0 <= self.min_gain < math.inf, "at least 0"),
             ("min_child_weight", 0 <= self.min_child_weight < math.inf, "at least 0"),
             ("min_samples_leaf", self.min_samples_leaf >= 1, "at least 1"),
+            ("min_rows_per_sum", self.min_rows_per_sum >= 1, "at least 1"),
             ("colsample_bytree", 0 < self.colsample_bytree <= 1, "in (0, 1]"),
             ("colsample_bynode", 0 < self.colsample_bynode <= 1, "in (0, 1]"),
             ("monotone", signs_known, "made of -1, 0 and 1"),
@@ -238,6 +261,12 @@ class BoostingParams:
             return Loss(self.loss, n_outputs)
         observed = (float(labels.min()), float(labels.max()))
         return Loss(self.loss, n_outputs, self.label_range or observed)
+
+    def base_scores(self, loss: Loss, labels: Floats, weight: Floats | None = None) -> Floats:
+        """What all scores begin with: the one that is given, else the best ones for these labels."""
+        if self.base_score is None:
+            return loss.base_scores(labels, weight)
+        return np.full(loss.n_outputs, float(self.base_score))
 
 
 # --- gradients -----------------------------------------------------------------------------------------------------

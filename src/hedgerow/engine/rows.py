@@ -48,6 +48,7 @@ from hedgerow.engine.histogram import (
     root_histogram,
 )
 from hedgerow.engine.losses import Loss, Quantiser
+from hedgerow.engine.scratch import Room
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 
@@ -64,6 +65,7 @@ class _Part:
     stops: Ints
     offset: int
     n_rows: int
+    numbers: Ints  # of each range's first row, in the whole table
 
 
 class Rows:
@@ -80,7 +82,12 @@ class Rows:
         *,
         n_threads: int = 1,
         scores: Scores | None = None,
+        pieces: Ints | None = None,
     ) -> None:
+        """`pieces` [pieces, 2] if these are not all rows of a table: how many neighbours, and the first one's number.
+
+        Samples are drawn by the number of a row in the whole table, wherever the row is.
+        """
         self.packed = packed
         self.layout: Layout = packed.layout
         self.loss = loss
@@ -93,7 +100,8 @@ class Rows:
         self.scores = np.zeros((loss.n_outputs, self.n_rows), SCORE) if scores is None else scores
         self.gradients_packed = np.empty((loss.n_outputs, self.n_rows), np.int64)
         worth_it = self.n_rows * self.layout.n_columns >= CODES_WORTH_THREADS
-        self._parts = _share_out(self.n_rows, n_threads if worth_it else 1)
+        pieces = np.array([[self.n_rows, 0]]) if pieces is None else pieces
+        self._parts = _share_out(pieces, n_threads if worth_it else 1)
         self._team = Team(len(self._parts))
         self.n_parts = len(self._parts)
         self._identity = np.empty(self.n_rows, ROW_ID)
@@ -112,9 +120,18 @@ class Rows:
         return cls.from_codes(mapper, codes, labels, weight, **how)
 
     @classmethod
-    def from_codes(cls, mapper: BinMapper, codes: Bytes, labels: Floats, weight: Floats | None, **how: Any) -> Rows:
-        """Rows that `mapper` has coded already: uint8 [features, rows]."""
-        packed = pack(codes, *bin_counts(mapper.features), n_threads=how.get("n_threads", 1))
+    def from_codes(
+        cls,
+        mapper: BinMapper,
+        codes: Bytes,
+        labels: Floats,
+        weight: Floats | None,
+        *,
+        room: Room = np.empty,
+        **how: Any,
+    ) -> Rows:
+        """Rows that `mapper` has coded already: uint8 [features, rows]; `room` is where they are packed."""
+        packed = pack(codes, *bin_counts(mapper.features), n_threads=how.get("n_threads", 1), room=room)
         return cls(packed, labels, weight, **how)
 
     # --- gradients ---------------------------------------------------------------------------------------------------
@@ -169,7 +186,10 @@ class Rows:
         threshold = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
         into = self._buffers[1]
         which = (np.uint64(seed), np.uint64(tree), threshold)
-        parts = [(part.starts, part.stops, into[part.offset : part.offset + part.n_rows]) for part in self._parts]
+        parts = [
+            (part.starts, part.stops, part.numbers, into[part.offset : part.offset + part.n_rows])
+            for part in self._parts
+        ]
         chosen = self._team.run(sampled_rows, [(*which, *part) for part in parts])
         self._stops = self._starts + np.array(chosen, np.int64)[:, None]
         self.node_counts = _over_threads(self._stops - self._starts)
@@ -249,22 +269,25 @@ class Rows:
             if not self._sampled:  # else the caller scores everybody, sampled or not, with the finished tree
                 self._add_to_scores(level, values)
 
-    def regroup(self) -> None:
+    def regroup(self, *, in_place: bool = False) -> None:
         """Lay the rows out in memory by the leaves of the tree just finished.
 
         Trees of one boosting run split alike, so rows of a node then mostly lie together and gathers hit the cache: 5
         to 20% less time. Row numbers change, nothing else does, because sums of integers ignore the order of rows. Not
-        for sampled trees, whose draw goes by row number.
+        for sampled trees, whose draw goes by row number. `in_place`: the codes that these rows were made from are not
+        needed any more, and may be written over.
         """
         orders = [np.concatenate([level.segment(t) for level in self._settled]) for t in range(self.n_parts)]
         order = np.concatenate(orders)
-        self.packed = self.packed.reordered(order, n_threads=self.n_parts)
+        self.packed = self.packed.reordered(order, n_threads=self.n_parts, in_place=in_place)
         self._labels = self._labels[order]
         self._weight = None if self._weight is None else self._weight[order]
         self.scores = np.ascontiguousarray(self.scores[:, order])
         self._identity = np.arange(self.n_rows, dtype=ROW_ID)
         self._parts = [
-            _Part(np.array([part.offset]), np.array([part.offset + part.n_rows]), part.offset, part.n_rows)
+            _Part(
+                np.array([part.offset]), np.array([part.offset + part.n_rows]), part.offset, part.n_rows, part.numbers
+            )
             for part in self._parts
         ]
 
@@ -327,19 +350,30 @@ def _over_threads(counts: Ints) -> Ints:
     return total
 
 
-def _share_out(n_rows: int, n_threads: int) -> list[_Part]:
+def _share_out(pieces: Ints, n_threads: int) -> list[_Part]:
     """Chunks dealt to threads in turn."""
-    edges = np.arange(0, n_rows + CHUNK, CHUNK, dtype=np.int64)
-    edges[-1] = n_rows
-    starts, stops = edges[:-1], edges[1:]
+    starts, stops, numbers = np.concatenate([_chunks(*piece) for piece in _with_offsets(pieces)], axis=1)
     parts: list[_Part] = []
     offset = 0
     for t in range(n_threads):
         mine = slice(t, None, n_threads)
         size = int((stops[mine] - starts[mine]).sum())
-        parts.append(_Part(starts[mine].copy(), stops[mine].copy(), offset, size))
+        parts.append(_Part(starts[mine].copy(), stops[mine].copy(), offset, size, numbers[mine].copy()))
         offset += size
     return [part for part in parts if part.n_rows] or parts[:1]
+
+
+def _with_offsets(pieces: Ints) -> list[tuple[int, int, int]]:
+    """Of each piece: where it starts here, its rows, the number of the first."""
+    offsets = np.cumsum(pieces[:, 0]) - pieces[:, 0]
+    return [(int(offset), int(n), int(number)) for offset, (n, number) in zip(offsets, pieces, strict=True)]
+
+
+def _chunks(offset: int, n_rows: int, number: int) -> Ints:
+    """Starts and stops of the chunks of neighbouring rows, and the number of each one's first row: [3, chunks]."""
+    edges = np.arange(0, n_rows + CHUNK, CHUNK, dtype=np.int64)
+    edges[-1] = n_rows
+    return np.stack([edges[:-1] + offset, edges[1:] + offset, edges[:-1] + number])
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -429,15 +463,18 @@ def settle_leaves(
 
 
 @kernel
-def sampled_rows(seed: np.uint64, tree: np.uint64, threshold: np.uint64, starts: Ints, stops: Ints, out: RowIds) -> int:
+def sampled_rows(
+    seed: np.uint64, tree: np.uint64, threshold: np.uint64, starts: Ints, stops: Ints, numbers: Ints, out: RowIds
+) -> int:
     """Rows of one thread that take part in a tree; returns how many.
 
-    The choice hashes (seed, tree, row), so it does not depend on threads.
+    The choice hashes (seed, tree, number of the row), so it depends neither on threads nor on who holds the row.
     """
     n_chosen = np.uint64(0)
     for chunk in range(starts.shape[0]):
+        ahead = numbers[chunk] - starts[chunk]
         for row in range(starts[chunk], stops[chunk]):
-            z = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15) + tree * np.uint64(0xD1B54A32D192ED03) + seed
+            z = np.uint64(row + ahead) * np.uint64(0x9E3779B97F4A7C15) + tree * np.uint64(0xD1B54A32D192ED03) + seed
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             z = z ^ (z >> np.uint64(31))

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -99,6 +100,7 @@ def read_table(
     *,
     categorical_features: Any = "from_dtype",
     like: Sequence[FeatureBins] | None = None,
+    parse_text: bool = False,
     where: str = "X",
 ) -> Table:
     """Read a numpy array, a pandas or polars data frame or a pyarrow table.
@@ -106,7 +108,8 @@ def read_table(
     `categorical_features`: "from_dtype" (category, text, dictionary and enum columns are categorical), None (no column
     is), or exactly those given by name, index or boolean mask.
     `like`: the features of a trained model. Columns are found by name (by position where either side has no names),
-    put into the model's order, and levels are mapped onto the model's; unseen ones become -1.
+    put into the model's order, and levels are mapped onto the model's; unseen ones become -1. Text where the model has
+    numbers is refused unless `parse_text`.
     `where` names the table in error messages.
     """
     source = source_of_table(X) if isinstance(X, Table) else open_source(X, where)
@@ -118,14 +121,13 @@ def read_table(
     if repeated:
         raise InvalidInput(f"{where} has more than one column named {_quoted(repeated)}; names must be unique")
     if like is not None:
-        return _read_like(source, like, where)
+        return _read_like(source, like, where, parse_text=parse_text)
     wanted = _wanted_categorical(source, categorical_features, where)
     columns = []
     for name, raw, wish in zip(source.names, source.columns, wanted, strict=True):
-        label, categorical = f"{where}: column {name!r}", bool(wish)
-        if wish is None and isinstance(raw, Coded):  # for Python objects in a data frame: whether they are text
-            categorical = raw.declared or (source.text_is_categorical and family_of(raw.values, label) == "text")
-        columns.append(_categorical(name, raw, None, label) if categorical else _numeric(name, raw, label))
+        label = f"{where}: column {name!r}"
+        is_categorical = _has_levels(raw, wish, source, label)
+        columns.append(_categorical(name, raw, None, label) if is_categorical else _numeric(name, raw, label))
     return Table(tuple(columns), source.n_rows, source.names, source.has_names)
 
 
@@ -134,6 +136,19 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 # --- which column is what ------------------------------------------------------------------------------------------
+
+
+def are_categorical(X: Any, categorical_features: Any, where: str = "X") -> list[bool]:
+    """Which columns `read_table` would take for categorical; of a data frame whose types tell, it needs no rows."""
+    source = open_source(X, where)
+    wanted = zip(source.names, source.columns, _wanted_categorical(source, categorical_features, where), strict=True)
+    return [_has_levels(raw, wish, source, f"{where}: column {name!r}") for name, raw, wish in wanted]
+
+
+def _has_levels(raw: Raw, wish: bool | None, source: Source, label: str) -> bool:
+    if wish is None and isinstance(raw, Coded):  # for Python objects in a data frame: whether they are text
+        return raw.declared or (source.text_is_categorical and family_of(raw.values, label) == "text")
+    return bool(wish)
 
 
 def _wanted_categorical(source: Source, wish: Any, where: str) -> list[bool | None]:
@@ -173,12 +188,12 @@ def _wanted_categorical(source: Source, wish: Any, where: str) -> list[bool | No
     return wanted
 
 
-def _read_like(source: Source, like: Sequence[FeatureBins], where: str) -> Table:
+def _read_like(source: Source, like: Sequence[FeatureBins], where: str, *, parse_text: bool) -> Table:
     columns = []
     for feature, raw in zip(like, columns_like(source, like, where), strict=True):
         label = f"{where}: column {feature.name!r}"
         if feature.levels is None:
-            columns.append(_numeric(feature.name, raw, label, for_model=True))
+            columns.append(_numeric(feature.name, raw, label, for_model=not parse_text))
         else:
             columns.append(_categorical(feature.name, raw, feature.levels, label))
     expected = tuple(feature.name for feature in like)
@@ -251,7 +266,7 @@ def _categorical(name: str, raw: Raw, levels: tuple[Level, ...] | None, label: s
     family = family_of(coded.values, label)
     plain = [None if is_missing(value) else plain_level(value) for value in coded.values]
     if levels is None:
-        levels = _sorted_levels(plain, coded, label)
+        levels = sorted_levels(plain, coded, label)
     elif family != "nothing" and levels and isinstance(levels[0], str) != (family == "text"):
         theirs = "text" if isinstance(levels[0], str) else "numbers"
         raise InvalidInput(f"{label} has levels that are {theirs} in the model, but holds {family} here")
@@ -261,7 +276,8 @@ def _categorical(name: str, raw: Raw, levels: tuple[Level, ...] | None, label: s
     return Column(name, lookup[coded.codes], levels)
 
 
-def _sorted_levels(plain: list[Level | None], coded: Coded, label: str) -> tuple[Level, ...]:
+def sorted_levels(plain: Sequence[Level | None], coded: Coded, label: str) -> tuple[Level, ...]:
+    """The levels of a column whose values are `plain` (None: missing): those declared; if too many, those in rows."""
     kept = {value for value in plain if value is not None}
     if not coded.declared or len(kept) > MAX_LEVELS:
         present = np.unique(coded.codes[coded.codes >= 0])
@@ -315,6 +331,11 @@ def open_source(X: Any, where: str) -> Source:
     if library == "scipy" or hasattr(X, "tocsr"):
         raise InvalidType(
             f"Sparse data was passed for {where}, but dense data is required; densify it with X.toarray()"
+        )
+    if isinstance(X, (str, PathLike)) or kind == "Blocks":
+        raise InvalidType(
+            f"{where} is a table in files, which only the plain estimators read some rows at a time "
+            "(BoostedTreesClassifier, BoostedTreesRegressor: fit, predict, apply); give it as a table in memory"
         )
     if library == "polars" and kind == "LazyFrame":
         raise InvalidType(f"{where} is a polars LazyFrame; call .collect() first")

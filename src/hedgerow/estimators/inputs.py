@@ -229,6 +229,7 @@ _RANGES = {
     "max_leaf_nodes": Option(help="of a tree", kind=int, at_least=2, or_none=True, words=_NO_LIMIT.format(2)),
     "max_depth": Option(help="of a tree", kind=int, at_least=1, or_none=True, words=_NO_LIMIT.format(1)),
     "min_samples_leaf": Option(help="rows of a leaf", kind=int, at_least=1),
+    "min_rows_per_sum": Option(help="rows of a node that is split further, and of its sibling", kind=int, at_least=1),
     "min_child_weight": Option(help="hessians of a child", kind=float, at_least=0),
     "l2_regularization": Option(help="penalty on leaf values", kind=float, at_least=0),
     "min_split_gain": Option(help="of a split", kind=float, at_least=0),

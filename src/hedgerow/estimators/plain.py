@@ -7,10 +7,11 @@ HistGradientBoosting; `inputs.py` lists the XGBoost and LightGBM spellings that 
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,23 +20,32 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.boosting import EvalSet, TrainingResult, train
 from hedgerow.engine.dtypes import Bytes, Floats
-from hedgerow.engine.ensemble import Ensemble, predictions_from
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.export_onnx import export_onnx
+from hedgerow.engine.export_treelite import export_treelite
 from hedgerow.engine.export_xgboost import export_xgboost
-from hedgerow.engine.losses import MissingUnseen
+from hedgerow.engine.losses import BoostingParams, MissingUnseen
+from hedgerow.engine.rows_ray.cluster import RayBackend, chosen_backend, dataset_as_blocks
+from hedgerow.engine.scratch import Room
 from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
-from hedgerow.estimators import inputs
+from hedgerow.estimators import inputs, streamed
+from hedgerow.estimators.streamed import BlockRows
 from hedgerow.runtime.progress import ProgressLines
+
+if TYPE_CHECKING:
+    from hedgerow.report.page import Page
 
 Path = str | PathLike[str]
 
 FEW_ROWS = 4096
 """Below this starting threads takes longer than predicting."""
 
-HOW_IT_RAN = {"n_jobs", "verbose", "warm_start", "callbacks"}
+HOW_IT_RAN = {"n_jobs", "verbose", "warm_start", "callbacks", "backend"}
 """Parameters that do not belong into a model file."""
 
 CLASSIFIER_LOSSES = ("logistic", "softmax", "squared")
@@ -58,6 +68,16 @@ class _Rows:
     labels: Floats
     weight: Floats | None
 
+    @property
+    def room(self) -> Room:
+        return np.empty
+
+    def bins(self, max_bins: int, n_threads: int) -> BinMapper:
+        return BinMapper.fit(self.table, max_bins, self.weight, n_threads)
+
+    def codes(self, mapper: BinMapper, n_threads: int) -> Bytes:
+        return mapper.transform(self.table, n_threads)
+
     def take(self, rows: npt.NDArray[Any]) -> _Rows:
         columns = tuple(replace(column, values=column.values[rows]) for column in self.table.columns)
         n_rows = columns[0].values.shape[0]
@@ -65,7 +85,8 @@ class _Rows:
         return _Rows(replace(self.table, columns=columns, n_rows=n_rows), self.labels[rows], weight)
 
 
-_Watched = tuple[str, _Rows | tuple[Any, Any, Any]]
+_AnyRows = _Rows | BlockRows
+_Watched = tuple[str, _AnyRows | tuple[Any, Any, Any]]
 """A name, and rows that were set apart or (X, y, weight) as somebody gave them."""
 
 
@@ -78,6 +99,7 @@ class BoostedTrees(BaseEstimator):
     max_leaf_nodes: int | None = None
     max_depth: int | None = 6
     min_samples_leaf: int = 1
+    min_rows_per_sum: int = 1
     min_child_weight: float = 1.0
     l2_regularization: float = 1.0
     min_split_gain: float = 0.0
@@ -100,6 +122,7 @@ class BoostedTrees(BaseEstimator):
     verbose: int = 0
     random_state: Any = None
     callbacks: Sequence[Any] | None = None
+    backend: Any = None
 
     ensemble_: Ensemble
     n_iter_: int
@@ -116,7 +139,7 @@ class BoostedTrees(BaseEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         eval_set: Any = None,
@@ -129,33 +152,53 @@ class BoostedTrees(BaseEstimator):
         `X`: numpy array, pandas or polars data frame, or arrow table; NaN and None are missing values. Rows of weight 0
         are left out. `X_val, y_val` (or `eval_set=[(X, y), ...]` as in XGBoost, of which the last one counts) are
         rows to watch while training; with early_stopping="auto" training stops when they no longer improve.
+
+        Tables may also be in Parquet files, and larger than memory: `X` is then the path of a file or folder, or
+        `Blocks`, and labels and weights are names of columns (docs/scale.md). With `backend="ray"` they may be spread
+        over a Ray cluster. The model is the same.
         """
         inputs.check_values(self.get_params(deep=False))
         rows = self._read_training_rows(X, y, sample_weight)
         rows, watched = self._choose_watched(rows, _watch_list(eval_set, X_val, y_val, sample_weight_val))
+        backend = chosen_backend(self.backend, self.n_jobs)
+        if backend is not None:
+            return self._keep(self._train_on_ray(backend, rows, watched))
         mapper, codes = self._bin(rows)
         result = self._train(mapper, codes, rows, [self._eval_set(mapper, *named) for named in watched])
         return self._keep(result)
 
-    def _read_training_rows(self, X: Any, y: Any, sample_weight: Any) -> _Rows:
+    def _read_training_rows(self, X: Any, y: Any, sample_weight: Any) -> _AnyRows:
         """Check everything that comes in, forget an earlier fit unless this one continues it, drop rows of weight 0."""
         earlier = self._earlier()
         if earlier is None and hasattr(self, "ensemble_"):
             del self.ensemble_  # a fit that fails half-way must not leave old trees with new classes or columns
-        self._check_names(X, reset=earlier is None)
         like = None if earlier is None else earlier.mapper.features
-        table = read_table(X, categorical_features=self.categorical_features, like=like)
-        weight = inputs.read_weights(sample_weight, table.n_rows)
-        counted = np.arange(table.n_rows) if weight is None else np.flatnonzero(weight)
+        read = self._learn_labels if earlier is None else self._known_labels("y")
+        rows, counted = self._labelled(X, y, sample_weight, read, like=like, reset=earlier is None)
         if earlier is None:
-            labels = self._learn_labels(y, counted, table.n_rows)
             self._seed = inputs.seed_from(self.random_state)
-        else:
-            labels = self._labels_like_training(y, table.n_rows, "y")
         if counted.size < 2:
             raise InvalidInput(f"X has n_samples = {counted.size} row to learn from, but at least 2 are needed")
-        rows = _Rows(table, labels, weight)
-        return rows if counted.size == table.n_rows else rows.take(counted)
+        return rows if counted.size == rows.labels.size else rows.take(counted)
+
+    def _labelled(
+        self, X: Any, y: Any, weight: Any, read: streamed.ReadLabels, *, like: Any, reset: bool, of: str = ""
+    ) -> tuple[_AnyRows, npt.NDArray[Any]]:
+        """Rows as somebody gave them, in memory or in files, and which of them count; `of` names them in errors."""
+        X = dataset_as_blocks(X, y)
+        blocks, y, weight = streamed.opened(X, y, weight)
+        self._check_names(X if blocks is None else blocks.empty(), reset=reset)
+        table = blocks or read_table(X, categorical_features=self.categorical_features, like=like, where=f"X{of}")
+        weight = inputs.read_weights(streamed.read_column(blocks, weight), table.n_rows, f"sample_weight{of}")
+        counted = np.arange(table.n_rows) if weight is None else np.flatnonzero(weight)
+        labels = streamed.read_labels(blocks, y, counted, table.n_rows, read)
+        if isinstance(table, Table):
+            return _Rows(table, labels, weight), counted
+        return BlockRows(table, labels, weight, self.categorical_features), counted
+
+    def _known_labels(self, where: str) -> streamed.ReadLabels:
+        """Labels as an earlier fit read them."""
+        return lambda y, _counted, n_rows: self._labels_like_training(y, n_rows, where)
 
     def _check_names(self, X: Any, *, reset: bool) -> None:
         """scikit-learn's rules for `n_features_in_` and `feature_names_in_`; `read_table` refuses what is no table."""
@@ -176,7 +219,7 @@ class BoostedTrees(BaseEstimator):
             )
         return earlier
 
-    def _choose_watched(self, rows: _Rows, given: list[_Watched]) -> tuple[_Rows, list[_Watched]]:
+    def _choose_watched(self, rows: _AnyRows, given: list[_Watched]) -> tuple[_AnyRows, list[_Watched]]:
         """Decide about early stopping, and set rows apart for it where it was asked for and none were given.
 
         "auto" never sets rows apart by itself: a draw of rows would make the model depend on their order.
@@ -203,47 +246,38 @@ class BoostedTrees(BaseEstimator):
         )
         return np.sort(np.concatenate([learn, rows[alone]])), np.sort(check)
 
-    def _bin(self, rows: _Rows) -> tuple[BinMapper, Bytes]:
+    def _bin(self, rows: _AnyRows) -> tuple[BinMapper, Bytes]:
         """Cut the columns into bins (an earlier model's, when continuing it); the codes are one row per column."""
         n_threads = resolve_n_jobs(self.n_jobs)
         earlier = self._earlier()
-        mapper = earlier.mapper if earlier else BinMapper.fit(rows.table, self.max_bins, rows.weight, n_threads)
-        codes = mapper.transform(rows.table, n_threads)
-        constant = [name for name, column in zip(rows.table.names, codes, strict=True) if column.min() == column.max()]
-        if len(constant) == len(rows.table.names):
-            raise InvalidInput(f"all {len(constant)} columns of X are constant, so there is nothing to split on")
-        self.constant_features_ = tuple(constant)
+        mapper = earlier.mapper if earlier else rows.bins(self.max_bins, n_threads)
+        codes = rows.codes(mapper, n_threads)
+        named = zip(mapper.features, codes, strict=True)
+        self._keep_constant([feature.name for feature, column in named if column.min() == column.max()], len(codes))
         return mapper, codes
 
-    def _eval_set(self, mapper: BinMapper, name: str, data: _Rows | tuple[Any, Any, Any]) -> EvalSet:
-        """Rows to watch, read as the model reads them."""
-        if not isinstance(data, _Rows):
-            X, y, weight = data
-            self._check_names(X, reset=False)
-            table = read_table(X, like=mapper.features, where=f"X of {name}")
-            labels = self._labels_like_training(y, table.n_rows, f"y of {name}")
-            data = _Rows(table, labels, inputs.read_weights(weight, table.n_rows, f"sample_weight of {name}"))
-        return EvalSet(name, mapper.transform(data.table, resolve_n_jobs(self.n_jobs)), data.labels, data.weight)
+    def _keep_constant(self, names: list[str], n_columns: int) -> None:
+        """Columns in which all rows are alike; there must be others."""
+        if len(names) == n_columns:
+            raise InvalidInput(f"all {len(names)} columns of X are constant, so there is nothing to split on")
+        self.constant_features_ = tuple(names)
 
-    def _train(self, mapper: BinMapper, codes: Bytes, rows: _Rows, eval_sets: list[EvalSet]) -> TrainingResult:
+    def _eval_set(self, mapper: BinMapper, name: str, data: _AnyRows | tuple[Any, Any, Any]) -> EvalSet:
+        """Rows to watch, read as the model reads them."""
+        if isinstance(data, tuple):
+            read = self._known_labels(f"y of {name}")
+            data, _ = self._labelled(*data, read, like=mapper.features, reset=False, of=f" of {name}")
+        return EvalSet(name, data.codes(mapper, resolve_n_jobs(self.n_jobs)), data.labels, data.weight)
+
+    def _train(self, mapper: BinMapper, codes: Bytes, rows: _AnyRows, eval_sets: list[EvalSet]) -> TrainingResult:
         earlier = self._earlier()
         if earlier is not None and earlier.n_iterations == self.max_iter:
             return TrainingResult(earlier, self.evals_result_, self.best_iteration_)
-        callbacks = list(self.callbacks or ())
+        callbacks = self._all_callbacks()
         if self.verbose:
-            callbacks.append(ProgressLines(self.max_iter, every=int(self.verbose)))
             eval_sets = [EvalSet("train", codes, rows.labels, rows.weight), *eval_sets]
-        params = inputs.engine_params(
-            self.get_params(deep=False),
-            [(feature.name, feature.is_categorical) for feature in mapper.features],
-            n_iterations=self.max_iter - (earlier.n_iterations if earlier else 0),
-            seed=self._seed,
-            n_threads=resolve_n_jobs(self.n_jobs),
-            early_stopping_rounds=self.n_iter_no_change if self.do_early_stopping_ else None,
-            **self._loss_params(),
-        )
         return train(
-            params,
+            self._engine_params(mapper),
             mapper,
             codes,
             rows.labels,
@@ -252,6 +286,44 @@ class BoostedTrees(BaseEstimator):
             eval_metric=self.eval_metric,
             callbacks=callbacks,
             init=earlier,
+            room=rows.room,
+        )
+
+    def _train_on_ray(self, backend: RayBackend, rows: _AnyRows, watched: list[_Watched]) -> TrainingResult:
+        """The same on a cluster; rows to watch are scored here, and `verbose` shows no others."""
+        from hedgerow.estimators.on_ray import placed
+
+        earlier = self._earlier()
+        if earlier is not None and earlier.n_iterations == self.max_iter:
+            return TrainingResult(earlier, self.evals_result_, self.best_iteration_)
+        classes = getattr(self, "classes_", None) if isinstance(self, ClassifierMixin) else None
+        with placed(backend, rows, classes) as there:
+            mapper = earlier.mapper if earlier else there.bins(self.max_bins, resolve_n_jobs(self.n_jobs))
+            result, constant = there.train(
+                self._engine_params(mapper),
+                mapper,
+                earlier,
+                eval_sets=[self._eval_set(mapper, *named) for named in watched],
+                eval_metric=self.eval_metric,
+                callbacks=self._all_callbacks(),
+            )
+        self._keep_constant(constant, len(mapper.features))
+        return result
+
+    def _all_callbacks(self) -> list[Any]:
+        lines = [ProgressLines(self.max_iter, every=int(self.verbose))] if self.verbose else []
+        return [*(self.callbacks or ()), *lines]
+
+    def _engine_params(self, mapper: BinMapper) -> BoostingParams:
+        earlier = self._earlier()
+        return inputs.engine_params(
+            self.get_params(deep=False),
+            [(feature.name, feature.is_categorical) for feature in mapper.features],
+            n_iterations=self.max_iter - (earlier.n_iterations if earlier else 0),
+            seed=self._seed,
+            n_threads=resolve_n_jobs(self.n_jobs),
+            early_stopping_rounds=self.n_iter_no_change if self.do_early_stopping_ else None,
+            **self._loss_params(),
         )
 
     def _keep(self, result: TrainingResult) -> Self:
@@ -279,8 +351,16 @@ class BoostedTrees(BaseEstimator):
 
     def _raw(self, X: Any) -> Floats:
         """Raw scores, [rows, outputs]."""
+        blocks, _, _ = streamed.opened(X)
+        if blocks is not None:
+            return np.concatenate([self._raw(batch) for batch in self._batches(blocks)])
         rows, n_threads = self._read_like_training(X)
         return self.ensemble_.raw_scores(rows, n_threads)
+
+    def _batches(self, blocks: Blocks) -> Iterator[Any]:
+        """Rows to predict, some at a time."""
+        check_is_fitted(self, "ensemble_")
+        return (batch for _, batch in blocks.batches(streamed.names_like(self, blocks)))
 
     def _read_like_training(self, X: Any) -> tuple[Table | npt.NDArray[Any], int]:
         """Rows to predict with the model's columns, and how many threads that is worth."""
@@ -308,8 +388,22 @@ class BoostedTrees(BaseEstimator):
 
     def apply(self, X: Any) -> npt.NDArray[np.int32]:
         """The leaf that each row ends in, [rows, trees]; tree t belongs to output t % n_outputs."""
+        blocks, _, _ = streamed.opened(X)
+        if blocks is not None:
+            return np.concatenate([self.apply(batch) for batch in self._batches(blocks)])
         rows, n_threads = self._read_like_training(X)
         return self.ensemble_.apply(rows, n_threads)
+
+    def write_predictions(self, X: Any, path: Path, *, proba: bool = False, keep: Sequence[str] = ()) -> None:
+        """Predict rows of Parquet files, some at a time, into a Parquet file: `prediction`, and columns to `keep`.
+
+        `proba` adds `probability_<class>` for each class. The file is there once it is complete.
+        """
+        blocks, _, _ = streamed.opened(X)
+        if blocks is None:
+            raise InvalidType(f"write_predictions reads Parquet files, not a {type(X).__name__}; use predict for it")
+        check_is_fitted(self, "ensemble_")
+        streamed.write_predictions(self, blocks, pathlib.Path(path), proba=proba, keep=keep)
 
     @property
     def feature_importances_(self) -> Floats:
@@ -322,6 +416,24 @@ class BoostedTrees(BaseEstimator):
         """Per column: the summed loss reduction of its splits ("gain"), or how many there are ("count")."""
         check_is_fitted(self, "ensemble_")
         return self.ensemble_.importances(kind)
+
+    # --- for people --------------------------------------------------------------------------------------------------
+
+    def report(self, path: Path | None = None, X: Any = None, y: Any = None) -> Page:
+        """The model as a page for people who sign; with `path` it is written there, as one HTML file.
+
+        Rows `X` add contributions of columns, and labels `y` how good the model is on them.
+        """
+        from hedgerow.report.of_model import told_of_model
+        from hedgerow.report.sections import page
+
+        check_is_fitted(self, "ensemble_")
+        return page(told_of_model(self, X, y), path)
+
+    def _html_repr(self) -> str:
+        """In notebooks: parameters as scikit-learn shows them, and of a fitted model its report."""
+        drawn: str = super()._html_repr()
+        return drawn + (self.report().fragment if hasattr(self, "ensemble_") else "")
 
     # --- files -----------------------------------------------------------------------------------------------------
 
@@ -338,6 +450,16 @@ class BoostedTrees(BaseEstimator):
         """Write a file that `xgboost.Booster.load_model` reads and that predicts the same."""
         check_is_fitted(self, "ensemble_")
         export_xgboost(self.ensemble_, path)
+
+    def export_onnx(self, path: Path) -> None:
+        """Write an ONNX file that predicts the same, in onnxruntime or elsewhere."""
+        check_is_fitted(self, "ensemble_")
+        export_onnx(self.ensemble_, path)
+
+    def export_treelite(self, path: Path) -> None:
+        """Write a file that `treelite.Model.deserialize` reads and that predicts the same."""
+        check_is_fitted(self, "ensemble_")
+        export_treelite(self.ensemble_, path)
 
     def adopt(self, ensemble: Ensemble, path: Path) -> Self:
         """Become the estimator of a trained ensemble; `path` is where it came from, for the error message."""
@@ -394,7 +516,8 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
     def predict_proba(self, X: Any) -> Floats:
         """The probability of each class, [rows, classes], in the order of `classes_`."""
-        return self._probabilities(self._raw(X))
+        raw = self._raw(X)
+        return self.ensemble_.predictions(raw)
 
     def decision_function(self, X: Any) -> Floats:
         """Raw scores: log odds of `classes_[1]` [rows] for two classes, else [rows, classes]."""
@@ -406,7 +529,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
         """`predict_proba` after each iteration."""
-        return map(self._probabilities, self._staged_raw(X))
+        return (self.ensemble_.predictions(raw) for raw in self._staged_raw(X))
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
         """`decision_function` after each iteration."""
@@ -416,12 +539,6 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         """Equal odds of two classes go to the first, as argmax of the probabilities does."""
         winners: npt.NDArray[np.intp] = (raw[:, 0] > 0).astype(np.intp) if raw.shape[1] == 1 else raw.argmax(axis=1)
         return self.classes_[winners]
-
-    def _probabilities(self, raw: Floats) -> Floats:
-        if self.ensemble_.loss == "squared":  # a score estimates P(second class) - P(first class)
-            second = np.clip((raw[:, 0] + 1.0) / 2.0, 0.0, 1.0)
-            return np.stack([1.0 - second, second], axis=1)
-        return predictions_from(self.ensemble_.loss, raw)
 
     def _learn_labels(self, y: Any, counted: npt.NDArray[Any], n_rows: int) -> Floats:
         """Labels as positions in `classes_`, which are learned here from the rows that count."""
@@ -481,16 +598,12 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
 
     def predict(self, X: Any) -> Floats:
         """The expected label of each row."""
-        return self._expected(self._raw(X))
+        raw = self._raw(X)
+        return self.ensemble_.predictions(raw)
 
     def staged_predict(self, X: Any) -> Iterator[Floats]:
         """`predict` after each iteration."""
-        return map(self._expected, self._staged_raw(X))
-
-    def _expected(self, raw: Floats) -> Floats:
-        expected = predictions_from(self.ensemble_.loss, raw)
-        bounds = self.ensemble_.meta.get("prediction_bounds")  # a private model knows where labels can lie
-        return expected if bounds is None else np.clip(expected, *bounds)
+        return (self.ensemble_.predictions(raw) for raw in self._staged_raw(X))
 
     def _learn_labels(self, y: Any, counted: npt.NDArray[Any], n_rows: int) -> Floats:
         labels = inputs.read_targets(y, n_rows)

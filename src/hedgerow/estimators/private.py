@@ -29,12 +29,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.rows_ray.cluster import chosen_backend, dataset_as_blocks, reachable_address
 from hedgerow.engine.table import read_table
 from hedgerow.engine.threads import resolve_n_jobs
-from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
+from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
 from hedgerow.estimators import inputs
 from hedgerow.estimators.inputs import takes_parameters
 from hedgerow.estimators.plain import BoostedTrees, BoostedTreesClassifier, BoostedTreesRegressor, Path
+from hedgerow.estimators.streamed import opened
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
@@ -45,6 +47,7 @@ from hedgerow.protocols.central.dpboost.plan import planned_event as planned_dpb
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.gaussian.central import fit_gaussian, training_of
 from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
+from hedgerow.protocols.central.gaussian.on_ray import ON_RAY_FROM_FILES, check_backend
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.protocols.central.released import CentralFit
 from hedgerow.runtime.progress import OnProgress, watcher
@@ -91,12 +94,16 @@ class _Private(BoostedTrees, ABC):
         self._seed = inputs.seed_from(self.random_state)
         began = datetime.now(UTC).isoformat(timespec="seconds")  # not when it ends: that would tell how long it took
         self._check_guarantee()
+        X, y, columns = self._where_rows_are(X, y)
         schema = self._public_schema(X, y)
         train, planned = self._plan(schema)
         n_threads = resolve_n_jobs(self.n_jobs)
-        check_columns(X, schema)
+        if columns is not X:
+            check_backend(X, y, schema, self._settings(GaussianSettings, seed=self._seed))
+            columns = columns.select([column.name for column in schema.columns])
+        check_columns(columns, schema)
         with self._charged(planned) as (random, settle):
-            self._check_names(X, reset=True)
+            self._check_names(columns, reset=True)
             done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows)
             settle(done.event)
         given_up = (FROM_DATA,) if self.bounds == "from_data" else ()
@@ -123,6 +130,18 @@ class _Private(BoostedTrees, ABC):
     @abstractmethod
     def _plan(self, schema: Schema) -> tuple[Train, Event]:
         """The training, and what it will cost at most; all parameters are checked here, without a look at the rows."""
+
+    def _where_rows_are(self, X: Any, y: Any) -> tuple[Any, Any, Any]:
+        """The table and its labels, and its columns: on a Ray cluster, files and the name of a column."""
+        if (backend := chosen_backend(getattr(self, "backend", None), self.n_jobs)) is None:
+            return X, y, X
+        reachable_address(backend)  # before anything is charged
+        X, y, _ = opened(dataset_as_blocks(X, y), y)
+        if X is None:
+            raise InvalidType(ON_RAY_FROM_FILES)
+        if self.bounds == "from_data":
+            raise InvalidParameter("bounds='from_data' reads all rows here, and backend='ray' is for rows elsewhere")
+        return X, y, X.empty()
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 
@@ -205,6 +224,11 @@ class _Private(BoostedTrees, ABC):
         self._on_progress = on_progress
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled without whoever watches. A budget is a reference to its file: every copy is charged there."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_on_progress"}
+
     def _told(self, what: str) -> OnProgress | None:
         """Progress for whoever watches, and lines for `verbose`."""
         return watcher(int(self.verbose), getattr(self, "_on_progress", None), f" {what}")
@@ -269,11 +293,14 @@ class _Gaussian(_Private):
     learning_rate: float | None = None  # type: ignore[assignment]  # as above
     l2_regularization: float | None = None  # type: ignore[assignment]  # as above
     subsample: float = 1.0
+    backend: Any = None
 
     def _plan(self, schema: Schema) -> tuple[Train, Event]:
         settings = self._settings(GaussianSettings, seed=self._seed)
         training_of(schema, settings)  # refuses a schema that the policy cannot train on
-        train = partial(fit_gaussian, schema=schema, settings=settings, on_progress=self._told("releases"))
+        backend = chosen_backend(self.backend, self.n_jobs)
+        told = self._told("releases")
+        train = partial(fit_gaussian, schema=schema, settings=settings, on_progress=told, backend=backend)
         return train, planned_gaussian(settings)
 
 

@@ -34,6 +34,7 @@ from hedgerow.estimators.inputs import (
     own_names,
     read_classes,
     read_targets,
+    read_weights,
     seed_from,
 )
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
@@ -57,7 +58,7 @@ from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.runtime.protocol import PartyData, Protocol, Settled, TrainingRecord
 from hedgerow.runtime.recording import records_for
-from hedgerow.runtime.running import check_how, run_together
+from hedgerow.runtime.running import check_how, get_ready, run_together
 from hedgerow.schema import Column, Schema
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
@@ -123,6 +124,8 @@ class Chosen(NamedTuple):
 
     def read(self, brought: Brought) -> PartyData:
         """What a party brings, read as the protocol needs it. Where that protects rows, none of them raises."""
+        if brought.has_weights:
+            self.protocol.check_weights(self.options, f"{brought.name}: sample_weight is given")
         declared = Declared.of(self.task, self.options, self.trees.get("label_range"))
         is_mapped = self.protocol.maps_rows(self.options, brought.has_labels)
         if self.protocol.partition == "columns":
@@ -210,6 +213,7 @@ class Federation:
         data: Mapping[str, Any],
         *,
         labels: tuple[str, Any],
+        sample_weight: Any = None,
         task: str = "classification",
         categorical_features: Mapping[str, Any] | None = None,
         id: str | int | None = None,  # noqa: A002 - what users call it
@@ -220,6 +224,8 @@ class Federation:
     ) -> Federation:
         """Holders of columns of the same people: name -> X; `labels` = (name of their holder, y).
 
+        `sample_weight`: a weight for each of the label holder's rows, which is its own as y is. Not all protocols take
+        weights.
         Without `id` the rows of all parties must be the same ones, in the same order. With `id`, the name of a column
         that all tables have, parties find their common rows first, without showing each other the ids (`align`);
         `id_rule`, `duplicates`, `minimum` and `most_ids` as for `alignment.align`. That column is not trained on.
@@ -244,8 +250,8 @@ class Federation:
             if _n_columns(X) == 0:
                 raise InvalidInput(f"{name}: brings no column; a party that takes part needs at least one")
             kinds, has_labels = categorical.get(name, "from_dtype"), name == holder
-            own = y if has_labels else None
-            read[name] = Brought(name, X, own, task=task, categorical_features=kinds, has_labels=has_labels)
+            own = {"y": y, "weight": sample_weight} if has_labels else {}
+            read[name] = Brought(name, X, **own, task=task, categorical_features=kinds, has_labels=has_labels)
         federation = cls("columns", read, task, label_holder=holder)
         if id is not None:
             how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "most_ids": most_ids}
@@ -299,9 +305,9 @@ class Federation:
         """Train with a protocol. `params` are those of the estimators (XGBoost's spellings too) and the protocol's own.
 
         `link` emulates a slow network (`hedgerow.transport.emulate.Link`). `deadline`: seconds that a party waits for a
-        message. `verbose=1` says how far it is, `on_progress(done, total)` tells a program. `record=True` keeps all
-        frames that each party sent and received (`run.transcripts`), a folder writes them there as they pass. That is
-        as sensitive as the data, and for tests and attacks only.
+        message. `verbose=1` says how far it is, and when kernels are compiled; `on_progress(done, total)` tells a
+        program. `record=True` keeps all frames that each party sent and received (`run.transcripts`), a folder writes
+        them there as they pass. That is as sensitive as the data, and for tests and attacks only.
 
         `budget`: name of a party -> its own `BudgetFile(path).dataset(name)`. What the run may cost is charged to it
         before the party sends anything, and stays charged if the run fails. BudgetExceeded if it is too small.
@@ -321,6 +327,8 @@ class Federation:
             self.align(**how, verbose=verbose)
             data = self._read(chosen)
         how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
+        if verbose:
+            get_ready(spec, job, transport)
         results, ledgers, meters, seconds = run_together(spec, job, data, **how, records=records, budgets=budgets)
         first = results[spec.parties(job)[0]]
         chosen.sign(first, job, has_names=next(iter(data.values())).table.has_names)
@@ -415,7 +423,7 @@ class Declared(NamedTuple):
 
 
 class Brought:
-    """One party's table, and its labels if it has any; and the two ways to read them.
+    """One party's table, its labels and their weights if it has any; and the two ways to read them.
 
     strictly         what cannot be trained on is an error that names the row: for protocols that protect no rows
     as declared      for protocols with public rules for rows that do not fit (`Protocol.maps_rows`): by the public
@@ -424,11 +432,20 @@ class Brought:
 
     Which of the two it will be is known when a protocol is chosen. So a table whose rows cannot be read strictly is
     taken, and `strictly` raises what was wrong. A table of which nothing could be made in either way is refused at
-    once: for the names or types of its columns, or if rows and labels are not equally many.
+    once: for the names or types of its columns, or if rows and labels are not equally many. So are weights that
+    cannot be weights. Protocols that read rows as declared take none.
     """
 
     def __init__(
-        self, name: str, X: Any, y: Any = None, *, task: str, categorical_features: Any, has_labels: bool = True
+        self,
+        name: str,
+        X: Any,
+        y: Any = None,
+        *,
+        task: str,
+        categorical_features: Any,
+        has_labels: bool = True,
+        weight: Any = None,
     ) -> None:
         self.name = name
         self.rows: Ints | None = None
@@ -443,6 +460,12 @@ class Brought:
         except (TypeError, ValueError, OverflowError) as problem:  # objects that numpy and others choke on
             self._strict = InvalidInput(f"{name}: X or y cannot be read: {problem}")
         self.names, self._n_rows = self._look()
+        self._weight = read_weights(weight, self._n_rows, f"{name}: sample_weight")
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows have weights of their own."""
+        return self._weight is not None
 
     @property
     def n_rows(self) -> int:
@@ -453,7 +476,7 @@ class Brought:
         """Everything as it is; raises what is wrong with a row."""
         if isinstance(self._strict, HedgerowError):
             raise self._strict
-        return self._taken(self._strict)
+        return self._taken(replace(self._strict, weight=self._weight))
 
     def as_rows(self, schema: Schema) -> PartyData:
         """A whole table of the schema's columns, and labels; rows that do not fit are still there."""
@@ -543,10 +566,9 @@ def taken(brought: PartyData, rows: Ints) -> PartyData:
     """Some rows of what a party brings, in this order."""
     table = brought.table
     columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
-    labels = None if brought.labels is None else brought.labels[rows]
-    misfits = None if brought.misfits is None else brought.misfits[rows]
-    table = Table(columns, len(rows), table.names, table.has_names)
-    return replace(brought, table=table, labels=labels, misfits=misfits)
+    of_rows = {name: getattr(brought, name) for name in ("labels", "misfits", "weight")}
+    some: dict[str, Any] = {name: None if values is None else values[rows] for name, values in of_rows.items()}
+    return replace(brought, table=Table(columns, len(rows), table.names, table.has_names), **some)
 
 
 def _any_numbers(name: str) -> FeatureBins:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hedgerow._version import __version__
 from hedgerow.errors import InvalidInput
@@ -22,12 +22,15 @@ from hedgerow.statement import Statement
 from hedgerow.transport.mtls import check_party_names
 from hedgerow.transport.transcripts import SUFFIX, SavedTranscripts, Transcript
 
+if TYPE_CHECKING:
+    from hedgerow.report.page import Page
+
 FORMAT = 1
 ABOUT = "run.json"
 FILES = (
     *(ABOUT, "model.json", "model/parties.json", "model/*/part.json"),
     *("alignment/alignment.json", "alignment/*/rows.npy", "alignment/*/ledger.jsonl"),
-    *(f"{LEDGERS}/*.jsonl", f"{FOLDER}/*{SUFFIX}"),
+    *(f"{LEDGERS}/*.jsonl", f"{FOLDER}/*{SUFFIX}", "report*.html"),
 )
 """All that can be in the folder of a run; one that holds other files is not replaced."""
 
@@ -58,9 +61,12 @@ class Run(Finished):
         """Parties that were lost on the way, and the number of the tree in which that was noticed."""
         return dict(self.meta.get("lost_owners", {}))
 
-    def statement(self) -> Statement:
-        """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`)."""
-        stated = find(self.protocol).statement(self.job, self.meta)
+    def statement(self, party: str | None = None) -> Statement:
+        """What holds after this run and what does not, in words (`str`) and as facts (`to_dict`).
+
+        With `party` as that party can state it: only the label holder has what was counted where columns are split.
+        """
+        stated = find(self.protocol).statement(self.job, self._record(party))
         stated = replace(stated, date=self.finished)
         if self.alignment is None:
             return stated
@@ -71,6 +77,36 @@ class Run(Finished):
             not_covered=(*stated.not_covered, *(gap for gap in matched.not_covered if gap not in stated.not_covered)),
             facts={**stated.facts, "aligning": dict(matched.facts)},
         )
+
+    def _record(self, party: str | None) -> Mapping[str, Any]:
+        """What a party knows about the training as a whole: the model's own record, or what all agreed on before it."""
+        if party is None or not isinstance(self.model, VerticalModel) or party == self.model.label_holder:
+            return self.meta
+        own: Mapping[str, Any] = getattr(self.model.parts.get(party), "meta", {})  # a dealer has no part
+        return {**find(self.protocol).expected(self.job), **own}
+
+    def report(
+        self,
+        path: str | Path | None = None,
+        party: str | None = None,
+        *,
+        X: Any = None,
+        y: Any = None,
+        attacks: Any = (),
+    ) -> Page:
+        """The run as a page for people who sign: of one party, with what it knows and no more, or of all together.
+
+        With `path` it is written there, as one HTML file that needs nothing else. Rows `X`, as the model takes them,
+        add contributions, and labels `y` how good the model is on them. `attacks` are outcomes of `attacks.registry`.
+        """
+        from hedgerow.report.of_run import told_of_run
+        from hedgerow.report.sections import page
+
+        outcomes = [each if isinstance(each, Mapping) else each.to_dict() for each in attacks]
+        return page(told_of_run(self, party, X, y, attacks=outcomes), path)
+
+    def _repr_html_(self) -> str:
+        return self.report().fragment
 
     def transcript(self, party: str) -> Transcript:
         """What one party sent and received. InvalidInput if the run was not recorded, or nobody has that name."""

@@ -98,6 +98,12 @@ class VerticalModel(FittingParts):
         others = ", ".join(f"{party}: {n} handles" for party, n in self.asking.handles.items())
         return f"VerticalModel({self.n_iter_} iterations, {self.label_holder} asks {others})"
 
+    def _repr_html_(self) -> str:
+        from hedgerow.report.of_run import told_of_parts
+        from hedgerow.report.sections import page
+
+        return page(told_of_parts(self)).fragment
+
     # --- predictions -------------------------------------------------------------------------------------------------
 
     def predict(self, X: Mapping[str, Any], **how: Any) -> np.ndarray:
@@ -280,6 +286,14 @@ class VerticalModel(FittingParts):
     def export_xgboost(self, path: str | Path) -> NoReturn:
         """Refused: XGBoost's format holds every threshold."""
         self._refuse(f"XGBoost's format ({path})")
+
+    def export_onnx(self, path: str | Path) -> NoReturn:
+        """Refused: ONNX's format holds every threshold."""
+        self._refuse(f"ONNX ({path})")
+
+    def export_treelite(self, path: str | Path) -> NoReturn:
+        """Refused: treelite's format holds every threshold."""
+        self._refuse(f"treelite's format ({path})")
 
     def _refuse(self, what: str) -> NoReturn:
         if self.is_shared:

@@ -313,16 +313,20 @@ class Reading:
         path: str | os.PathLike[str],
         certificate_pem: bytes | None = None,
         on_progress: OnProgress | None = None,
+        *,
+        is_extract: bool = False,
     ) -> None:
+        """`is_extract`: lines may be missing between others, as in `audit_extract`; what is there is checked alike."""
         self.path, self.trail = Path(path), os.fspath(path)
-        self._on_progress = on_progress
+        self._on_progress, self._is_extract = on_progress, is_extract
         self.entries: list[tuple[str, Entry]] = []  # digest of the line, and what it says
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.certificates: dict[str, Certificate] = {}  # by fingerprint, in the order of the trail
         self._current: Certificate | None = None
         self._n_lines, self._prev = 0, NOTHING_BEFORE
-        head = self._head()  # before the lines: they may become more meanwhile
+        self._seq = 0  # of the line before
+        head = None if is_extract else self._head()  # before the lines: they may become more meanwhile
         self._read()
         self._check_head(head)
         self.vouched = self._check_certificate(certificate_pem)
@@ -336,9 +340,15 @@ class Reading:
     def summary(self) -> Summary:
         """What it says about itself."""
         times = [entry.at for _, entry in self.entries]
-        head = f"{self._n_lines}:{self._prev}" if self._n_lines else None
+        seq = self._seq if self._is_extract else self._n_lines
+        head = f"{seq}:{self._prev}" if seq else None
         first, last = (times[0], times[-1]) if times else (None, None)
         return Summary(self.trail, self.party, self._n_lines, first, last, tuple(self.certificates), head, self.vouched)
+
+    @property
+    def report(self) -> Report:
+        """What came out."""
+        return Report((self.summary,), tuple(self.findings), tuple(self.notes))
 
     def found(self, sentence: str, line: int | None = None) -> None:
         """Write down something that is wrong."""
@@ -372,11 +382,16 @@ class Reading:
             entry = read_line(line)
         except InvalidInput as problem:
             self.found(f"{problem}", number)
+            self._seq += 1
             return
-        if entry.seq != number:
+        has_gap = self._is_extract and entry.seq > self._seq + 1
+        if has_gap:
+            self.notes.append(f"{self.trail}: lines {self._seq + 1} to {entry.seq - 1} of the trail are left out")
+        elif entry.seq != self._seq + 1:
             self.found(f"its number is {entry.seq}: lines were left out, put in or moved", number)
-        if entry.prev != before:
+        if not has_gap and entry.prev != before:
             self.found("it does not go on from the line before it: that line, or this one, is another", number)
+        self._seq = entry.seq if self._is_extract else number
         if (entry.kind == INIT) != (number == 1):
             self.found("a trail begins with a line 'init', and has one of them", number)
         if self.entries and entry.at < self.entries[-1][1].at:
@@ -433,11 +448,14 @@ class Reading:
 
 
 def verify(
-    path: str | os.PathLike[str], certificate_pem: bytes | None = None, on_progress: OnProgress | None = None
+    path: str | os.PathLike[str],
+    certificate_pem: bytes | None = None,
+    on_progress: OnProgress | None = None,
+    *,
+    is_extract: bool = False,
 ) -> Report:
-    """Check one trail, offline. `certificate_pem` is the party's, from somewhere else than its trail.
+    """Check one trail, or an extract of one, offline. `certificate_pem` is the party's, from elsewhere than its trail.
 
     Now and then `on_progress` is told how many bytes of how many have been read.
     """
-    reading = Reading(path, certificate_pem, on_progress)
-    return Report((reading.summary,), tuple(reading.findings), tuple(reading.notes))
+    return Reading(path, certificate_pem, on_progress, is_extract=is_extract).report

@@ -10,16 +10,16 @@ to read: it comes from PGPASSWORD or from a password file, where the database's 
 
 from __future__ import annotations
 
-import os
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 from hedgerow.errors import InvalidInput, JobError, plain
+from hedgerow.node import postgresql
 
 DUCKDB = "duckdb:"
-SECONDS_TO_CONNECT = 10
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _POSTGRESQL = re.compile(
@@ -74,12 +74,15 @@ def fetch(source: str, query: str, base: Path, *, rows: bool = True) -> Any:
     if source.startswith(DUCKDB):
         table = _from_duckdb(base / source.removeprefix(DUCKDB), query, rows=rows)
     else:
-        table = _from_postgresql(source, query, rows=rows)
+        table = postgresql.fetch(source, query, rows=rows)
     return _with_plain_types(table, source)
 
 
 def _from_duckdb(path: Path, query: str, *, rows: bool) -> Any:
-    duckdb: Any = _loaded("duckdb", f"{path}: reading a DuckDB file")
+    try:
+        duckdb: Any = import_module("duckdb")
+    except ImportError:
+        raise postgresql.missing("duckdb", f"{path}: reading a DuckDB file") from None
     try:
         if not path.is_file():
             raise InvalidInput(f"{path}: there is no such file")
@@ -97,47 +100,7 @@ def _from_duckdb(path: Path, query: str, *, rows: bool) -> Any:
             asked = connection.sql(query)
             return (asked if rows else asked.limit(0)).to_arrow_table()
     except (duckdb.Error, OSError) as problem:
-        raise InvalidInput(f"{path}: the query cannot be answered: {_one_line(problem)}") from None
-
-
-def _from_postgresql(address: str, query: str, *, rows: bool) -> Any:
-    dbapi: Any = _loaded("adbc_driver_postgresql.dbapi", "reading from PostgreSQL")
-    if "connect_timeout=" not in address and "PGCONNECT_TIMEOUT" not in os.environ:
-        address += f"{'&' if '?' in address else '?'}connect_timeout={SECONDS_TO_CONNECT}"
-    shown = address.partition("?")[0]
-    try:
-        with dbapi.connect(address) as connection, connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION READ ONLY")
-            cursor.execute("SELECT current_setting('transaction_read_only')")
-            if cursor.fetchone() != ("on",):
-                raise InvalidInput(f"{shown}: the server does not keep the transaction read-only, so nothing is read")
-            # Prepared, not run. What gives no columns would be run as it is: COPY, for one, can write files.
-            schema = cursor.adbc_execute_schema(query)
-            if not len(schema):
-                raise JobError(f"{shown}: the query must be one SELECT")
-            if not rows:
-                return schema.empty_table()
-            cursor.execute(query)
-            return cursor.fetch_arrow_table()
-    except dbapi.Error as problem:
-        raise InvalidInput(f"{shown}: the query cannot be answered: {_one_line(problem)}") from None
-
-
-def _loaded(module: str, purpose: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError:
-        package = module.partition(".")[0].replace("_", "-")
-        raise JobError(f"{purpose} needs the package {package}; install it with: pip install 'hedgerow[sql]'") from None
-
-
-def _one_line(problem: Exception) -> str:
-    """What a database says, without what it must not say."""
-    text = " ".join(str(problem).split())
-    secret = os.environ.get("PGPASSWORD")
-    return plain(text.replace(secret, "***") if secret else text)
+        raise InvalidInput(f"{path}: the query cannot be answered: {postgresql.one_line(problem)}") from None
 
 
 def _with_plain_types(table: Any, source: str) -> Any:

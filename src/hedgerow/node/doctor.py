@@ -316,6 +316,7 @@ def _dataset_is_there(home: Home, name: str, dataset: Dataset) -> str:
     wanted = {
         "id": [dataset.id],
         "label": [dataset.label],
+        "weight": [dataset.weight],
         "columns": dataset.columns,
         "drop": dataset.drop,
         "categorical": dataset.categorical,

@@ -48,11 +48,12 @@ class How(AsJson):
     categorical: tuple[str, ...]  # of these; none: their types decide
     label: str | None  # None where the party brings none to this run
     id: str | None  # likewise
+    weight: str | None = None  # likewise
 
     @property
     def names(self) -> list[str]:
         """All columns that are read."""
-        more = (name for name in (self.label, self.id) if name is not None)
+        more = (name for name in (self.label, self.id, self.weight) if name is not None)
         return list(dict.fromkeys([*self.columns, *more]))
 
 
@@ -71,8 +72,9 @@ class Inputs:
             dataset.name,
             columns_of(dataset, sources.look(dataset, home.path).columns),
             dataset.categorical,
-            dataset.label if proposal.label_holder in (None, home.name) else None,
+            dataset.label if (has_labels := proposal.label_holder in (None, home.name)) else None,
             dataset.id if proposal.matching is not None else None,
+            dataset.weight if has_labels else None,
         )
         return cls.again(how, home)
 
@@ -104,6 +106,7 @@ class Inputs:
             task=proposal.task,
             categorical_features=list(self.how.categorical) or "from_dtype",
             has_labels=has_labels,
+            weight=None if self.how.weight is None or not has_labels else self.table.column(self.how.weight),
         )
 
     # --- as a file ---------------------------------------------------------------------------------------------------
@@ -134,7 +137,10 @@ class Inputs:
         import pyarrow as pa
 
         types = {field.name: str(field.type) for field in self.table.schema}
-        about = {"how": self.how.to_dict(), "n_rows": self.table.num_rows, "types": types}
+        how = self.how.to_dict()
+        if self.how.weight is None:  # inputs of versions that knew no weights have the bytes that they had
+            del how["weight"]
+        about = {"how": how, "n_rows": self.table.num_rows, "types": types}
         yield from _with_length(documents.canonical(about))
         for name in self.how.names:
             column = self.table.column(name)

@@ -3,6 +3,7 @@
     before(spec, cast)      kinds of messages that each party may send, what they disclose, how large they can be
     after(books)            how many of them went and how many bytes, as the ledgers have it
     unannounced(...)        what went and was not announced: nothing, or the program is broken
+    of_run(home, proposal)  all of it, as one party sees a run
 
 Before a run it follows from the message classes of the protocol alone; after it from the ledgers, line by line, so it
 adds up to what they say.
@@ -12,16 +13,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hedgerow.ledger import Ledger
-from hedgerow.node.words import leaving
+from hedgerow.node.documents import told_of
+from hedgerow.node.words import leaving, matching_cast
 from hedgerow.runtime.party import Abort
-from hedgerow.runtime.protocol import Protocol
+from hedgerow.runtime.protocol import Protocol, find
 from hedgerow.transport.frames import Message
 from hedgerow.transport.ranges import MOST, Free, stated
+
+if TYPE_CHECKING:
+    from hedgerow.node.home import Home
+    from hedgerow.node.proposal import Proposal
+
+BOOKS = ("matching", "ledger")
+"""Of a run, in the order in which they were written."""
 
 
 class Announced(NamedTuple):
@@ -77,6 +86,42 @@ def unannounced(announced: Iterable[Announced], sent: Iterable[Sent]) -> list[Se
     known = {(each.sender, each.message, each.what, each.protection) for each in announced}
     senders = {each.sender for each in announced}
     return [s for s in sent if s.sender in senders and (s.sender, s.message, s.what, s.protection) not in known]
+
+
+def announced_by(proposal: Proposal) -> list[Announced]:
+    """What parties may send in all parts of a run."""
+    job = proposal.matching_job
+    found = [] if job is None else before([find(job.NAME)], matching_cast(job))
+    return [*found, *before([proposal.chosen.protocol], proposal.job.cast)]
+
+
+def books_of(home: Home, run_id: str) -> list[Ledger]:
+    """The ledgers of a run, of its matching and of its training, as far as they are there."""
+    books = []
+    for path in (home.runs / run_id / f"{name}.jsonl" for name in BOOKS):
+        if path.exists():
+            with told_of(path):
+                books.append(Ledger.from_json_lines(home.name, path.read_text(encoding="utf-8")))
+    return books
+
+
+def of_run(home: Home, proposal: Proposal) -> dict[str, Any]:
+    """What may leave this party's house in a run, what left it and what came, for programs."""
+    announced, books = announced_by(proposal), books_of(home, proposal.run_id)
+    own = [each for each in announced if each.sender == home.name]
+    left = [each for book in books for each in after({home.name: book})]
+    came = [each for book in books for each in after({home.name: book}, "learned")]
+    return {
+        "hash": proposal.hash,
+        "run_id": proposal.run_id,
+        "protocol": proposal.protocol,
+        "party": home.name,
+        "announced": [each._asdict() for each in announced],
+        "has_run": bool(books),
+        "sent": [each._asdict() for each in left],
+        "received": [each._asdict() for each in came],
+        "unannounced": [each._asdict() for each in unannounced(own, left)],
+    }
 
 
 def size_of(kind: type[Message]) -> str:

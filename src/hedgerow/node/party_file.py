@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -54,6 +55,7 @@ class Dataset:
     query: str | None = None
     id: str | None = None
     label: str | None = None
+    weight: str | None = None
     columns: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
@@ -196,8 +198,16 @@ FORMAT = Table(
                     "query": Key(TEXT, "what to read from a database, in SQL: one SELECT"),
                     "id": Key(TEXT, "the column that records are matched by"),
                     "label": Key(TEXT, "the column to predict, where this party has it"),
+                    "weight": Key(
+                        TEXT,
+                        "the column with weights of rows, beside `label`; not all protocols take weights",
+                        otherwise="all rows count alike",
+                    ),
                     "columns": Key(
-                        NAMES, "those that may be trained on", otherwise="all but `id`, `label` and `drop`", default=[]
+                        NAMES,
+                        "those that may be trained on",
+                        otherwise="all but `id`, `label`, `weight` and `drop`",
+                        default=[],
                     ),
                     "drop": Key(NAMES, "columns that are never trained on", default=[]),
                     "categorical": Key(
@@ -288,9 +298,13 @@ def _check_dataset(dataset: Dataset, document: Document) -> None:
         raise JobError(f"{document.where(*where, 'source')}: a database needs a query, which says in SQL what to read")
     if dataset.query is not None and not is_database(dataset.source):
         raise JobError(f"{document.where(*where, 'query')}: query is for databases, and the source is a file or folder")
-    if dataset.id is not None and dataset.id == dataset.label:
-        raise JobError(f"{document.where(*where, 'label')}: {dataset.id!r} cannot be both id and label")
-    away = {"id": (dataset.id,), "label": (dataset.label,), "drop": dataset.drop}
+    if dataset.weight is not None and dataset.label is None:
+        raise JobError(f"{document.where(*where, 'weight')}: weight is for rows with labels, and there is no label")
+    alone = {"id": dataset.id, "label": dataset.label, "weight": dataset.weight}
+    for one, other in itertools.combinations(alone, 2):
+        if alone[one] is not None and alone[one] == alone[other]:
+            raise JobError(f"{document.where(*where, other)}: {alone[one]!r} cannot be both {one} and {other}")
+    away = {**{key: (name,) for key, name in alone.items()}, "drop": dataset.drop}
     for key in ("columns", "categorical"):
         for name in getattr(dataset, key):
             for other, names in away.items():
@@ -309,7 +323,7 @@ def _policy(given: dict[str, Any], data: Mapping[str, Dataset], document: Docume
     _check_known(given.get("columns", {}), data, document, ("policy", "columns"))
     _check_known(datasets, data, document, ("policy", "budget", "datasets"))
     for name, columns in given.get("columns", {}).items():
-        offered = (*data[name].columns, data[name].id, data[name].label)
+        offered = (*data[name].columns, data[name].id, data[name].label, data[name].weight)
         for column in columns:
             if data[name].columns and column not in offered:
                 said = f"{column!r} is not one of columns of [data.{name}]{hint(column, data[name].columns)}"
@@ -393,6 +407,7 @@ name = {name}
 # query = "SELECT * FROM customers"
 # id = "customer_id"                             # the column that records are matched by
 # label = "defaulted"                            # the column to predict, if you have it
+# weight = "exposure"                            # the column with weights of rows, for protocols that take them
 # drop = ["name", "street"]                      # columns that are never trained on
 # categorical = ["postcode"]                     # columns of numbers that are categories
 # schema = "customers.schema.json"               # public bounds and levels, for private protocols

@@ -36,7 +36,8 @@ from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import DeadlineExceeded, HedgerowError, InvalidInput, JobError, PeerFailed, PeerLost, PeerRefused
 from hedgerow.federation.alignment import party_with_ids
 from hedgerow.ledger import Ledger, Meter
-from hedgerow.node import commitments, documents
+from hedgerow.node import commitments, documents, passing
+from hedgerow.node.books import KeptLedger, whole_lines
 from hedgerow.node.budgets import Budgets, Charged
 from hedgerow.node.commitments import Opening
 from hedgerow.node.desk import Node
@@ -44,6 +45,7 @@ from hedgerow.node.digests import Digesting, exchange_salts
 from hedgerow.node.home import Home
 from hedgerow.node.inputs import Inputs, read_rows
 from hedgerow.node.papers import Beginning, Paper
+from hedgerow.node.passing import Passing
 from hedgerow.node.policy import Asked, refusals
 from hedgerow.node.proposal import Proposal
 from hedgerow.node.together import end_together
@@ -54,7 +56,7 @@ from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.progress import OnProgress
 from hedgerow.runtime.protocol import ROWS, Job, PartyData, Protocol, agreed, find
-from hedgerow.runtime.running import role, warm_up
+from hedgerow.runtime.running import get_ready, role
 from hedgerow.runtime.saved_files import damage_told, private_folder
 from hedgerow.transport.grpc import GrpcEndpoint
 from hedgerow.transport.mtls import TrustStore
@@ -71,7 +73,7 @@ class Place:
 
     folder: Path
     books: dict[str, Ledger] = field(default_factory=dict)
-    _earlier: dict[str, str] = field(default_factory=dict)  # what the books of attempts before this one say
+    _earlier: dict[str, bytes] = field(default_factory=dict)  # what the books of attempts before this one say
 
     @property
     def is_over(self) -> bool:
@@ -132,13 +134,20 @@ class Place:
             path.unlink(missing_ok=True)
         documents.write(self.folder / "attempt.json", {"attempt": attempt, "pid": os.getpid(), "at": documents.stamp()})
 
+    def new_book(self, name: str, party: str) -> KeptLedger:
+        """A ledger that is on the disk as it is written, below those of the attempts before."""
+        path = self._file_of(name)
+        self._earlier[name] = whole_lines(path)
+        self.books[name] = book = KeptLedger(party, path)
+        return book
+
     def save_books(self) -> None:
-        """Books of earlier attempts stay: what was disclosed then was disclosed."""
+        """The ledgers once more, whole. Those of earlier attempts stay: what was disclosed then was disclosed."""
         for name, book in self.books.items():
-            path = self.folder / f"{name}.jsonl"
-            if name not in self._earlier:
-                self._earlier[name] = path.read_text(encoding="utf-8") if path.exists() else ""
-            documents.write_whole(path, (self._earlier[name] + book.to_json_lines()).encode())
+            documents.write_whole(self._file_of(name), self._earlier[name] + book.to_json_lines().encode())
+
+    def _file_of(self, name: str) -> Path:
+        return self.folder / f"{name}.jsonl"
 
 
 def play(
@@ -149,12 +158,14 @@ def play(
     on_progress: OnProgress | None = None,
     resume: bool = False,
     books: dict[str, Ledger] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Play this party's role; the folder that holds what it has of the result. Raises what ended the run early.
 
     All parties call it at about the same time, and wait for each other. `resume` takes up a run that was broken off;
     one that is over is not played again, but others may have to be told that it is.
-    Ledgers are put into `books` as they begin, for whoever wants to watch them.
+    Ledgers are put into `books` as they begin, for whoever wants to watch them. `tell` is called with words if kernels
+    are compiled first.
     """
     proposal = paper.proposal
     place = Place(node.home.runs / proposal.run_id)
@@ -174,7 +185,7 @@ def play(
     with place.alone():
         if begin.is_over:
             return _concluded(node, proposal, place)
-        return _attempt(node, paper, place, begin, wait, on_progress)
+        return _attempt(node, paper, place, begin, wait, on_progress, tell)
 
 
 def _concluded(node: Node, proposal: Proposal, place: Place) -> Path:
@@ -190,7 +201,13 @@ def _concluded(node: Node, proposal: Proposal, place: Place) -> Path:
 
 
 def _attempt(
-    node: Node, paper: Paper, place: Place, begin: Beginning, wait: float, on_progress: OnProgress | None
+    node: Node,
+    paper: Paper,
+    place: Place,
+    begin: Beginning,
+    wait: float,
+    on_progress: OnProgress | None,
+    tell: Callable[[str], None] | None,
 ) -> Path:
     proposal = paper.proposal
     if not begin.has_rows and proposal.matching is not None:
@@ -201,7 +218,9 @@ def _attempt(
     node.trail.append("run_started", **facts, protocol=proposal.protocol, signers=signers, version=__version__)
     opening = Opening.of_run(place.folder, node.name, proposal.run_id)
     try:
-        _Run(node, paper, place, opening, begin.attempt, wait, on_progress).train()
+        run = _Run(node, paper, place, opening, begin.attempt, wait, on_progress, tell)
+        with Passing(place.folder / passing.FILE, place.books, begin.attempt, run.progress):
+            run.train()
     except BaseException as problem:
         if place.is_over:  # whatever else went wrong: everybody has its result
             raise
@@ -276,13 +295,19 @@ class _Run:
         attempt: int,
         wait: float,
         on_progress: OnProgress | None,
+        tell: Callable[[str], None] | None,
     ) -> None:
+        self._tell = tell
         self._node, self._proposal, self._place, self._opening = node, paper.proposal, place, opening
         self._trust = _trust(node, paper)
         self._attempt, self._wait = attempt, wait
         self._watch = _Progress(place.folder / "progress.json", on_progress)
         self._n_matched: int | None = None
         self._seconds: dict[str, float] = {}  # of each role, from its first message to its result
+
+    def progress(self) -> tuple[int, int]:
+        """Steps that are done, and steps in all; 0 until they are known."""
+        return self._watch.steps
 
     def train(self) -> None:
         """Play the role to the end: everybody has its result."""
@@ -387,7 +412,7 @@ class _Run:
         node, attempt = self._node, self._attempt if checkpoints is not None else 1
         links = tuple(link for link in job.links if node.name in link)
         peers = [b if a == node.name else a for a, b in links]
-        warm_up(spec, job)
+        get_ready(spec, job, "memory", self._tell)
         same = agreed(spec, job, attempt)
         dial = self._proposal.dials(node.name, links)
         with node.open(job.run_id, peers, dial, job=same, timeout=self._wait) as connection:
@@ -402,12 +427,13 @@ class _Run:
                     attempt=attempt,
                     checkpoints=checkpoints,
                 )
-                self._place.books[book] = me.ledger
-                playing = role(spec, me, job, data, budget, same)
-                exchange_salts(Party(endpoint, node.identity, self._trust))
-                started = time.monotonic()
-                result = playing()
-                self._seconds[book] = time.monotonic() - started
+                self._watch.steps = (0, 0)  # those of the matching are not those of the training
+                with self._place.new_book(book, node.name) as me.ledger:
+                    playing = role(spec, me, job, data, budget, same)
+                    exchange_salts(Party(endpoint, node.identity, self._trust))
+                    started = time.monotonic()
+                    result = playing()
+                    self._seconds[book] = time.monotonic() - started
             me = Party(connection, node.identity, self._trust)
             try:
                 save(result)
@@ -459,7 +485,7 @@ class _Progress:
         self(0, 0)
 
     def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
+        now, self.steps = time.monotonic(), (done, total)
         if now - self._written > 1.0 or done == total:
             self._written = now
             documents.write(self._path, {"pid": os.getpid(), "done": done, "total": total, "at": documents.stamp()})

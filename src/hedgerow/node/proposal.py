@@ -307,6 +307,6 @@ def _own_columns(home: Home, dataset: str | None) -> tuple[tuple[str, bool], ...
     if chosen is None:
         raise JobError(f"{home.party_toml}: there is no dataset {dataset!r}, and monotonic_cst speaks of its columns")
     kinds = sources.look(chosen, home.path).columns
-    left_out = {chosen.id, chosen.label, *chosen.drop}
+    left_out = {chosen.id, chosen.label, chosen.weight, *chosen.drop}
     names = [name for name in chosen.columns or kinds if name not in left_out]
     return tuple((name, "string" in kinds[name] or name in chosen.categorical) for name in names)

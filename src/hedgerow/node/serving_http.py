@@ -12,17 +12,13 @@ owner's eyes. Bodies, rows, connections and times are bounded. Errors are one se
 from __future__ import annotations
 
 import bisect
-import contextlib
-import hmac
 import json
 import logging
 import secrets
-import socket
 import threading
 import time
 from collections import Counter, deque
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -31,14 +27,13 @@ from hedgerow.node.addresses import check_address, is_local
 from hedgerow.node.documents import read_bounded
 from hedgerow.node.serving import Absent, Limited
 from hedgerow.node.serving_scores import MOST_ASKED, Scorer
-from hedgerow.node.timed_http import TimedHandler
+from hedgerow.node.timed_http import BoundedHandler, BoundedHTTPServer
 from hedgerow.runtime.saved_files import write_private
 
 _log = logging.getLogger("hedgerow")
 
 TOKEN_FILE = "serve.token"  # noqa: S105 - the name of the file, not what is in it
 MOST_BODY = 1 << 20
-MOST_CONNECTIONS = 64
 IDLE_SECONDS = 30.0
 """For a request to be there as a whole, from the end of the one before."""
 _MOST_TOKEN = 1024
@@ -115,67 +110,16 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
-class Door(ThreadingHTTPServer):
-    """The server: a thread for each connection, and not too many of them.
-
-    When all places are taken, whoever has kept one for longest without a request makes room.
-    """
-
-    daemon_threads = True
-    request_queue_size = 128
+class Door(BoundedHTTPServer):
+    """The server."""
 
     def __init__(self, address: tuple[str, int], scorer: Scorer, token: str) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, Handler)
+        super().__init__(address, Handler, token)
         self.scorer, self.metrics = scorer, Metrics()
-        self._token = token.encode()
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self._idle: dict[socket.socket, None] = {}  # connections without a request, the oldest first
-        self._lock = threading.Lock()
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self.server_address[1])
-
-    def is_token(self, header: str | None) -> bool:
-        """Whether a request shows the token; how long that takes does not tell how much of it is right."""
-        scheme, _, shown = (header or "").partition(" ")
-        return hmac.compare_digest(shown.strip().encode("utf-8", "replace"), self._token) and scheme.lower() == "bearer"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own, unless there are too many that are being answered."""
-        if not self._free.acquire(blocking=False) and not (self._cut_oldest() and self._free.acquire(timeout=1.0)):
-            self.metrics.add(HTTPStatus.SERVICE_UNAVAILABLE)
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection, to its end."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def waits(self, connection: socket.socket, *, idle: bool) -> None:
-        """Whether a connection waits for a request, or has one that is being answered."""
-        with self._lock:
-            self._idle.pop(connection, None)
-            if idle:
-                self._idle[connection] = None
-
-    def _cut_oldest(self) -> bool:
-        with self._lock:
-            oldest = next(iter(self._idle), None)
-            if oldest is not None:
-                del self._idle[oldest]
-                with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-        return oldest is not None
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle is no matter for the log."""
+    def turned_away(self) -> None:
+        """Counted."""
+        self.metrics.add(HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class Refused(Exception):
@@ -186,25 +130,12 @@ class Refused(Exception):
         self.status, self.hang_up = status, hang_up
 
 
-class Handler(TimedHandler):
+class Handler(BoundedHandler):
     """One connection, request by request."""
 
     server: Door
-    protocol_version = "HTTP/1.1"
     timeout = IDLE_SECONDS
-    disable_nagle_algorithm = True
-    wbufsize = -1
     _PATHS: ClassVar = {"/score": "POST", "/health": "GET", "/metrics": "GET"}
-
-    def handle_one_request(self) -> None:
-        """Until it is there the connection may be cut for another one."""
-        self.server.waits(self.connection, idle=True)
-        super().handle_one_request()
-
-    def finish(self) -> None:
-        """Its place is free."""
-        self.server.waits(self.connection, idle=False)
-        super().finish()
 
     def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
         """/health and /metrics."""

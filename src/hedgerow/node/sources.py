@@ -10,20 +10,19 @@ their names.
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hedgerow.engine.blocks import check_names, parts_of, same_names, types_differ
 from hedgerow.errors import HedgerowError, InvalidInput, JobError
 from hedgerow.node.databases import check_source, fetch, is_database
+from hedgerow.runtime.resources import memory_available
 
 if TYPE_CHECKING:
     from hedgerow.node.party_file import Dataset
 
-HIDDEN = (".", "_")
-"""How names begin that are not parts of a folder: hidden files, and marks that other programs leave, as _SUCCESS."""
 MOST_HEADER = 1 << 20
 """Bytes of the line with the names of the columns."""
 
@@ -40,7 +39,7 @@ def read(dataset: Dataset, *, base: Path, columns: Sequence[str] | None = None) 
     check_source(dataset.source)
     if is_database(dataset.source):
         table = fetch(dataset.source, dataset.query or "", base)
-        _check_names(table.column_names, dataset.source)
+        check_names(table.column_names, dataset.source)
         if table.num_rows == 0:
             raise InvalidInput(f"{dataset.source}: the query of dataset {dataset.name!r} gives no rows")
     else:
@@ -57,9 +56,13 @@ def look(dataset: Dataset, base: Path) -> Look:
     check_source(dataset.source)
     if is_database(dataset.source):
         schema = fetch(dataset.source, dataset.query or "", base, rows=False).schema
-        _check_names(schema.names, dataset.source)
+        check_names(schema.names, dataset.source)
         return Look(_types(schema), None)
-    path = base / dataset.source
+    return look_at(base / dataset.source)
+
+
+def look_at(path: Path) -> Look:
+    """The columns of a file or a folder."""
     if not _is_folder(path):
         return look_at_file(path)
     parts = _parts(path)
@@ -69,10 +72,10 @@ def look(dataset: Dataset, base: Path) -> Look:
     looks = [look_at_file(part) for part in parts]
     types = dict(looks[0].columns)
     for part, one in zip(parts, looks, strict=True):
-        for name, kind in _same_names(part, one.columns, types).items():
+        for name, kind in same_names(part, one.columns, types).items():
             types[name] = kind if types[name] == "null" else types[name]
             if kind not in {types[name], "null"}:
-                raise InvalidInput(_differs(part, name, kind, types[name]))
+                raise types_differ(part, name, kind, types[name])
     return Look(types, sum(one.n_rows or 0 for one in looks))
 
 
@@ -114,7 +117,7 @@ def read_file(
     """
     with _reading(path) as fmt:
         table = _read_csv((path,), types or {}, numbers) if fmt == ".csv" else _read_parquet(path, columns)
-    _check_names(table.column_names, path)
+    check_names(table.column_names, path)
     if table.num_rows == 0:
         raise InvalidInput(f"{path}: the file has no rows")
     return table
@@ -128,7 +131,7 @@ def look_at_file(path: Path) -> Look:
     import pyarrow.parquet as pq
 
     with _reading(path), pq.ParquetFile(path) as parquet:
-        _check_names(parquet.schema_arrow.names, path)
+        check_names(parquet.schema_arrow.names, path)
         return Look(_types(parquet.schema_arrow), parquet.metadata.num_rows)
 
 
@@ -153,18 +156,12 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Any:
 
     with pq.ParquetFile(path) as parquet:  # pq.read_table takes "key=value" folders in the path for columns
         there = parquet.schema_arrow.names
-        _check_names(there, path)
+        check_names(there, path)
         if columns is None:
             return parquet.read()
         require_columns(there, columns, path, "is asked for")
         table = parquet.read(columns=list(columns)) if columns else parquet.read()
         return table.select(list(columns))  # arrow takes "a" for "a.b" too
-
-
-def _check_names(names: Sequence[str], path: Path | str) -> None:
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise InvalidInput(f"{path}: {times} columns are called {name!r}; rename all but one")
 
 
 def _types(schema: Any) -> dict[str, str]:
@@ -185,7 +182,7 @@ def read_folder(folder: Path, columns: Sequence[str] | None = None) -> Any:
         first = look_at_file(parts[0]).columns
         tables = []
         for part in parts:
-            _same_names(part, look_at_file(part).columns, first)
+            same_names(part, look_at_file(part).columns, first)
             with _reading(part):
                 tables.append(_read_parquet(part, columns))
         types: dict[str, Any] = {}
@@ -194,13 +191,28 @@ def read_folder(folder: Path, columns: Sequence[str] | None = None) -> Any:
                 if pa.types.is_null(types.setdefault(field.name, field.type)):
                     types[field.name] = field.type
                 elif field.type != types[field.name] and not pa.types.is_null(field.type):
-                    raise InvalidInput(_differs(part, field.name, field.type, types[field.name]))
+                    raise types_differ(part, field.name, field.type, types[field.name])
         schema = pa.schema(list(types.items()))
         table = pa.concat_tables([one.replace_schema_metadata(None).cast(schema) for one in tables])
         table = table.unify_dictionaries()  # each part may number the levels of a column in its own way
     if table.num_rows == 0:
         raise InvalidInput(f"{folder}: the files of the folder have no rows")
     return table
+
+
+def is_streamed(path: Path) -> bool:
+    """Whether a table is better read some rows at a time: a folder of Parquet files, or a file too large for memory."""
+    if _is_folder(path):
+        return format_of(_parts(path)[0]) == ".parquet"
+    if format_of(path) == ".csv":
+        return False
+    import pyarrow.parquet as pq
+
+    with _reading(path), pq.ParquetFile(path) as parquet:
+        about = parquet.metadata
+        n_bytes = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+    available = memory_available()
+    return available is not None and n_bytes > available // 3
 
 
 def _is_folder(path: Path) -> bool:
@@ -212,37 +224,15 @@ def _is_folder(path: Path) -> bool:
 
 def _parts(folder: Path) -> list[Path]:
     """The files of a folder by name, all of one format."""
-    try:
-        parts = sorted((part for part in folder.iterdir() if not part.name.startswith(HIDDEN)), key=lambda p: p.name)
-    except OSError as problem:
-        raise InvalidInput(f"{folder}: the folder cannot be read: {problem}") from None
+    parts = parts_of(folder)
     if not parts:
         raise InvalidInput(f"{folder}: there is no .parquet or .csv file in the folder")
     for part in parts:
-        if part.is_dir():
-            raise InvalidInput(f"{part}: this is a folder; all parts must lie in {folder} itself")
         if format_of(part) != format_of(parts[0]):
             raise InvalidInput(
                 f"{part}: a folder holds either Parquet or CSV files, and {parts[0].name} is {format_of(parts[0])}"
             )
     return parts
-
-
-def _same_names(part: Path, names: Any, first: Any) -> Any:
-    """`names` themselves, if they are those of the first part, in the same order."""
-    if list(names) != list(first):
-        lacks = [repr(name) for name in first if name not in names]
-        adds = [repr(name) for name in names if name not in first]
-        said = [f"lacks {', '.join(lacks[:5])}"] * bool(lacks) + [f"has {', '.join(adds[:5])} besides"] * bool(adds)
-        raise InvalidInput(
-            f"{part}: the file {' and '.join(said) or 'has the columns in another order'}; "
-            "all files of a folder must have the same columns"
-        )
-    return names
-
-
-def _differs(part: Path, name: str, kind: object, first: object) -> str:
-    return f"{part}: column {name!r} is {kind} here and {first} in the files before; all files must have the same types"
 
 
 def _read_csv_parts(folder: Path, parts: Sequence[Path]) -> Any:
@@ -252,9 +242,9 @@ def _read_csv_parts(folder: Path, parts: Sequence[Path]) -> Any:
     for part in parts:
         with _reading(part), part.open("rb") as stream:
             names = _header_of(part, stream)
-        _check_names(names, part)
+        check_names(names, part)
         first = first or names
-        _same_names(part, names, first)
+        same_names(part, names, first)
     try:
         table = _read_csv(parts, {}, ())
     except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:

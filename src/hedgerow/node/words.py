@@ -23,7 +23,7 @@ from hedgerow.node import sources
 from hedgerow.node.budgets import to_look_at
 from hedgerow.node.policy import Asked, Refusal, epsilon_of, refusals
 from hedgerow.node.proposal import Proposal
-from hedgerow.privacy.events import NonPrivate, up
+from hedgerow.privacy.events import NonPrivate, up, without_guarantee
 from hedgerow.protocols.services.align.roles import AligningJob
 from hedgerow.runtime.party import Abort
 from hedgerow.runtime.protocol import PartyData, Planned, Protocol, find
@@ -107,6 +107,7 @@ class Brings:
     columns: tuple[str, ...]
     id: str | None
     label: str | None
+    weight: str | None
     n_rows: int | None
     data: PartyData  # without rows
 
@@ -125,14 +126,18 @@ def brings(proposal: Proposal, home: Home) -> Brings | None:
         )
     if proposal.matching is not None and dataset.id is None:
         raise InvalidParameter(f"{home.party_toml}: [data.{dataset.name}] has no id, and rows are to be matched by ids")
-    wanted = [name for name in (dataset.id, dataset.label, *columns) if name is not None]
+    weight = dataset.weight if needs_label else None
+    if weight is not None:
+        chosen = proposal.chosen
+        chosen.protocol.check_weights(chosen.options, f"{home.party_toml}: [data.{dataset.name}] has a weight")
+    wanted = [name for name in (dataset.id, dataset.label, weight, *columns) if name is not None]
     sources.require_columns(list(look.columns), wanted, dataset.source, f"[data.{dataset.name}] names")
     kinds = {name: _has_levels(look.columns[name]) or name in dataset.categorical for name in columns}
     none = np.empty(0)
     empty = tuple(Column(name, none, () if has_levels else None) for name, has_levels in kinds.items())
     table = Table(empty, look.n_rows or 1, tuple(columns), has_names=True)
     label = dataset.label if needs_label else None
-    return Brings(dataset.name, columns, dataset.id, label, look.n_rows, PartyData(table))
+    return Brings(dataset.name, columns, dataset.id, label, weight, look.n_rows, PartyData(table))
 
 
 def chosen_dataset(proposal: Proposal, home: Home) -> Dataset:
@@ -148,10 +153,10 @@ def chosen_dataset(proposal: Proposal, home: Home) -> Dataset:
 
 
 def columns_of(dataset: Dataset, there: Iterable[str]) -> tuple[str, ...]:
-    """Those that take part: the ones that the party lists, or all but its id, its label and what it drops."""
+    """Those that take part: the ones that the party lists, or all but its id, label and weight and what it drops."""
     if dataset.columns:
         return dataset.columns
-    left_out = {dataset.id, dataset.label, *dataset.drop}
+    left_out = {dataset.id, dataset.label, dataset.weight, *dataset.drop}
     return tuple(name for name in there if name not in left_out)
 
 
@@ -182,7 +187,7 @@ class View:
         proposal, stated = self.proposal, statement_before(self.proposal)
         own = None
         if self.brings is not None:
-            names = ("dataset", "id", "label", "n_rows")
+            names = ("dataset", "id", "label", "weight", "n_rows")
             own = {name: getattr(self.brings, name) for name in names} | {"columns": list(self.brings.columns)}
         return {
             "hash": proposal.hash,
@@ -268,6 +273,8 @@ class View:
         lines = [f"- {rows} rows of the dataset {self.brings.dataset}, columns {', '.join(self.brings.columns)}"]
         if self.brings.label is not None:
             lines.append(f"- labels: {self.brings.label}")
+        if self.brings.weight is not None:
+            lines.append(f"- weights of rows: {self.brings.weight}")
         if self.proposal.matching is not None:
             lines.append(
                 f"- of these rows those whose {self.brings.id} all parties have; the ids themselves are not shown"
@@ -275,11 +282,17 @@ class View:
         if self.epsilon is None:
             lines.append("- nothing that is released depends on your rows")
         elif math.isinf(self.epsilon):
-            lines.append("- there is no epsilon for your rows: what is released about them has no noise")
+            lines.append(f"- there is no epsilon for your rows: {self._why_no_epsilon()}")
         else:
             delta = self.planned.delta if self.planned is not None else 0.0
             lines.append(f"- it may cost your rows epsilon = {up(self.epsilon)} at delta = {delta:g}")
         return lines
+
+    def _why_no_epsilon(self) -> str:
+        event = None if self.planned is None else self.planned.event
+        if event is None or isinstance(event, NonPrivate):
+            return "what is released about them has no noise"
+        return "; ".join(without_guarantee(event))
 
 
 def view(proposal: Proposal, home: Home, *, unattended: bool = False, is_begun: bool = False) -> View:

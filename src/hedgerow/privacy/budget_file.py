@@ -142,6 +142,10 @@ class BudgetFile:
         with self.transaction():
             pass  # whole, and sealed
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: where the file is, from whatever folder; what was spent stays in the file."""
+        return {"path": self.path.absolute()}
+
     def open(
         self,
         dataset: str,
@@ -207,7 +211,9 @@ class BudgetFile:
         """A transaction."""
         connection = None
         try:
-            connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+            # rw: what is gone, or was never here, is an error, and no new and empty file.
+            where = f"{self.path.absolute().as_uri()}?mode=rw"
+            connection = sqlite3.connect(where, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             cursor = connection.cursor()
@@ -279,6 +285,14 @@ class Dataset:
 
         One transaction may enter charges in several datasets: if one of them does not fit, none is charged.
         """
+        found, kind = _terms(cursor, self.name), (self.adjacency, self.composition)
+        # A pickle may have come to another file of the same name. Less than a file allows may be asked of it, not more.
+        if found is None or found[2:] != kind or self.epsilon > found[0] or self.delta > found[1]:
+            raise InvalidInput(
+                f"{self.file.path} is not the file that dataset {self.name!r} is from: it allows {found or 'nothing'}, "
+                f"not {(self.epsilon, self.delta, *kind)}; take the budget of the file that is here, "
+                "BudgetFile(path).dataset(name)"
+            )
         self._must_fit(entries_of(cursor, self.name), event, own, allow_not_private=allow_not_private)
         cursor.execute(
             "INSERT INTO entries (dataset, at, what, event, epsilon, delta, state) VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 # --- what a party brings, on its way into the process ----------------------------------------------------------------
 
+_OF_ROWS = ("labels", "ids", "misfits", "weight")
+"""Fields with a value for each row, beside the table."""
+
 
 def describe(data: PartyData) -> dict[str, Any]:
     """What a party brings, but for the numbers in its rows."""
@@ -63,10 +66,9 @@ def describe(data: PartyData) -> dict[str, Any]:
 def rows_file(data: PartyData) -> IO[bytes]:
     """The numbers, in a file that has no name: it is gone when the last process that has it open is."""
     columns = {f"column_{k}": column.values for k, column in enumerate(data.table.columns)}
-    more = {"labels": data.labels, "ids": data.ids, "misfits": data.misfits}
-    more = {name: values for name, values in more.items() if values is not None}
+    more = {name: values for name in _OF_ROWS if (values := getattr(data, name)) is not None}
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it, once a process has it
-    np.savez(file, allow_pickle=False, **columns, **more)  # type: ignore[arg-type]  # the stubs take keywords for options
+    np.savez(file, allow_pickle=False, **columns, **more)
     file.seek(0)
     return file
 
@@ -77,11 +79,11 @@ def _read_data(rows: int, described: Mapping[str, Any], protocol: Protocol) -> P
             Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels))
             for k, (name, levels) in enumerate(zip(described["names"], described["levels"], strict=True))
         )
-        labels, ids, misfits = (arrays.get(name) for name in ("labels", "ids", "misfits"))
+        of_rows = {name: arrays.get(name) for name in _OF_ROWS}
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
     part = None if protocol.part is None else protocol.part(described["part"])
-    return PartyData(table, labels, classes, described["n_threads"], part, ids, misfits)
+    return PartyData(table, classes=classes, n_threads=described["n_threads"], part=part, **of_rows)
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

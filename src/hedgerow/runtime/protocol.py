@@ -206,6 +206,7 @@ class Job(AsJson):
 class PartyData:
     """What a party brings: columns, and labels as numbers where it has labels (of its own classes, if classes).
 
+    `weight` [rows] comes with labels, where the protocol takes weights (`Protocol.takes_weights`); None: 1 each.
     To score rows with a vertical model it brings `part`, its part of the model; to align rows, their `ids`.
 
     Where the protocol has public rules for rows that do not fit (`Protocol.maps_rows`), these are left to it. A label
@@ -221,6 +222,7 @@ class PartyData:
     part: Any = None
     ids: npt.NDArray[np.generic] | None = None
     misfits: Bools | None = None
+    weight: Floats | None = None
 
 
 class TrainingRecord(TypedDict, total=False):
@@ -240,6 +242,7 @@ class TrainingRecord(TypedDict, total=False):
     prediction_bounds: list[float]  # of a private regression: where labels can lie
     rounds: Mapping[str, int]  # of messages: "setup", before the first tree, and "training", for the trees
     attempts: int  # of a run that was broken off and taken up again
+    weighted: bool  # whether rows had weights; written where they had
     lost_owners: Mapping[str, int]  # whom the others went on without -> number of the tree in which that was noticed
 
     privacy: Mapping[str, Any] | None  # epsilon, delta and accountant of the whole model; None: no noise
@@ -249,7 +252,7 @@ class TrainingRecord(TypedDict, total=False):
     gradient_bits: int  # fixed point of gradients on shares
     trees_left_out: int  # vertical.private_histograms: those that did not fit any more, after attempts that broke off
     last_step_left_out: bool  # likewise, of smooth_then_trees: the step of the base score
-    noise: Mapping[str, Any]  # vertical.masked_gradients: as it was drawn
+    noise: Mapping[str, Any]  # vertical.masked_gradients: as it was drawn; vertical.homomorphic: by feature holder
     theorems_would_add_up_to: Mapping[str, Any] | None  # likewise: what the paper's theorems claim
     label_recovery: Mapping[str, Any] | None  # likewise: how many labels its own messages gave away
 
@@ -300,6 +303,8 @@ class Protocol:
 
     Then whoever reads the party's table must not raise because of a row either, but leaves it to the role.
     """
+    takes_weights: Callable[[Mapping[str, Any]], bool] = lambda _options: False
+    """Whether a party that brings labels may bring weights of its rows too, with these options."""
     planned: Callable[[Any, str, PartyData], Planned | None] = _releases_without_noise
     """What the rows that a party brings can lose at most in a run of this job, whoever learns it.
 
@@ -335,6 +340,15 @@ class Protocol:
     def options(self) -> frozenset[str]:
         """Parameters of its own, beside those of trees."""
         return self.of_variants | {each.name for each in options_of(self.job) if not each.settled}
+
+    def check_weights(self, options: Mapping[str, Any], where: str) -> None:
+        """InvalidParameter, unless it takes weights of rows with these options; `where` brings them, and how."""
+        if not self.takes_weights(options):
+            others = [name for name in names() if find(name).takes_weights({})]
+            raise InvalidParameter(
+                f"{where}: {self.name} takes no weights of rows{' with these options' * (self.name in others)}; leave "
+                f"them out. Protocols that take weights: {', '.join(others)}"
+            )
 
     def parties(self, job: Job) -> tuple[str, ...]:
         """Everybody who takes part; the first one's result is the run's."""

@@ -14,7 +14,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import Ledger, Meter, reconcile
 from hedgerow.runtime.budgets import Budget, Budgets, play_on
 from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
-from hedgerow.runtime.progress import OnProgress
+from hedgerow.runtime.progress import OnProgress, say
 from hedgerow.runtime.protocol import PartyData, Protocol, agreed
 from hedgerow.runtime.recording import Records
 from hedgerow.transport.emulate import Link
@@ -179,8 +179,30 @@ def role(
 
 _warm: set[str] = set()
 """Small jobs that have been played in this process: their kernels are compiled and loaded."""
-_ANY = ("learning_rate", "l2", "min_gain", "min_child_weight", "min_samples_leaf", "base_score", "seed", "tol")
+GETTING_READY = "getting kernels ready: compiled once per machine, for half a minute or so"
+LONG_SECONDS = 3.0
+_ANY = (
+    *("learning_rate", "l2", "min_gain", "min_child_weight", "min_samples_leaf", "min_rows_per_sum"),
+    *("base_score", "seed", "tol"),
+)
 """Parameters of trees whose values no kernel is compiled for."""
+
+
+def get_ready(protocol: Protocol, job: Any, transport: str, tell: Callable[[str], None] | None = say) -> None:
+    """What `run_together` would begin with, before it; whoever waits for it is told so, if it takes long."""
+    told = threading.Timer(LONG_SECONDS, tell or (lambda _words: None), (GETTING_READY,))
+    told.daemon = True
+    told.start()
+    try:
+        if transport == "grpc":
+            from hedgerow.runtime.forks import forks_for
+            from hedgerow.runtime.processes import PREPARE_SECONDS
+
+            forks_for(protocol.name, job.to_dict(), PREPARE_SECONDS)
+        else:
+            warm_up(protocol, job)
+    finally:
+        told.cancel()
 
 
 def warm_up(protocol: Protocol, job: Any) -> None:

@@ -287,7 +287,7 @@ def grow_tree(
     everyone = list(range(codes.shape[1]))
     open_bounds = (-math.inf, math.inf)
     nodes = [NaiveNode(np.float32(raw_value(everyone, open_bounds) * rules.learning_rate), everyone)]
-    frontier = [(0, open_bounds)]
+    frontier, fewest = [(0, open_bounds)] if len(everyone) >= rules.min_rows_per_sum else [], rules.min_rows_per_sum
     n_leaves, depth = 1, 0
     while frontier and (rules.max_depth is None or depth < rules.max_depth):
         found = [(best_split(codes, pairs, nodes[i].rows, features, rules, quantiser, b), i, b) for i, b in frontier]
@@ -313,7 +313,7 @@ def grow_tree(
                 -1: ((middle, bounds[1]), (bounds[0], middle)),
             }
             for side, limit in zip(sides, limits[direction], strict=True):
-                frontier.append((len(nodes), limit))
+                frontier += [(len(nodes), limit)] if fewest == 1 or min(map(len, sides)) >= fewest else []
                 nodes.append(NaiveNode(np.float32(raw_value(side, limit) * rules.learning_rate), side))
         depth += 1
     return nodes

@@ -20,7 +20,7 @@ from hedgerow.attacks.results import area_under_roc
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.protocols.vertical.common.messages import LEAF
 from hedgerow.protocols.vertical.homomorphic.job import HomomorphicJob
-from hedgerow.protocols.vertical.homomorphic.messages import Partition, TreeKeys, WhichWay, Winners
+from hedgerow.protocols.vertical.homomorphic.messages import EncryptedRows, Partition, WhichWay, Winners
 from hedgerow.transport.frames import decode, peek
 from hedgerow.transport.transcripts import Transcript
 
@@ -41,11 +41,13 @@ def seen_nodes(transcript: Transcript, peer: str, n_rows: int) -> list[list[Ints
         if name in (WhichWay.NAME, Partition.NAME) and sides is not None:
             kind: type[WhichWay | Partition] = WhichWay if name == WhichWay.NAME else Partition
             sides |= np.unpackbits(decode(passed.frame, kind).sides)[:n_rows]
-        elif name in (TreeKeys.NAME, Winners.NAME) and passed.peer == peer:
+        elif name in (EncryptedRows.NAME, Winners.NAME) and passed.peer == peer:
+            if name == EncryptedRows.NAME and decode(passed.frame, EncryptedRows).first_row > 0:
+                continue
             if splitting is not None and sides is not None:
                 trees[-1].append(_descended(trees[-1][-1], splitting, sides))
             splitting, sides = None, np.zeros(n_rows, np.uint8)
-            if name == TreeKeys.NAME:
+            if name == EncryptedRows.NAME:
                 trees.append([np.zeros(n_rows, np.int64)])
             else:
                 splitting = decode(passed.frame, Winners).roles != LEAF
@@ -71,6 +73,14 @@ def label_scores(trees: list[list[Ints]], known: Ints, labels: Floats) -> Floats
     return scores
 
 
+def not_two_classes(context: Context) -> str | None:
+    """Why the attacks on vertical.homomorphic are not run on these labels, if that is so."""
+    if context.job.task != "classification":
+        return "labels are numbers; this attack is on two classes"
+    n_classes = len(context.run.model.classes_)
+    return f"labels are of {n_classes} classes; this attack is on two" if n_classes > 2 else None
+
+
 def on_run(context: Context) -> list[Outcome]:
     """Every feature holder, from the rows of nodes alone."""
     job: HomomorphicJob = context.job
@@ -79,8 +89,8 @@ def on_run(context: Context) -> list[Outcome]:
 
 def _by(context: Context, job: HomomorphicJob, attacker: str) -> Outcome:
     aim = Aim("label_clusters", attacker, f"labels of {job.label_holder}")
-    if job.task != "classification":
-        return aim.says(NOT_RUN, "labels are numbers; this attack is on two classes")
+    if (why := not_two_classes(context)) is not None:
+        return aim.says(NOT_RUN, why)
     transcript = context.run.transcript(attacker)
     n_rows = n_rows_of(transcript)
     trees = seen_nodes(transcript, job.label_holder, n_rows)

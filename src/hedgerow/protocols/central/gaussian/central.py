@@ -11,11 +11,14 @@ Whoever gets the model learns it, the statement, and nothing else of the rows th
 from __future__ import annotations
 
 import math
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Protocol
 
 import numpy as np
 
-from hedgerow.engine.dtypes import Bytes
+from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.dtypes import Bytes, Floats, Ints
+from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.privacy.accountants import Accountant
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.privacy.choices import exponential
@@ -23,6 +26,7 @@ from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Event, Gaussian, NonPrivate, PoissonSampled, Released, chance_beyond
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.bad_rows import MISFITS, MISFITS_FACT, OnBadRows
+from hedgerow.protocols.central.gaussian.on_ray import rows_on_ray
 from hedgerow.protocols.central.gaussian.policies import POLICIES, Policy
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.requests import NodeRequest, SumRequest
@@ -56,16 +60,32 @@ def fit_gaussian(
     n_threads: int = 1,
     on_progress: OnProgress | None = None,
     on_bad_rows: OnBadRows = "map",
+    backend: RayBackend | None = None,
 ) -> CentralFit:
     """Train on a table that the schema describes.
 
-    `random` makes noise and samples and must be secret; production code passes `SecureRandom()`.
+    `random` makes noise and samples and must be secret; production code passes `SecureRandom()`. With a `backend`, `X`
+    are Parquet files that Ray's actors read, and `y` is the name of a column; noise is drawn here all the same.
     """
     training = training_of(schema, settings)
-    rows = GrowingRows.read(
-        X, y, schema, n_threads=n_threads, multiclass=settings.policy == "smooth_then_trees", on_bad_rows=on_bad_rows
-    )
+    with ExitStack() as stack:
+        if backend is None:
+            multiclass = settings.policy == "smooth_then_trees"
+            how: dict[str, Any] = {"n_threads": n_threads, "multiclass": multiclass, "on_bad_rows": on_bad_rows}
+            rows: Answers = GrowingRows.read(X, y, schema, **how)
+        else:
+            rows = stack.enter_context(rows_on_ray(backend, X, y, schema, settings, on_bad_rows))
+        return _train(training, settings, rows, random, on_progress, on_bad_rows)
 
+
+def _train(
+    training: Training,
+    settings: GaussianSettings,
+    rows: Answers,
+    random: RandomBytes,
+    on_progress: OnProgress | None,
+    on_bad_rows: OnBadRows,
+) -> CentralFit:
     def release(request: SumRequest) -> Released[Any]:
         released = _release(rows, training, request, random)
         if on_progress is not None and request.kind != "misfits" and training.n_requests is not None:
@@ -91,10 +111,28 @@ def training_of(schema: Schema, settings: GaussianSettings) -> Training:
     )
 
 
+class Answers(Protocol):
+    """Rows that answer requests exactly, wherever they are."""
+
+    n_rows: int
+
+    def answer(self, request: SumRequest, *, chosen: Bytes | None = None) -> Ints:
+        """Sums of columns, of leaves or of all rows."""
+        ...
+
+    def node_answer(self, request: NodeRequest) -> Ints:
+        """Sums of nodes."""
+        ...
+
+    def node_gains(self, request: NodeRequest, described: BinMapper) -> Floats:
+        """Gains of splits."""
+        ...
+
+
 # --- releases ------------------------------------------------------------------------------------------------------
 
 
-def _release(rows: GrowingRows, training: Training, request: SumRequest, random: RandomBytes) -> Released[Any]:
+def _release(rows: Answers, training: Training, request: SumRequest, random: RandomBytes) -> Released[Any]:
     """The answer to a request, with noise."""
     if isinstance(request, NodeRequest) and request.kind == "node_gains" and isinstance(training, Policy):
         gains = rows.node_gains(request, training.described)

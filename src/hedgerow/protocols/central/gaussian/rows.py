@@ -7,7 +7,7 @@ checked, also against the sensitivity that they claim: a wrong one raises before
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, Self, get_args
 
@@ -122,20 +122,19 @@ class PrivateRows:
         do not fit the schema is said in protocols/bad_rows.py. `unread` [rows]: which did not fit when the table was
         first read (`PartyData.misfits`).
         """
-        loss = loss_of(schema, multiclass=multiclass)
-        given = fit_rows(X, y, schema, where=where, on_bad_rows=on_bad_rows)
-        grid = grid_of(schema)
-        codes, labels = grid.transform(given.table, n_threads), given.labels
-        if not given.counts.all():  # a row that is not there adds nothing to any sum
-            codes, labels = codes[:, given.counts], labels[given.counts]
-        if schema.label_bounds is not None:
-            low, high = schema.label_bounds
-            labels = (labels - low) / (high - low) - 0.5
+        how: dict[str, Any] = {"n_threads": n_threads, "where": where, "on_bad_rows": on_bad_rows, "unread": unread}
+        return cls.read_some([(X, y)], schema, multiclass=multiclass, **how)
+
+    @classmethod
+    def read_some(
+        cls, tables: Iterable[tuple[Any, Any]], schema: Schema, *, n_threads: int, multiclass: bool, **how: Any
+    ) -> Self:
+        """The same for the rows of several tables, of which one at a time is in memory."""
+        loss, grid = loss_of(schema, multiclass=multiclass), grid_of(schema)
+        read = [_code_rows(X, y, schema, grid, n_threads, **how) for X, y in tables]
+        codes, labels = np.concatenate([r[0] for r in read], axis=1), np.concatenate([r[1] for r in read])
         rows = cls(codes, labels, cells_of(schema, grid), loss, n_threads, len(schema.classes or (0, 1)))
-        misfits = given.misfits | outside_bounds(given.table, schema, n_threads)
-        if unread is not None and len(unread):  # a table without rows has become one that does not count
-            misfits |= unread
-        rows.n_misfits = int(np.count_nonzero(misfits))
+        rows.n_misfits = sum(r[2] for r in read)
         return rows
 
     def answer(self, request: SumRequest, *, chosen: Bytes | None = None) -> Ints:
@@ -263,6 +262,31 @@ class PrivateRows:
         low, high = (-0.5, 0.5) if self.loss == "squared" else (0.0, self.n_classes - 1.0)
         if not ((self._labels >= low) & (self._labels <= high)).all():
             raise InvalidInput(f"labels must lie between {low} and {high} for the {self.loss} loss")
+
+
+def _code_rows(
+    X: Any,
+    y: Any,
+    schema: Schema,
+    grid: BinMapper,
+    n_threads: int,
+    *,
+    where: str = "X",
+    on_bad_rows: OnBadRows = "map",
+    unread: Bools | None = None,
+) -> tuple[Bytes, Floats, int]:
+    """Codes and labels of the rows that count, and how many did not fit the schema."""
+    given = fit_rows(X, y, schema, where=where, on_bad_rows=on_bad_rows)
+    codes, labels = grid.transform(given.table, n_threads), given.labels
+    if not given.counts.all():  # a row that is not there adds nothing to any sum
+        codes, labels = codes[:, given.counts], labels[given.counts]
+    if schema.label_bounds is not None:
+        low, high = schema.label_bounds
+        labels = (labels - low) / (high - low) - 0.5
+    misfits = given.misfits | outside_bounds(given.table, schema, n_threads)
+    if unread is not None and len(unread):  # a table without rows has become one that does not count
+        misfits |= unread
+    return codes, labels, int(np.count_nonzero(misfits))
 
 
 class GrowingRows(PrivateRows):

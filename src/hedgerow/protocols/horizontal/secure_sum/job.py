@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from hedgerow.engine.dtypes import MAX_BINS
-from hedgerow.engine.losses import BoostingParams
+from hedgerow.engine.losses import NO_MIN_ROWS, BoostingParams
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
@@ -150,6 +150,8 @@ class Job(AnyJob):
     def _about_choices(self) -> Iterator[str]:
         if (self.quantiles == "given") != (self.edges is not None):
             yield GIVEN_EDGES
+        if self.boosting.min_rows_per_sum > 1:
+            yield f": {NO_MIN_ROWS}, got {self.boosting.min_rows_per_sum}"
         if self.boosting.subsample < 1:
             yield f" does not draw rows, got subsample={self.boosting.subsample}; use colsample_bytree"
         if self.quantiles == "private" and self.schema is None:

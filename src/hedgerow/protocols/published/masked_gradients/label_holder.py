@@ -41,7 +41,7 @@ AnyFloats = npt.NDArray[np.floating[Any]]
 def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
     data = check_table(me.name, data)
-    labels, loss = labels_and_loss(me.name, job, data)
+    labels, loss, _ = labels_and_loss(me.name, job, data)
     columns = OwnColumns(me.name, job, data)
     noise = job.noise_for(columns.n_rows, loss)
     n_columns = begin_as_label_holder(me, job, data)
@@ -71,7 +71,7 @@ def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> 
         "label_recovery": forest.recovery,
         "rounds": {"setup": 1, "training": forest.rounds},
     }
-    return forest.foreign.part(job, columns.features, forest.trees, loss, base_score, data.classes, meta)
+    return forest.foreign.part(job, columns.features, forest.trees, loss, [base_score], data.classes, meta)
 
 
 class _Forest(JointForest):

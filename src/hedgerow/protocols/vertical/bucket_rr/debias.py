@@ -109,7 +109,7 @@ def train_debiased(
     """
     check_debiased(params, "training")
     loss = params.loss_for(y)
-    bases = loss.base_scores(y) if params.base_score is None else np.full(loss.n_outputs, float(params.base_score))
+    bases = params.base_scores(loss, y)
     ensemble = Ensemble(mapper, loss.name, bases, trees=init)
     quantiser = Quantiser.for_job(loss, float(len(y)), n_rows=len(y), gradient_bits=params.gradient_bits)
     how: dict[str, Any] = {"quantiser": quantiser, "n_threads": n_threads, "scores": scores}

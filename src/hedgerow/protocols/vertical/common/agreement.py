@@ -21,12 +21,12 @@ import numpy as np
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats
-from hedgerow.engine.losses import BoostingParams, Loss
+from hedgerow.engine.losses import NO_MIN_ROWS, BoostingParams, Loss, check_weight
 from hedgerow.engine.table import Coded, Table
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.protocols.bad_rows import FittedLabels, OnBadRows, entry_for, fit_described, gaps_of, places_of
 from hedgerow.protocols.made_up import MADE_UP, made_up_model
-from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import Classes, GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart, Part, Target
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import Party
@@ -136,6 +136,8 @@ class WithSchema(HoldersJob):
 class VerticalJob(HoldersJob):
     """What all parties of a vertical training must agree on."""
 
+    OPENS_SUMS: ClassVar[bool] = False  # of nodes whose rows all parties know, so that there may be a minimum of them
+
     task: str = option("classification", "what is predicted", one_of=TASKS, settled=True)
     boosting: BoostingParams = field(default_factory=BoostingParams)
     max_bins: int = option(MAX_BINS, "bins of a column", words=BINS, at_least=2, at_most=MAX_BINS, settled=True)
@@ -147,6 +149,8 @@ class VerticalJob(HoldersJob):
             raise InvalidParameter(
                 f"{self.NAME}: monotonic_cst is not available where columns are split, got {self.boosting.monotone}"
             )
+        if self.boosting.min_rows_per_sum > 1 and not self.OPENS_SUMS:
+            raise InvalidParameter(f"{self.NAME}: {NO_MIN_ROWS}, got {self.boosting.min_rows_per_sum}")
 
     def for_labels(self, n_classes: int | None, label_range: tuple[float, float]) -> BoostingParams:
         """The boosting parameters, for labels of this many classes (None: for a regression) and this range."""
@@ -184,12 +188,12 @@ def check_table(
 
 
 class OwnColumns:
-    """A party's own columns, binned by itself."""
+    """A party's own columns, binned by itself: by their values, or by a `mapper` that is public."""
 
-    def __init__(self, party: str, job: VerticalJob, data: PartyData) -> None:
+    def __init__(self, party: str, job: VerticalJob, data: PartyData, mapper: BinMapper | None = None) -> None:
         table, params = data.table, job.boosting
         check_memory(party, table.n_rows, len(table.columns), job.max_bins, params.max_depth, params.max_leaves)
-        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        mapper = mapper or BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
         self.features, self.n_rows, self.n_threads = mapper.features, table.n_rows, data.n_threads
         self.codes = mapper.transform(table, data.n_threads)
 
@@ -259,25 +263,36 @@ def _fit_own_labels(
     return FittedLabels(np.where(counts, values, default), counts, misfits)
 
 
-def finite_labels(party: str, job: VerticalJob, data: PartyData) -> Floats:
-    """One number for each row: of two classes at most, or of a regression. Their range is the caller's affair."""
+def finite_labels(party: str, job: VerticalJob, data: PartyData, *, most_classes: int = 2) -> Floats:
+    """One number for each row: of this many classes at most, or of a regression. Their range is the caller's affair."""
     labels = _one_per_row(party, data)
     if not np.isfinite(labels).all():
         raise InvalidInput(f"{party}: label of row {int(np.argmin(np.isfinite(labels)))} is not a finite number")
     if (data.classes is None) != (job.task == "regression"):
         raise InvalidInput(f"{party}: the labels are not those of a {job.task}")
-    if data.classes is not None and len(data.classes) > 2:
-        raise InvalidInput(f"{party}: {job.NAME} is for two classes, but the labels have {len(data.classes)}")
+    if data.classes is not None and len(data.classes) > most_classes:
+        most = "two" if most_classes == 2 else f"at most {most_classes:,}"
+        raise InvalidInput(f"{party}: {job.NAME} is for {most} classes, but the labels have {len(data.classes)}")
     return labels
 
 
-def labels_and_loss(party: str, job: VerticalJob, data: PartyData) -> tuple[Floats, Loss]:
-    """Finite labels within the declared range, and the loss that goes with them."""
-    labels = finite_labels(party, job, data)
-    given, observed = job.boosting.label_range, (float(labels.min()), float(labels.max()))
-    if data.classes is None and given is not None and (observed[0] < given[0] or observed[1] > given[1]):
+def labels_and_loss(
+    party: str, job: VerticalJob, data: PartyData, *, most_classes: int = 2
+) -> tuple[Floats, Loss, Floats | None]:
+    """Finite labels within the declared range, the loss that goes with them, and the rows' weights if they have any.
+
+    Where no range is declared, that of rows of weight 0 does not count.
+    """
+    labels = finite_labels(party, job, data, most_classes=most_classes)
+    weight = data.weight
+    if weight is not None:
+        check_weight(party, weight, len(labels))
+    given, counted = job.boosting.label_range, labels if weight is None else labels[weight > 0]
+    if data.classes is None and given is not None and (labels.min() < given[0] or labels.max() > given[1]):
         raise InvalidInput(f"{party}: some labels lie outside the declared label_range {given}")
-    return labels, job.for_labels(None if data.classes is None else 2, observed).loss_for(labels)
+    n_classes = None if data.classes is None else max(len(data.classes), 2)
+    params = job.for_labels(n_classes, (float(counted.min()), float(counted.max())))
+    return labels, params.loss_for(counted), weight
 
 
 def _one_per_row(party: str, data: PartyData) -> Floats:
@@ -306,6 +321,18 @@ def begin_as_label_holder(me: Party, job: VerticalJob, data: PartyData) -> dict[
         n_columns[party] = ready.n_columns
     me.send_all(job.feature_holders, GoAhead(n_rows))
     return {party: n_columns[party] for party in job.parties}
+
+
+def tell_classes(me: Party, job: VerticalJob, loss: Loss) -> None:
+    """Let feature holders know how many trees there will be, where that depends on the labels."""
+    if job.task == "classification":
+        me.send_all(job.feature_holders, Classes(max(loss.n_outputs, 2)))
+
+
+def trees_to_grow(me: Party, job: VerticalJob) -> int:
+    """How many there will be, as the label holder tells it: one per iteration and class, of two classes one."""
+    n_classes = me.recv(job.label_holder, Classes).n_classes if job.task == "classification" else 2
+    return job.boosting.n_iterations * (1 if n_classes == 2 else n_classes)
 
 
 def check_rows(party: str, brings: int, label_holder: str, n_rows: int, advice: str = "") -> None:

@@ -106,10 +106,17 @@ class JointGrower(TreeGrower):
     """
 
     def __init__(
-        self, rows: JointRows, rules: BoostingParams, loss: Loss, quantiser: Quantiser, features: Sequence[FeatureBins]
+        self,
+        rows: JointRows,
+        rules: BoostingParams,
+        loss: Loss,
+        quantiser: Quantiser,
+        features: Sequence[FeatureBins],
+        *,
+        weighted: bool = False,
     ) -> None:
         edges = [*(feature.edges for feature in features), EITHER_WAY]
-        super().__init__(rows, rules, loss, quantiser, edges, weighted=False)
+        super().__init__(rows, rules, loss, quantiser, edges, weighted=weighted)
         self.joint = rows
 
     def begin(self) -> None:
@@ -307,6 +314,7 @@ class ForestState(Standing):
     foreign: Ints | None = None  # as `ForeignSplits` has them
     rounds: int = 0
     drawn: Ints | None = None
+    began: Scores | None = None  # the scores that the iteration began with, if it has trees still to come
     recovery: Mapping[str, Any] | None = None  # vertical.masked_gradients: what its first message gave away
 
 
@@ -370,13 +378,13 @@ class ForeignSplits:
         features: Sequence[FeatureBins],
         trees: Sequence[Tree],
         loss: Loss,
-        base_score: float,
+        base_scores: Floats | Sequence[float],
         classes: Sequence[Any] | None,
         meta: dict[str, Any],
     ) -> LabelHolderPart:
         """The label holder's part of the model: all trees over its own columns and handles."""
         mapper, over_all = composite_features(features, self.n_handles), self.in_trees(trees, len(features))
-        ensemble = Ensemble(mapper, loss.name, [base_score], trees=over_all, classes=classes, meta=meta)
+        ensemble = Ensemble(mapper, loss.name, base_scores, trees=over_all, classes=classes, meta=meta)
         return LabelHolderPart(self._label_holder, job.NAME, job.run_id, ensemble, self.n_handles)
 
 
@@ -401,7 +409,7 @@ class JointForest(ABC):
         """
         self._begin_tree = begin_tree
         self.me, self._parties = me, job.parties
-        self._n_trees, self._min_gain = job.boosting.n_iterations, job.boosting.min_gain
+        self._n_trees, self._min_gain = job.boosting.n_iterations * rows.loss.n_outputs, job.boosting.min_gain
         self.rows, self.grower, self._tells_leaves = rows, grower, tells_leaves
         self._place = job.parties.index(me.name)
         self.trees: list[Tree] = []
@@ -557,9 +565,8 @@ class Asked:
 
 def warmup(job: Any) -> Rehearsal:
     """The same job with two trees, on a few made-up rows of two parties."""
-    small = replace(
-        job, parties=("a", "b"), label_holder="a", boosting=replace(job.boosting, n_iterations=2, max_depth=3)
-    )
+    trees = replace(job.boosting, n_iterations=2, max_depth=3, min_rows_per_sum=1)
+    small = replace(job, parties=("a", "b"), label_holder="a", boosting=trees)
     classes = getattr(job, "classes", None)
     return small, lambda: {
         name: made_up_rows(small, has_labels=name == "a", n_rows=400, classes=classes) for name in small.parties

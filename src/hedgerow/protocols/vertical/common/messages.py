@@ -1,6 +1,7 @@
 """Messages that vertical protocols share, and fields that messages of several of them are made of.
 
 ReadyToTrain, GoAhead           the first messages of every training: do the tables fit together?
+Classes                         of a training of several classes: how many trees are there in an iteration?
 Winners, WhichWay, Partition    the conversation about splits (`joint_forest`); each protocol gives them its names
 Ready, Answers                  the same for services of a trained model
 """
@@ -38,6 +39,17 @@ class GoAhead(Message, name="vertical.go_ahead", version=1):
 
     discloses = Public("that all parties are ready")
     n_rows: NRows
+
+
+MOST_CLASSES = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Classes(Message, name="vertical.classes", version=1):
+    """Label holder to feature holder: how many classes there are. Two take one tree, more a tree each."""
+
+    discloses = Exact("how many classes the labels have")
+    n_classes: Annotated[int, Within(2, MOST_CLASSES)]
 
 
 # --- the conversation about splits -----------------------------------------------------------------------------------
@@ -90,7 +102,7 @@ class Partition:
 # --- services of a trained model -------------------------------------------------------------------------------------
 
 
-MOST_OUTPUTS = 1 << 12
+MOST_OUTPUTS = MOST_CLASSES
 """Scores of a row: as many as there are classes, if there are more than two."""
 
 RunId: TypeAlias = Annotated[str, Shape(Free("letters", 0, 1000))]

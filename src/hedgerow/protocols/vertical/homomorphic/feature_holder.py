@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from hedgerow.crypto import elgamal
-from hedgerow.crypto.field25519 import Words
+from hedgerow.crypto.additive import Words
 from hedgerow.engine.binning import bin_counts
 from hedgerow.engine.dtypes import Ints
 from hedgerow.engine.growth import LevelSplits
-from hedgerow.engine.histogram import Histograms, plan_histograms
+from hedgerow.engine.histogram import Histograms, are_summed, histograms_of
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.errors import ProtocolError
-from hedgerow.protocols.vertical.common.agreement import OwnColumns, begin_as_feature_holder, check_table
+from hedgerow.protocols.vertical.common.agreement import (
+    OwnColumns,
+    begin_as_feature_holder,
+    check_table,
+    fitted,
+    trees_to_grow,
+)
 from hedgerow.protocols.vertical.common.joint_forest import (
     Asked,
     JointRows,
-    OwnerState,
     descend_by_sides,
     new_sides,
     packed_columns,
@@ -28,7 +33,7 @@ from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, byt
 from hedgerow.protocols.vertical.common.parts import OwnerPart
 from hedgerow.protocols.vertical.homomorphic import messages
 from hedgerow.protocols.vertical.homomorphic.job import BLOCK_ROWS, HomomorphicJob
-from hedgerow.protocols.vertical.homomorphic.messages import KEYS
+from hedgerow.protocols.vertical.homomorphic.noisy_sums import HolderState, LevelNoise, SumNoise, begin_keeping
 from hedgerow.protocols.vertical.homomorphic.sums import ColumnSums
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -36,73 +41,105 @@ from hedgerow.runtime.protocol import PartyData
 
 def feature_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> OwnerPart:
     """A feature holder, from its table to its part of the model."""
-    data = check_table(me.name, data)
-    columns = OwnColumns(me.name, job, data)
+    job.check_installed()
+    data = check_table(me.name, data, needs_values=not job.has_noise)
+    described = job.own_columns(me.name, data.table)
+    data, _ = fitted(me, job, data, described, classes=None, on_bad_rows="map")
+    columns = OwnColumns(me.name, job, data, job.bins(me.name, data.table))
+    noise = SumNoise.plan(job, job.public_loss(), columns.n_rows, len(columns.features))
+    if noise is not None:
+        begin_keeping(me)
     begin_as_feature_holder(me, job, data)
-    n_trees, state = me.go_on(OwnerState, job)
-    holding = _Holding(me, job, columns, Asked(state))
-    for tree in range(n_trees, job.boosting.n_iterations):
-        if tree == n_trees or job.fresh_randomness:
-            holding.receive_rows(messages.RowPoints, place=0)
-        holding.begin_tree()
+    n_trees = trees_to_grow(me, job)
+    if noise is not None:  # of more than two classes each has trees of its own
+        n_outputs = n_trees // job.boosting.n_iterations
+        loss = job.public_loss(max(n_outputs, 2))
+        noise = SumNoise.plan(job, loss, columns.n_rows, len(columns.features))
+    n_grown, state = me.go_on(HolderState, job)
+    asked, level_noise = Asked(state), None if noise is None else LevelNoise(me, job, noise, n_grown)
+    holding = _Holding(me, job, columns, asked, level_noise)
+    for tree in range(n_grown, n_trees):
+        if tree == n_grown or job.fresh_randomness:
+            holding.begin_keys()
+        holding.begin_tree(tree)
         while holding.grow_level():
             pass
-        me.keep(tree + 1, holding.asked.state())
-    return OwnerPart(
-        me.name, job.label_holder, job.NAME, job.run_id, columns.features, holding.asked.questions(), {"stamp": None}
-    )
+        holding.end_tree(tree)
+    meta = {"stamp": None, **({} if noise is None else {"noise": noise.facts(job)})}
+    return OwnerPart(me.name, job.label_holder, job.NAME, job.run_id, columns.features, holding.asked.questions(), meta)
 
 
 class _Holding:
     """Encrypted rows, the party's own columns, and where the rows stand."""
 
-    def __init__(self, me: Party, job: HomomorphicJob, columns: OwnColumns, asked: Asked) -> None:
-        self._me, self._job, self._to, self.asked = me, job, job.label_holder, asked
+    def __init__(
+        self, me: Party, job: HomomorphicJob, columns: OwnColumns, asked: Asked, noise: LevelNoise | None
+    ) -> None:
+        self._me, self._job, self._to, self.asked, self._noise = me, job, job.label_holder, asked, noise
         features = columns.features
         self._n_bins, self._is_categorical = bin_counts(features)
         self._sums = ColumnSums(columns.codes, self._n_bins + 1, columns.n_threads)
-        self._encrypted = elgamal.Holder(columns.n_rows, KEYS)
+        self._encrypted = job.holder(columns.n_rows)
         nothing = (np.zeros(columns.n_rows), None, Loss("squared"), np.zeros(1), Quantiser(1.0, 1.0))
         self._rows = JointRows(
             packed_columns(columns.codes, features, columns.n_threads), *nothing, n_threads=columns.n_threads
         )
 
-    def receive_rows(self, kind: type[messages.RowPoints | messages.EncryptedRows], place: int) -> None:
-        """Points of all rows, block by block, checked as they come."""
+    def begin_keys(self) -> None:
+        """What all may know of new keys."""
+        sizes = self._encrypted.sizes
+        if sizes.key:
+            self._encrypted.take_key(self._me.recv(self._to, messages.PublicKey, n_words=sizes.key).words)
+        if sizes.point:
+            self._receive_rows(messages.RowPoints, sizes.point, self._encrypted.take_points)
+
+    def _receive_rows(
+        self,
+        kind: type[messages.RowPoints | messages.EncryptedRows],
+        n_words: int,
+        take: Callable[[int, Words], None],
+    ) -> None:
+        """All rows, block by block, checked as they come."""
         n_rows = self._rows.n_rows
         for first in range(0, n_rows, BLOCK_ROWS):
             n_block = min(BLOCK_ROWS, n_rows - first)
-            message = self._me.recv(self._to, kind, first_row=first, n_block=n_block, n_words=self._job.n_words)
-            points: Words = elgamal.from_wire(message.points)
-            self._encrypted.take(first, points.reshape(n_block, -1, points.shape[-1]), place)
+            take(first, self._me.recv(self._to, kind, first_row=first, n_block=n_block, n_words=n_words).words)
 
-    def begin_tree(self) -> None:
-        """A new order of columns, new keys, and the encrypted gradients; all rows stand at the root."""
+    def begin_tree(self, tree: int) -> None:
+        """A new order of columns, keys of this tree, and the encrypted gradients; all rows stand at the root."""
         self._order = np.argsort(self._me.rng.words(len(self._n_bins)), kind="stable")
         self._sums.lay_out(self._order)
         n_bins, is_categorical = self._n_bins[self._order], self._is_categorical[self._order]
         self._me.send(self._to, messages.ColumnOrder(n_bins.astype(np.int32), is_categorical))
-        keys = self._me.recv(self._to, messages.TreeKeys, n_words=self._job.n_words).keys
-        self._encrypted.take_keys(elgamal.from_wire(keys))
-        self.receive_rows(messages.EncryptedRows, place=1)
+        sizes = self._encrypted.sizes
+        if sizes.tree:
+            self._encrypted.take_tree(self._me.recv(self._to, messages.TreeKeys, n_words=sizes.tree).words)
+        self._receive_rows(messages.EncryptedRows, sizes.row, self._encrypted.take_rows)
         self._rows.start_tree()
         zero = np.zeros(1, np.int64)
-        self._where, self._depth, self._n_leaves = Histograms(zero, zero, zero - 1), 0, 1
+        built = zero[are_summed(self._rows.node_counts, self._job.boosting.min_rows_per_sum)]
+        self._where, self._depth, self._n_leaves = Histograms(zero, built, built - 1), 0, 1
+        if self._noise is not None:
+            self._noise.begin_tree(tree, self.asked.state())
+
+    def end_tree(self, tree: int) -> None:
+        """Keep what is needed to go on."""
+        state = self.asked.state()
+        kept = HolderState(questions=state.questions) if self._noise is None else self._noise.after_tree(state)
+        self._me.keep(tree + 1, kept)
 
     def grow_level(self) -> bool:
         """Sums of the level, then what becomes of its nodes. Whether the tree goes on."""
         me, rows, job = self._me, self._rows, self._job
-        summed = self._where.built
-        totals = me.recv(self._to, messages.NodeTotals, n_summed=len(summed), n_words=job.n_words)
-        nodes = [rows.of_node(int(node)) for node in summed]
-        sums = self._sums.encrypted(self._encrypted, nodes, elgamal.from_wire(totals.points), me.rng)
-        me.send(self._to, messages.EncryptedSums(elgamal.to_wire(sums, compressed=job.compressed)))
-        n_nodes = len(rows.node_counts)
+        if len(self._where.built):
+            self._send_sums()
+        n_nodes, fewest = len(rows.node_counts), job.boosting.min_rows_per_sum
+        counts = np.where(are_summed(rows.node_counts, fewest), rows.node_counts, 0)  # who is not summed does not split
         possible = LevelSplits.none(n_nodes)
         possible.feature[:] = 0  # any node may be won: the label holder knows the sums
         most = job.boosting.max_leaves
         room = n_nodes if most is None else most - self._n_leaves
-        roles = receive_roles(me, self._to, messages.Winners, possible, room=room, counts=rows.node_counts)
+        roles = receive_roles(me, self._to, messages.Winners, possible, room=room, counts=counts)
         mine, others, splitting = roles == YOURS, roles == OTHERS, roles != LEAF
         rows.sides[:] = 0
         if mine.any():
@@ -121,8 +158,20 @@ class _Holding:
             rows.sides[:] |= new_sides(self._to, partition, rows.n_rows, in_others, known=rows.sides)
         descend_by_sides(rows, splitting, last=False)
         splits_here = np.where(splitting, 0, -1)
-        self._where = Histograms(*plan_histograms(rows.node_counts, splits_here, self._where.slot))
+        self._where = histograms_of(rows.node_counts, splits_here, self._where.slot, fewest)
         return True
+
+    def _send_sums(self) -> None:
+        """Of the nodes of the level that are summed, by their numbers of rows and not by what anybody says."""
+        me, summed, n_words = self._me, self._where.built, self._encrypted.sizes.total
+        totals = me.recv(self._to, messages.NodeTotals, n_summed=len(summed), n_words=n_words).words
+        nodes = [self._rows.of_node(int(node)) for node in summed]
+        if self._noise is None:
+            me.send(self._to, messages.EncryptedSums(self._sums.encrypted(self._encrypted, nodes, totals, me.rng)))
+            return
+        noise = self._noise.for_level(nodes, self._sums.n_sums)
+        words = self._sums.encrypted(self._encrypted, nodes, totals, me.rng, noise)
+        me.send(self._to, messages.NoisySums(words), event=self._noise.event)
 
     def _own_splits(self, won: Ints, n_nodes: int) -> LevelSplits:
         """The splits of nodes that it won: of equally good ones the first of its columns. ProtocolError for others.

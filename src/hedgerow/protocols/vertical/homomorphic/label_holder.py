@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hedgerow.crypto import elgamal
-from hedgerow.crypto.field25519 import Words
-from hedgerow.engine.dtypes import Bools, Floats, Ints
+from hedgerow.crypto.additive import VALUES, Words
+from hedgerow.engine.dtypes import Bools, Floats, Ints, Scores
 from hedgerow.engine.growth import Children, HistogramStore, LevelSplits
 from hedgerow.engine.histogram import Histograms, Layout
+from hedgerow.engine.losses import Quantiser
 from hedgerow.engine.splitting import SplitRules, evaluate_families
 from hedgerow.engine.threads import Team
-from hedgerow.errors import ProtocolError
+from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.vertical.common.agreement import (
     OwnColumns,
     begin_as_label_holder,
     check_table,
     labels_and_loss,
+    tell_classes,
 )
 from hedgerow.protocols.vertical.common.joint_forest import (
     ForestState,
@@ -29,41 +31,49 @@ from hedgerow.protocols.vertical.common.joint_forest import (
     JointRows,
     packed_columns,
 )
+from hedgerow.protocols.vertical.common.messages import MOST_CLASSES
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
 from hedgerow.protocols.vertical.homomorphic import messages
 from hedgerow.protocols.vertical.homomorphic.job import BLOCK_ROWS, HomomorphicJob
-from hedgerow.protocols.vertical.homomorphic.messages import KEYS
-from hedgerow.protocols.vertical.noised_gradients.noise import exact_start, plain_quantiser
+from hedgerow.protocols.vertical.homomorphic.noisy_sums import SumNoise, check_nothing_is_drawn_again, consistent
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.runtime.resources import check_room
+
+BYTES_PER_OUTPUT = 16  # of a row: its score, that at the beginning of the iteration, and its packed gradient
 
 
 def label_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
+    job.check_installed()
     data = check_table(me.name, data)
-    labels, loss = labels_and_loss(me.name, job, data)
+    labels, loss, weight = labels_and_loss(me.name, job, data, most_classes=MOST_CLASSES)
+    if job.has_noise and (weight is not None or loss != job.public_loss(max(loss.n_outputs, 2))):
+        raise InvalidInput(f"{me.name}: dp is for rows without weights, of classes or of numbers within label_range")
     columns = OwnColumns(me.name, job, data)
+    what = f"scores and gradients of {loss.n_outputs:,} classes"
+    check_room(me.name, BYTES_PER_OUTPUT * loss.n_outputs * columns.n_rows, what, advice="fewer classes")
     n_columns = begin_as_label_holder(me, job, data)
-    _, state = me.go_on(ForestState, job)
-    quantiser = plain_quantiser(job, loss, columns.n_rows)
-    base_score = exact_start(job, loss, labels)
-    rows = JointRows(
-        packed_columns(columns.codes, columns.features, columns.n_threads),
-        labels,
-        None,
-        loss,
-        np.array([base_score]),
-        quantiser,
-        n_threads=columns.n_threads,
-        scores=None if state is None else state.scores,
-    )
-    grower = JointGrower(rows, job.boosting, loss, quantiser, columns.features)
-    forest = _Forest(me, job, rows, grower, n_columns)
+    tell_classes(me, job, loss)
+    noises = {party: SumNoise.plan(job, loss, columns.n_rows, n_columns[party]) for party in job.feature_holders}
+    n_trees, state = me.go_on(ForestState, job)
+    if job.has_noise:
+        check_nothing_is_drawn_again(me, n_trees)
+    quantiser = Quantiser.for_rows(loss, columns.n_rows, weight, gradient_bits=job.boosting.gradient_bits)
+    base_scores = job.boosting.base_scores(loss, labels, weight)
+    packed = packed_columns(columns.codes, columns.features, columns.n_threads)
+    rows = JointRows(packed, labels, weight, loss, base_scores, quantiser, n_threads=columns.n_threads)
+    weighted = weight is not None
+    grower = JointGrower(rows, job.boosting, loss, quantiser, columns.features, weighted=weighted)
+    forest = _Forest(me, job, rows, grower, n_columns, noises)
     if state is not None:
         forest.go_on(state)
     forest.grow()
-    meta = {"privacy": None, "stamp": None, "rounds": {"setup": 1, "training": forest.rounds}}
-    return forest.foreign.part(job, columns.features, forest.trees, loss, base_score, data.classes, meta)
+    meta: dict[str, Any] = {"privacy": None, "stamp": None, "rounds": {"setup": 1, "training": forest.rounds}}
+    if job.has_noise:
+        meta["noise"] = {party: noise.facts(job) for party, noise in noises.items() if noise is not None}
+    meta |= {"weighted": True} if weighted else {}
+    return forest.foreign.part(job, columns.features, forest.trees, loss, base_scores, data.classes, meta)
 
 
 class _Forest(JointForest):
@@ -72,61 +82,99 @@ class _Forest(JointForest):
     WORDS = messages
 
     def __init__(
-        self, me: Party, job: HomomorphicJob, rows: JointRows, grower: JointGrower, n_columns: dict[str, int]
+        self,
+        me: Party,
+        job: HomomorphicJob,
+        rows: JointRows,
+        grower: JointGrower,
+        n_columns: dict[str, int],
+        noises: dict[str, SumNoise | None],
     ) -> None:
         super().__init__(me, job, rows, grower, self._begin, tells_leaves=False)
+        self._noises = noises
         self._job, self._n_columns, self._team = job, n_columns, Team(grower.rows.n_parts)
-        self._randomness: elgamal.RowRandomness | None = None
+        self._has_keys = False
         self._foreign: dict[str, ForeignColumns] = {}
         self._best: dict[str, list[LevelSplits]] = {}
+        self._began: Scores | None = None
+
+    @property
+    def _output(self) -> int:
+        """What the next tree is for: 0 begins an iteration, all of whose trees are from the same scores."""
+        return len(self.trees) % self.rows.loss.n_outputs
 
     def state(self) -> ForestState:
         """How the rows stand too; never a key or a random number."""
-        state = super().state()
-        return ForestState(trees=state.trees, foreign=state.foreign, rounds=state.rounds, scores=self.rows.scores[0:1])
+        began = self._began if self._output else None
+        return replace(super().state(), scores=self.rows.scores, began=began)
+
+    def go_on(self, state: ForestState) -> None:
+        """In the middle of an iteration gradients are made again from the scores that it began with."""
+        super().go_on(state)
+        self._began = state.began
+        if state.began is not None:
+            self.rows.scores[:] = state.began
+            self.rows.gradients()
+        self.rows.scores[:] = state.scores
 
     def _begin(self) -> None:
-        """New keys, under which every row's gradient and hessian go to all feature holders."""
-        me, job, rows = self.me, self._job, self.rows
-        rows.gradients()
-        if self._randomness is None or job.fresh_randomness:
-            self._randomness = elgamal.RowRandomness(me.rng, rows.n_rows)
-            self._send_blocks(messages.RowPoints, self._randomness.points)
+        """Every row's gradient and hessian go to all feature holders, under keys of this tree or of the run."""
+        me, job, rows, output = self.me, self._job, self.rows, self._output
+        if output == 0:
+            self._began = rows.scores.copy()
+            rows.gradients()
+        if job.fresh_randomness or not self._has_keys:
+            self._begin_keys()
         for party in job.feature_holders:
             told = me.recv(party, messages.ColumnOrder, n_columns=self._n_columns[party])
-            self._foreign[party] = ForeignColumns(party, told, self.grower.split_rules)
-        key = self._key = elgamal.TreeKey(me.rng, KEYS)
-        me.send_all(job.feature_holders, messages.TreeKeys(elgamal.to_wire(key.public, compressed=job.compressed)))
-        values, randomness = unpacked(rows.gradients_packed[0]), self._randomness
-        self._send_blocks(
-            messages.EncryptedRows, lambda first, last: key.encrypt(randomness, first, values[first:last])
-        )
-        rows.start_tree()
+            self._foreign[party] = ForeignColumns(party, told, self.grower.split_rules, self._noises[party])
+        keys = self._keys
+        of_tree = keys.begin_tree()
+        if keys.sizes.tree:
+            me.send_all(job.feature_holders, messages.TreeKeys(of_tree))
+        values = unpacked(rows.gradients_packed[output])
+        for noise in filter(None, self._noises.values()):
+            noise.check_rows(me.name, values)
+        self._send_blocks(messages.EncryptedRows, lambda first, last: keys.encrypt_rows(first, values[first:last]))
+        rows.start_tree(output)
         self.grower.begin()
 
+    def _begin_keys(self) -> None:
+        """New keys, and what all may know of them."""
+        keys = self._keys = self._job.keys(self.me.rng, self.rows.n_rows)
+        self._has_keys = True
+        if keys.sizes.key:
+            self.me.send_all(self._job.feature_holders, messages.PublicKey(keys.key))
+        if keys.sizes.point:
+            self._send_blocks(messages.RowPoints, keys.row_points)
+
     def _send_blocks(self, kind: Any, made: Callable[[int, int], Words]) -> None:
-        """Blocks of points to everybody, as they are made."""
-        n_rows, job = self.rows.n_rows, self._job
+        """Blocks of rows to everybody, as they are made."""
+        n_rows = self.rows.n_rows
         for first in range(0, n_rows, BLOCK_ROWS):
-            points = elgamal.to_wire(made(first, min(first + BLOCK_ROWS, n_rows)), compressed=job.compressed)
-            self.me.send_all(job.feature_holders, kind(first, points))
+            words = made(first, min(first + BLOCK_ROWS, n_rows))
+            self.me.send_all(self._job.feature_holders, kind(first, words))
 
     def own_best(self) -> LevelSplits:
         """The feature holders first get what they need besides the rows: the sums of nodes."""
         totals = unpacked(self.grower.totals[self.grower.where.built])
-        points = elgamal.to_wire(self._key.encrypt_anew(totals), compressed=self._job.compressed)
-        self.me.send_all(self._job.feature_holders, messages.NodeTotals(points))
+        if len(totals):
+            self.me.send_all(self._job.feature_holders, messages.NodeTotals(self._keys.encrypt_totals(totals)))
         return self.grower.best()
 
-    def gains_of(self, party: str, n_nodes: int) -> Floats:  # noqa: ARG002 - the tree knows how many there are
+    def gains_of(self, party: str, n_nodes: int) -> Floats:
         """From the sums of its columns, as from one's own."""
-        foreign, where = self._foreign[party], self.grower.where
-        n_sums = len(where.built) * foreign.n_sums
-        told = self.me.recv(party, messages.EncryptedSums, n_sums=n_sums, n_words=self._job.n_words)
-        points = elgamal.from_wire(told.points)
-        cuts = [n_sums * k // self._team.n_threads for k in range(self._team.n_threads + 1)]
-        opened = self._team.run(self._key.decrypt, [(points[a:b],) for a, b in itertools.pairwise(cuts)])
-        foreign.take(where, np.concatenate(opened), self.grower.totals)
+        foreign, where, keys = self._foreign[party], self.grower.where, self._keys
+        if not len(where.built):
+            return np.full(n_nodes, -1.0)
+        n = len(where.built) * keys.sizes.ciphertexts(foreign.n_sums)
+        kind: type[messages.NoisySums | messages.EncryptedSums]
+        kind = messages.NoisySums if self._job.has_noise else messages.EncryptedSums
+        told = self.me.recv(party, kind, n_ciphertexts=n, n_words=keys.sizes.sums)
+        cuts = [n * k // self._team.n_threads for k in range(self._team.n_threads + 1)]
+        opened = self._team.run(keys.open, [(told.words[a:b],) for a, b in itertools.pairwise(cuts)])
+        sums = np.concatenate(opened).reshape(len(where.built), -1, VALUES)
+        foreign.take(where, sums[:, : foreign.n_sums], self.grower.totals)
         self._best[party] = foreign.best(where, self.grower.tree.newest, self.rows.node_counts)
         first = self._best[party][0]
         return np.where(first.feature >= 0, first.gain, -1.0)
@@ -160,9 +208,13 @@ def your_splits(best: list[LevelSplits], nodes: Ints) -> messages.YourSplits:
 class ForeignColumns:
     """A feature holder's columns as the label holder sees them: sums per code, in an order of this tree's."""
 
-    def __init__(self, party: str, told: messages.ColumnOrder, rules: SplitRules) -> None:
-        self._party, self._rules = party, rules
-        self._layout = Layout.plain(told.n_bins.astype(np.int64), told.is_categorical)
+    def __init__(
+        self, party: str, told: messages.ColumnOrder, rules: SplitRules, noise: SumNoise | None = None
+    ) -> None:
+        self._party, self._rules, self._has_noise = party, rules, noise is not None
+        self._layout = Layout.plain(
+            told.n_bins.astype(np.int64), told.is_categorical.copy()
+        )  # or kernels compile again
         n_codes = self._layout.n_codes
         self.n_sums = int(n_codes.sum())
         self._starts = np.cumsum(n_codes) - n_codes
@@ -170,17 +222,26 @@ class ForeignColumns:
         self._cells = np.repeat(self._layout.first_cell, n_codes) + within
         self._store = HistogramStore(self._layout, 1, with_counts=False)
 
-    def take(self, where: Histograms, opened: Ints, totals: Ints) -> None:
-        """Sums [nodes x sums, 2] of the nodes that were summed; ProtocolError unless they add up."""
-        sums = opened.reshape(len(where.built), self.n_sums, 2)
+    def take(self, where: Histograms, sums: Ints, totals: Ints) -> None:
+        """Sums [nodes, sums, 2] of the nodes that were summed; ProtocolError unless they add up, or have noise."""
         expected = unpacked(totals[where.built])
+        self._store.reserve(len(where.slot))
+        if self._has_noise:
+            sums = consistent(sums, self._starts, expected, self._parents(where))
         added = np.add.reduceat(sums, self._starts, axis=1)
         hessians = sums[:, :, 1]
-        if (added != expected[:, None]).any() or (hessians < 0).any() or (hessians > expected[:, 1:]).any():
+        wrong = added[:, :, int(self._has_noise) :] != expected[:, None, int(self._has_noise) :]
+        if wrong.any() or (hessians < 0).any() or (hessians > expected[:, 1:]).any():
             raise ProtocolError(f"{self._party} sent sums of bins that do not add up to those of their nodes")
-        self._store.reserve(len(where.slot))
         slots = where.slot[where.built]
         self._store.cells[np.ix_(slots, self._cells)] = (sums[:, :, 0] << 32) + hessians
+
+    def _parents(self, where: Histograms) -> Ints | None:
+        """[nodes, sums, 2] of the parents of those that were summed; None at the root."""
+        if (where.derived < 0).any():
+            return None
+        cells = self._store.cells[np.ix_(where.slot[where.derived], self._cells)]
+        return np.stack([cells >> 32, cells & 0xFFFFFFFF], axis=2)
 
     def best(self, where: Histograms, nodes: Children, counts: Ints) -> list[LevelSplits]:
         """The best split of every node, then those of other columns that are exactly as good, one each, until none is.

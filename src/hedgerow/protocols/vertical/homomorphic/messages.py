@@ -1,6 +1,7 @@
-"""The messages of vertical.homomorphic, in the order in which they are first sent. A point is 8 words, or 4 compressed.
+"""The messages of vertical.homomorphic, in the order in which they are first sent.
 
-Points are checked where they are read (`crypto.elgamal`): any words may come, and those that are no points are refused.
+What is encrypted is words, as many as the scheme says (`crypto.additive`). Any words may come; those that are no
+ciphertexts or no keys are refused where they are read, by the scheme.
 """
 
 from __future__ import annotations
@@ -8,27 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from hedgerow.ledger import Encrypted, Exact, Public, Result
+from hedgerow.ledger import Encrypted, Exact, Public, Randomised, Result
 from hedgerow.protocols.vertical.common import messages
 from hedgerow.transport.frames import Bools, Int32s, Message, UInt8s, UInt64s
 from hedgerow.transport.ranges import Anything, Free, Index, Shape, Within
-
-KEYS = 2
-"""Of a tree: for gradients and for hessians."""
-WIDTH = 1 + KEYS
-"""Points of a whole ciphertext."""
 
 N_SPLITS = Free("n_splits", 1, "most_splits")
 FirstRow: TypeAlias = Annotated[int, Within("first_row", "first_row")]
 
 
 @dataclass(frozen=True, slots=True)
+class PublicKey(Message, name="vertical.homomorphic.public_key", version=1):
+    """Label holder to feature holders: the public key of a run, where the scheme has one."""
+
+    discloses = Public("a public key")
+    words: Annotated[UInt64s, Shape("n_words"), Anything()]
+
+
+@dataclass(frozen=True, slots=True)
 class RowPoints(Message, name="vertical.homomorphic.row_points", version=1):
-    """Label holder to feature holders: r G of some rows, r random."""
+    """Label holder to feature holders: random points of some rows."""
 
     discloses = Public("random points")
     first_row: FirstRow
-    points: Annotated[UInt64s, Shape("n_block", "n_words"), Anything()]
+    words: Annotated[UInt64s, Shape("n_block", "n_words"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class TreeKeys(Message, name="vertical.homomorphic.tree_keys", version=1):
     """Label holder to feature holders: the public keys of a tree."""
 
     discloses = Public("public keys")
-    keys: Annotated[UInt64s, Shape(KEYS, "n_words"), Anything()]
+    words: Annotated[UInt64s, Shape("n_words"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class EncryptedRows(Message, name="vertical.homomorphic.encrypted_rows", version
 
     discloses = Encrypted("gradient and hessian of every row")
     first_row: FirstRow
-    points: Annotated[UInt64s, Shape("n_block", KEYS, "n_words"), Anything()]
+    words: Annotated[UInt64s, Shape("n_block", "n_words"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class NodeTotals(Message, name="vertical.homomorphic.node_totals", version=1):
     """Label holder to feature holders: the sums over each node that is to be summed."""
 
     discloses = Encrypted("sums of gradients and hessians of nodes")
-    points: Annotated[UInt64s, Shape("n_summed", WIDTH, "n_words"), Anything()]
+    words: Annotated[UInt64s, Shape("n_summed", "n_words"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,15 @@ class EncryptedSums(Message, name="vertical.homomorphic.encrypted_sums", version
     """Feature holder to label holder: per node, column (in this tree's order) and bin the sum over its rows."""
 
     discloses = Exact("the sums of gradients and hessians of every bin of the feature holder's columns in every node")
-    points: Annotated[UInt64s, Shape("n_sums", WIDTH, "n_words"), Anything()]
+    words: Annotated[UInt64s, Shape("n_ciphertexts", "n_words"), Anything()]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySums(Message, name="vertical.homomorphic.noisy_sums", version=1):
+    """Feature holder to label holder: the same with noise inside, where the job has dp."""
+
+    discloses = Randomised("the sums of gradients and hessians of every bin of the feature holder's columns in nodes")
+    words: Annotated[UInt64s, Shape("n_ciphertexts", "n_words"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A feature holder's sums of encrypted rows: per node, per column and code, with as few additions as it takes.
 
-An addition of points costs a hundred times what one of integers does, so rows are not added column by column:
+An addition under encryption costs a hundred times what one of integers does, and more. So rows are not added column by
+column:
 
 1. Columns are grouped while the product of their numbers of codes stays below an eighth of the node's rows. A row is
    added once per group, to the joint cell of its codes; cells in use are then folded into each column's sums.
@@ -19,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.compiling import kernel
-from hedgerow.crypto import elgamal
+from hedgerow.crypto.additive import Holder, Sums, Words
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.crypto.edwards25519 import POINT, Points
-from hedgerow.crypto.field25519 import Words
 from hedgerow.engine.dtypes import Bytes, Ints, RowIds
 from hedgerow.engine.threads import Team
 
@@ -48,15 +47,28 @@ class ColumnSums:
         self._first[order] = ends - self._n_codes[order]
         self.n_sums = int(ends[-1])
 
-    def encrypted(self, holder: elgamal.Holder, nodes: Sequence[RowIds], totals: Words, rng: SecureRandom) -> Words:
-        """Points [nodes x sums, width, 8] of the sums over each node's rows, given the nodes' encrypted totals."""
-        sums = [elgamal.no_sums(self.n_sums, holder.width) for _ in nodes]
+    @property
+    def places(self) -> Ints:
+        """Where the sums of the columns, in the party's own order, are in that of the tree."""
+        first = np.cumsum(self._n_codes) - self._n_codes
+        places: Ints = np.arange(self.n_sums) + np.repeat(self._first - first, self._n_codes)
+        return places
+
+    def encrypted(
+        self, holder: Holder, nodes: Sequence[RowIds], totals: Words, rng: SecureRandom, noise: Ints | None = None
+    ) -> Words:
+        """Ciphertexts [nodes x ciphertexts, words] of sums over each node's rows, given the nodes' encrypted totals.
+
+        `noise` [nodes, sums, 2] is in the party's own order of columns.
+        """
+        sums = [holder.no_sums(self.n_sums) for _ in nodes]
         tasks = [
             (holder, rows, group, out) for rows, out in zip(nodes, sums, strict=True) for group in self._groups(rows)
         ]
         self._team.run(self._add_group, sorted(tasks, key=lambda task: -len(task[1])))
-        finished = self._team.run(self._finish, [(holder, *each, rng) for each in zip(sums, totals, strict=True)])
-        return np.concatenate(finished)
+        own = [None] * len(nodes) if noise is None else [each[np.argsort(self.places)] for each in noise]
+        finishing = [(holder, rng, *of_node) for of_node in zip(sums, totals, own, strict=True)]
+        return np.concatenate(self._team.run(self._finish, finishing))
 
     def _groups(self, rows: RowIds) -> list[Ints]:
         """Columns that are summed together over these rows."""
@@ -71,24 +83,23 @@ class ColumnSums:
             n_cells *= n_codes
         return [np.array(group, np.int64) for group in groups]
 
-    def _add_group(self, holder: elgamal.Holder, rows: RowIds, group: Ints, sums: Points) -> None:
-        n_codes, frequent, width = self._n_codes[group], self._frequent[group], holder.width
+    def _add_group(self, holder: Holder, rows: RowIds, group: Ints, sums: Sums) -> None:
+        n_codes, frequent = self._n_codes[group], self._frequent[group]
         n_cells = int(np.prod(n_codes))
         skipped = int(np.ravel_multi_index(tuple(frequent), tuple(n_codes)))
         cell = np.empty(len(rows), np.int32)
         join_codes(self._codes, group, n_codes, rows, cell)
         if len(group) == 1:  # its sums are its cells
             start = int(self._first[group[0]])
-            own = sums[start * width * POINT : (start + n_cells) * width * POINT]
-            elgamal.add_rows(holder.rows.reshape(-1), width, rows, cell, skipped, own, np.ones(n_cells, np.uint8))
+            holder.add_rows(rows, cell, skipped, sums[start : start + n_cells], np.ones(n_cells, np.uint8))
             return
-        cells, used = np.empty(n_cells * width * POINT, np.uint32), np.zeros(n_cells, np.uint8)
-        elgamal.add_rows(holder.rows.reshape(-1), width, rows, cell, skipped, cells, used)
-        elgamal.fold_cells(cells, used, width, n_codes, frequent, self._first[group], sums)
+        cells, used = holder.unset_sums(n_cells), np.zeros(n_cells, np.uint8)
+        holder.add_rows(rows, cell, skipped, cells, used)
+        holder.fold_cells(cells, used, n_codes, frequent, self._first[group], sums)
 
-    def _finish(self, holder: elgamal.Holder, sums: Points, total: Words, rng: SecureRandom) -> Words:
+    def _finish(self, holder: Holder, rng: SecureRandom, sums: Sums, total: Words, noise: Ints | None) -> Words:
         holder.complete(sums, self._n_codes, self._frequent, self._first, total)
-        return holder.finished(sums.reshape(self.n_sums, holder.width, POINT), rng)
+        return holder.finished(sums, rng, noise)
 
 
 @kernel

@@ -40,7 +40,7 @@ def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> 
     data = check_table(me.name, data)
     as_they_are = [None] * len(data.table.columns)  # columns are not protected
     data, _ = fitted(me, job, data, as_they_are, classes=job.classes, on_bad_rows=job.on_bad_rows)
-    labels, loss = labels_and_loss(me.name, job, data)
+    labels, loss, _ = labels_and_loss(me.name, job, data)
     columns = OwnColumns(me.name, job, data)
     begin_as_label_holder(me, job, data)
     n_trees, state = me.go_on(ForestState, job)
@@ -60,7 +60,7 @@ def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> 
         "stamp": stamp(job),
         "rounds": {"setup": 1, "training": forest.rounds},
     }
-    return forest.foreign.part(job, columns.features, forest.trees, loss, trainer.base_score, data.classes, meta)
+    return forest.foreign.part(job, columns.features, forest.trees, loss, [trainer.base_score], data.classes, meta)
 
 
 def stamp(job: NoisedGradientsJob) -> str | None:

@@ -37,7 +37,7 @@ _ROUNDING = 2
 
 def plain_quantiser(job: GradientsJob, loss: Loss, n_rows: int) -> Quantiser:
     """The engine's scales; where every hessian counts as 1, those of a loss of which that is true."""
-    plain = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=job.boosting.gradient_bits)
+    plain = Quantiser.for_rows(loss, n_rows, gradient_bits=job.boosting.gradient_bits)
     if job.score != FIRST_ORDER:
         return plain
     ones = Quantiser.for_job(first_order_loss(loss), float(n_rows), n_rows=n_rows)
@@ -46,8 +46,7 @@ def plain_quantiser(job: GradientsJob, loss: Loss, n_rows: int) -> Quantiser:
 
 def exact_start(job: GradientsJob, loss: Loss, labels: Floats) -> float:
     """The base score that the job asks for, else the best one for the labels."""
-    given = job.boosting.base_score
-    return float(loss.base_scores(labels)[0]) if given is None else float(given)
+    return float(job.boosting.base_scores(loss, labels)[0])
 
 
 def first_order_loss(loss: Loss) -> Loss:

@@ -78,7 +78,7 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
         "levels": forest.levels,
     }
     loss = shape.scales.loss
-    return forest.foreign.part(job, mapper.features, forest.grown, loss, own.base_score, data.classes, meta)
+    return forest.foreign.part(job, mapper.features, forest.grown, loss, [own.base_score], data.classes, meta)
 
 
 def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mapping[str, int]) -> tuple[Shape, Cuts]:
