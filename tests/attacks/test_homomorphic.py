@@ -195,7 +195,7 @@ def guarded():
         "nothing": {},
         "min_rows": {"min_rows_per_sum": 40},
         "bins": {"schema": schema},
-        "dp": {"schema": schema, "dp": (4.0, 1e-6)},
+        "dp": {"schema": schema, "dp": (1.0, 1e-6)},
     }.items():
         fed = Federation.vertical(TABLES, labels=("bank", TABLE["repaid"]))
         run = fed.fit("vertical.homomorphic", record=True, **(TREES | options))
