@@ -85,9 +85,9 @@ the time, but not while they decode a point. Why this group and this package: do
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,9 @@ Points = Bytes32
 """x coordinates, big-endian: uint8 [n, 32]."""
 Order = npt.NDArray[np.signedinteger[Any]]
 """Of a set: the number of what stands at each place."""
+
+Later = Callable[[], Points]
+"""The product of a block that may not be there yet: waits for it."""
 
 _CURVE = ec.SECP256R1()
 _ECDH = ec.ECDH()
@@ -136,6 +139,11 @@ def _decoded(x: bytes) -> ec.EllipticCurvePublicKey | None:
         return None
 
 
+def secret_number(random: SecureRandom) -> int:
+    """What a new key is made of: uniform in 1 .. n - 1."""
+    return 1 + random.integer(ORDER - 1)
+
+
 class BlindingKey(Unshared):
     """A party's secret number k for one run; multiplies points with it. It cannot be stored.
 
@@ -148,12 +156,12 @@ class BlindingKey(Unshared):
 
     @classmethod
     def generate(cls, random: SecureRandom | None = None) -> BlindingKey:
-        """A new key, uniform in 1 .. n - 1, from the operating system's randomness or a party's generator."""
-        return cls.from_number(1 + (random or SecureRandom()).integer(ORDER - 1))
+        """A new key from the operating system's randomness or a party's generator."""
+        return cls.from_number(secret_number(random or SecureRandom()))
 
     @classmethod
     def from_number(cls, number: int) -> BlindingKey:
-        """The key of a given number; for tests, where a run has to be repeated."""
+        """The key of a given number: that of its party in other processes of the party's own, and in tests."""
         if not 1 <= number < ORDER:
             raise InvalidParameter("the number of a blinding key must be between 1 and the order of the group less 1")
         return cls(ec.derive_private_key(number, _CURVE))
@@ -183,6 +191,44 @@ class BlindingKey(Unshared):
     def _key(self) -> ec.EllipticCurvePrivateKey:
         with self.turn():  # refuses a forked process; two threads may multiply at the same time
             return self._private
+
+
+class Blinder(Protocol):
+    """Multiplies blocks with a party's key, somewhere; a next one can be started before the last one is there."""
+
+    def blind(self, digests: Bytes32) -> Later:
+        """k H(x) for a block of the party's own digests."""
+        ...
+
+    def reblind(self, points: Points, sender: str) -> Later:
+        """k P for a block of points that `sender` sent; ProtocolError if any of them is not in the group."""
+        ...
+
+
+class BlinderHere:
+    """Multiplies in this process, when the product is asked for."""
+
+    def __init__(self, key: BlindingKey, n_threads: int = 1) -> None:
+        self._key, self._n_threads = key, n_threads
+
+    def blind(self, digests: Bytes32) -> Later:
+        """k H(x) for a block of the party's own digests."""
+        return lambda: self._key.blind(digests, n_threads=self._n_threads)
+
+    def reblind(self, points: Points, sender: str) -> Later:
+        """k P for a block of points that `sender` sent."""
+        return lambda: self._key.reblind(points, sender=sender, n_threads=self._n_threads)
+
+
+def one_ahead(started: Iterable[Later]) -> Iterator[Points]:
+    """The products of blocks, in order; each is waited for when the next one has been started."""
+    before: Later | None = None
+    for after in started:
+        if before is not None:
+            yield before()
+        before = after
+    if before is not None:
+        yield before()
 
 
 def _each(one: Callable[[bytes], bytes], table: Bytes32, n_threads: int, sender: str = "") -> Points:

@@ -227,7 +227,7 @@ class Crew:
         """Give every actor its block."""
         self._forget_rows()
         self._sources = list(sources)
-        self._answers(lambda: [self._assign(number) for number in range(len(self.actors))])
+        self.answers(lambda: [self._assign(number) for number in range(len(self.actors))])
 
     def _assign(self, number: int) -> Any:
         return self.actors[number].assign.remote(self._sources[number])
@@ -242,7 +242,7 @@ class Crew:
         """Let every actor read its block, and score it if there are trees; the rows of each."""
         self._forget_rows()
         self._loader, self._ensemble = loader, ensemble
-        return self._answers(lambda: [self._prepare(number) for number in range(len(self.actors))])
+        return self.answers(lambda: [self._prepare(number) for number in range(len(self.actors))])
 
     def _prepare(self, number: int) -> Any:
         return self.actors[number].prepare.remote(self._loader, self._ensemble, self._settled)
@@ -273,7 +273,7 @@ class Crew:
 
     def each(self, task: Task, **arguments: Any) -> list[Any]:
         """What a task gives on each block."""
-        return self._answers(lambda: [actor.run.remote(task, arguments, hold=False) for actor in self.actors])
+        return self.answers(lambda: [actor.run.remote(task, arguments, hold=False) for actor in self.actors])
 
     def merged(self, task: Task, arguments: dict[str, Any], how: Merge) -> Any:
         """What a task gives on each block, merged pairwise among the actors."""
@@ -289,12 +289,12 @@ class Crew:
                 refs[number] = ref
             return [refs[0]]
 
-        return self._answers(ask)[0]
+        return self.answers(ask)[0]
 
     # --- when something goes wrong -----------------------------------------------------------------------------------
 
-    def _answers(self, ask: Callable[[], list[Any]]) -> list[Any]:
-        """What the actors say; asked again after those that were lost on the way have been replaced."""
+    def answers(self, ask: Callable[[], list[Any]]) -> list[Any]:
+        """What the actors say; `ask` is called again after those that were lost on the way have been replaced."""
         while True:
             try:
                 answers: list[Any] = self._ray.get(ask(), timeout=self._backend.patience)
@@ -335,7 +335,7 @@ class Crew:
                 again += [self.actors[number].follow.remote(self._settled, since) for number in lost]
             return again
 
-        self._answers(ask)
+        self.answers(ask)
 
     def _lost(self, patience: float) -> list[int]:
         """The actors that do not say that they are there."""
