@@ -85,6 +85,7 @@ the time, but not while they decode a point. Why this group and this package: do
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -95,6 +96,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hedgerow.crypto.csprng import SecureRandom, Unshared
 from hedgerow.crypto.identifiers import Bytes32, PreparedIds, Rows, sorted_runs
+from hedgerow.crypto.piles import Gathered, Room, first_bits, in_one_piece, in_piles, n_piles_for, number_type
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 POINT_BYTES = 32
@@ -272,49 +274,54 @@ def way_round(parties: Sequence[str], owner: str) -> tuple[str, ...]:
 class Departure:
     """A party's own set: its digests leave blinded and in a random order, each block as soon as it is made.
 
-    1. `blocks(key, size)`: the points of the set, blinded, in an order that was drawn before the first one.
+    1. `blocks(blinder, size)`: the points of the set, blinded, in an order that was drawn before the first one.
     2. `restored(places)`: later, places in this order become rows of the party's table.
     """
 
-    def __init__(self, prepared: PreparedIds, random: SecureRandom) -> None:
+    def __init__(self, prepared: PreparedIds, random: SecureRandom, room: Room = np.empty) -> None:
         self.n = len(prepared)
         self.owner = prepared.party
-        self._digests: Bytes32 | None = prepared.digests
-        self._rows = prepared.rows
-        self._order = _compact(random_order(self.n, random))  # which id leaves first, second, ...
+        self._rows = prepared.rows if len(prepared) < prepared.n_rows else None  # None: every row has an id of its own
+        self._digests: Bytes32 | None
+        self._digests, self._order = shuffled([prepared.digests], random, room)  # which id leaves first, second, ...
 
     def __repr__(self) -> str:
         return f"Departure(set of {self.owner}, {self.n} points)"
 
-    def blocks(self, key: BlindingKey, size: int = BLOCK, *, n_threads: int = 1) -> Iterator[Points]:
+    def blocks(self, blinder: Blinder, size: int = BLOCK) -> Iterator[Points]:
         """The blinded points, in blocks of at most `size`. Goes through once; digests are let go of at the end."""
         if self._digests is None:
             raise ProtocolError(f"the points of {self.owner} were already released")
-        for start in range(0, self.n, size):
-            yield key.blind(self._digests[self._order[start : start + size]], n_threads=n_threads)
+        yield from one_ahead(blinder.blind(self._digests[start : start + size]) for start in range(0, self.n, size))
         self._digests = None
 
     def restored(self, places: Rows) -> Rows:
         """The rows whose ids stand at these places of the order; the order of the list is kept."""
-        return self._rows[restored(self._order, places, self.owner)]
+        numbers = restored(self._order, places, self.owner)
+        return numbers if self._rows is None else self._rows[numbers]
 
 
-def shuffled(blocks: list[Points], random: SecureRandom) -> tuple[Points, Order]:
+def shuffled(blocks: list[Points], random: SecureRandom, room: Room = np.empty) -> tuple[Points, Order]:
     """All points of a set in a random order, and for each place which of them stands there, counted by arrival.
 
-    The list is emptied: each block is let go of as soon as its points are in their places.
+    The list is emptied: each block is let go of as soon as its points are in their places. Where the set is large,
+    points go into piles of neighbouring places first, and then to their places pile by pile.
     """
+    blocks[:] = [_checked(block, "points") for block in blocks]
     n = sum(map(len, blocks))
-    arrival = _compact(random_order(n, random))
+    n_piles = n_piles_for(n)
+    arrival = random_order(n, random, room)
     place = np.empty_like(arrival)
-    place[arrival] = np.arange(n, dtype=place.dtype)
-    points = np.empty((n, POINT_BYTES), np.uint8)
-    start = 0
-    blocks.reverse()
-    while blocks:
-        block = _checked(blocks.pop(), "points")
-        points[place[start : start + len(block)]] = block
-        start += len(block)
+    for start in range(0, n, BLOCK):
+        part = arrival[start : start + BLOCK]
+        place[part] = np.arange(start, start + len(part), dtype=place.dtype)
+    made = room if n_piles > 1 else np.empty
+    points = made((n, POINT_BYTES), np.uint8)
+    of_pile = max(1, -(-n // n_piles))
+    dealt = in_piles(blocks, lambda first, rows: place[first : first + len(rows)] // of_pile, n_piles, room)
+    for rows, numbers in dealt:
+        if len(rows):
+            points[place[numbers]] = rows
     return points, arrival
 
 
@@ -322,11 +329,6 @@ def restored(order: Order, places: Rows, owner: str) -> Rows:
     """What stands at these places of an order of the set of `owner`; the order of the list is kept."""
     check_places(places, len(order), owner)
     return order[places].astype(np.int64)
-
-
-def _compact(order: Rows) -> Order:
-    """The same numbers in half of the memory, where they fit."""
-    return order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
 
 
 def check_places(places: Rows, n: int, owner: str) -> None:
@@ -339,38 +341,84 @@ def check_places(places: Rows, n: int, owner: str) -> None:
         raise ProtocolError(f"the places of the set of {owner} hold {repeated} twice")
 
 
-def random_order(n: int, random: SecureRandom) -> Rows:
+def random_order(n: int, random: SecureRandom, room: Room = np.empty) -> Order:
     """A uniform permutation: the order of n random words, which are drawn again should two be equal."""
+    n_piles = n_piles_for(n)
     while True:
-        words = random.words(n)
-        order = np.argsort(words, kind="stable").astype(np.int64, copy=False)
-        drawn = words[order]
-        if not np.any(drawn[1:] == drawn[:-1]):
+        words = Gathered(room)
+        for start in range(0, n, BLOCK):
+            words.add(random.words(min(BLOCK, n - start)))
+        order = np.empty(n, number_type(n))
+        filled, tied = 0, False
+        for drawn, numbers in in_piles(words.taken(), lambda _, part: first_bits(part, n_piles), n_piles, room):
+            within = np.argsort(drawn, kind="stable")
+            in_order = drawn[within]
+            tied |= bool(np.any(in_order[1:] == in_order[:-1]))
+            order[filled : filled + len(numbers)] = numbers[within]
+            filled += len(numbers)
+        if not tied:
             return order
 
 
-def common_places(sets: Mapping[str, Points]) -> dict[str, Rows]:
+# --- comparing -------------------------------------------------------------------------------------------------------
+
+
+def common_places(sets: Mapping[str, Points | list[Points]], room: Room = np.empty) -> dict[str, Rows]:
     """For the comparer: where in each fully blinded set the points stand that all sets have, sorted by their value.
 
-    1. All sets in one list, sorted. Equal points are now neighbours, in the order of the sets they are from.
-    2. No set may hold a point twice. So a point that occurs as often as there are sets is in all of them.
+    A set is given in one piece, or as a list of blocks, which is emptied. Blinded points are uniform, so large sets are
+    compared pile by pile, by the first bits of their values: what all piles give, one after the other, is in order.
     """
     owners = sorted(sets)
     if len(owners) < 2:
         raise InvalidParameter(f"two or more sets are compared, got {len(owners)}")
-    tables = [_checked(sets[owner], f"the set of {owner}") for owner in owners]
+    blocks = {owner: given if isinstance(given := sets[owner], list) else [given] for owner in owners}
+    for owner, parts in blocks.items():
+        parts[:] = [_checked(part, f"the set of {owner}") for part in parts]
+    sizes = {owner: sum(map(len, parts)) for owner, parts in blocks.items()}
+    n_piles = n_piles_for(sum(sizes.values()))
+
+    def pile_of(_first: int, points: Points) -> npt.NDArray[Any]:
+        return first_bits(np.ascontiguousarray(points[:, :8]).view(">u8")[:, 0].astype(np.uint64), n_piles)
+
+    piles = [in_piles(blocks[owner], pile_of, n_piles, room) for owner in owners]
+    found = {owner: Gathered(room) for owner in owners}
+    repeated = dict.fromkeys(owners, 0)
+    for of_sets in zip(*piles, strict=True):
+        for owner, (points, _) in zip(owners, of_sets, strict=True):
+            _check_spread(len(points), sizes[owner], n_piles, owner)
+        places, twice = _common_here([points for points, _ in of_sets])
+        for owner, (_, numbers), own, n_twice in zip(owners, of_sets, places, twice, strict=True):
+            repeated[owner] += n_twice
+            found[owner].add(numbers[own].astype(np.int64))
+    for owner in owners:
+        if repeated[owner]:
+            raise ProtocolError(f"the set of {owner} holds {repeated[owner]} points of {sizes[owner]} twice")
+    return {owner: in_one_piece(found[owner].taken(), room) for owner in owners}
+
+
+def _check_spread(n_here: int, n: int, n_piles: int, owner: str) -> None:
+    """Refuse a set with far more points in a pile than blinded ones would have: it is to fit memory."""
+    expected = n / n_piles
+    most = expected + 12 * math.sqrt(expected) + 32  # of uniform points, with all but a chance of 1 in 2**80
+    if n_piles > 1 and n_here > most:
+        raise ProtocolError(f"the points of the set of {owner} are not spread as blinded points are")
+
+
+def _common_here(tables: list[Points]) -> tuple[list[Rows], list[int]]:
+    """Where in each table the points stand that all have, sorted by value; and how many each has twice.
+
+    1. All in one list, sorted. Equal points are now neighbours, in the order of the tables they are from.
+    2. No table may hold a point twice. So a point that occurs as often as there are tables is in all of them.
+    """
     ends = np.cumsum([len(table) for table in tables])
     order, is_new = sorted_runs(np.concatenate(tables))
-    from_set = np.searchsorted(ends, order, side="right")
-    is_repeated = ~is_new[1:] & (from_set[1:] == from_set[:-1])
-    for i, owner in enumerate(owners):
-        if repeated := int(np.count_nonzero(is_repeated & (from_set[1:] == i))):
-            raise ProtocolError(f"the set of {owner} holds {repeated} points of {len(tables[i])} twice")
+    from_table = np.searchsorted(ends, order, side="right")
+    is_repeated = ~is_new[1:] & (from_table[1:] == from_table[:-1])
+    repeated = np.bincount(from_table[1:][is_repeated], minlength=len(tables))
     starts = np.flatnonzero(is_new)
     lengths = np.diff(starts, append=len(order))
-    in_all = starts[lengths == len(owners)]
-    # Sorting is stable: within a run, the i-th is that of the i-th set.
-    return {
-        owner: order[in_all + i] - (end - len(table))
-        for i, (owner, table, end) in enumerate(zip(owners, tables, ends.tolist(), strict=True))
-    }
+    in_all = starts[lengths == len(tables)]
+    # Sorting is stable: within a run, the i-th is that of the i-th table.
+    firsts = [end - len(table) for end, table in zip(ends.tolist(), tables, strict=True)]
+    return [order[in_all + i] - first for i, first in enumerate(firsts)], repeated.tolist()

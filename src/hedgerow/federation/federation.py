@@ -281,14 +281,18 @@ class Federation:
         deadline: float = DEADLINE,
         verbose: int = 0,
         on_progress: OnProgress | None = None,
+        backend: Any = None,
     ) -> Alignment:
-        """Find the rows that all parties hold, by the column `id`; `fit` does it too, if it has not been done."""
+        """Find the rows that all parties hold, by the column `id`; `fit` does it too, if it has not been done.
+
+        `backend`: where parties multiply, as for `alignment.align`.
+        """
         if self.alignment is not None:
             return self.alignment
         if self._linkage is None:
             raise InvalidParameter("rows are aligned by a column of ids; give Federation.vertical its name, id='...'")
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
-        self.alignment = align(**self._linkage, **how, verbose=verbose, on_progress=on_progress)
+        self.alignment = align(**self._linkage, **how, verbose=verbose, on_progress=on_progress, backend=backend)
         self._linkage = None
         for name, brought in self._brought.items():
             brought.rows = self.alignment.rows[name]
@@ -335,7 +339,7 @@ class Federation:
         records = None if record is False else records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
-            self.align(**how, verbose=verbose)
+            self.align(**how, verbose=verbose, backend=backend)
             data = with_backends(spec, job, self._read(chosen), backends)
         how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
         if verbose:

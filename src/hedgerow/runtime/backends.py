@@ -47,6 +47,8 @@ def with_backends(
         check_role(protocol, job, party)
         with _naming(party):
             backends = {**backends, party: replace(backend, address=reachable(backend))}
+    addresses = [backend.address for backend in backends.values()]
+    backends = {party: replace(each, sharing=addresses.count(each.address)) for party, each in backends.items()}
     return {party: replace(brought, backend=backends.get(party)) for party, brought in data.items()}
 
 

@@ -49,13 +49,17 @@ class CodedRows(NamedTuple):
     pieces: Ints  # [pieces, 2] rows of each run of neighbours, and the number of the first in the whole table
 
 
-class Source(Protocol):
-    """Where an actor finds its block; small, and readable again when the actor is lost."""
+class Named(Protocol):
+    """What an actor is for; small, and told again to the one that takes its place when it is lost."""
 
     @property
     def name(self) -> str:
         """What errors call it."""
         ...
+
+
+class Source(Named, Protocol):
+    """Where an actor finds its block."""
 
     def read(self, mapper: BinMapper, n_threads: int) -> CodedRows:
         """The block, coded by `mapper`; the arrays belong to the caller."""
@@ -117,8 +121,8 @@ class Holder:
         """That it is there."""
         return True
 
-    def assign(self, source: Source) -> None:
-        """Say which block it is to hold. Nothing is read yet."""
+    def assign(self, source: Named) -> None:
+        """Say what it is for, such as the block that it is to hold. Nothing is read yet."""
         self.source = source
 
     def prepare(self, loader: Loader, ensemble: Ensemble | None, first: int) -> int:
@@ -203,7 +207,7 @@ class Crew:
     def __init__(self, ray: Any, backend: RayBackend, n_actors: int) -> None:
         self._ray, self._backend = ray, backend
         self._kind = ray.remote(Holder).options(num_cpus=backend.threads, max_restarts=0, max_task_retries=0)
-        self._sources: list[Source] = []
+        self._sources: list[Named] = []
         self._forget_rows()
         self.rebuilt = 0
         """Actors that were lost and replaced."""
@@ -223,8 +227,8 @@ class Crew:
 
     # --- what all do -------------------------------------------------------------------------------------------------
 
-    def assign(self, sources: Sequence[Source]) -> None:
-        """Give every actor its block."""
+    def assign(self, sources: Sequence[Named]) -> None:
+        """Give every actor its block, or whatever it is for."""
         self._forget_rows()
         self._sources = list(sources)
         self.answers(lambda: [self._assign(number) for number in range(len(self.actors))])

@@ -45,9 +45,11 @@ class RayBackend:
     """How many lost actors are replaced in one training."""
     patience: float = 600.0
     """Seconds after which an actor that does not answer counts as lost."""
+    sharing: int = 1
+    """Parties of a run that use the same cluster; each takes its part of the processors, unless `actors` says more."""
 
     def __post_init__(self) -> None:
-        for name, least in (("actors", 1), ("threads", 1), ("rebuilds", 0)):
+        for name, least in (("actors", 1), ("threads", 1), ("rebuilds", 0), ("sharing", 1)):
             value = getattr(self, name)
             if name == "actors" and value is None:
                 continue
@@ -138,8 +140,8 @@ def _check_same(ray: Any, backend: RayBackend) -> None:
 
 
 def n_actors_of(ray: Any, backend: RayBackend) -> int:
-    """As many as were asked for, else as many as the cluster has processors for."""
-    return backend.actors or max(1, int(ray.cluster_resources().get("CPU", 1)) // backend.threads)
+    """As many as were asked for, else as many as the cluster has processors for, among those who share it."""
+    return backend.actors or max(1, int(ray.cluster_resources().get("CPU", 1)) // (backend.threads * backend.sharing))
 
 
 def _knock(host: str, port: int) -> None:

@@ -4,15 +4,15 @@
     party    <--products---------------------------  actor      and answer in any order; the party puts them in place
 
 Who learns what does not change. Actors are a part of their party, as its threads are: they talk to it alone. Sets still
-travel whole, shuffled by the party itself, in blocks of the size that all agreed on. How a block is divided among actors,
-and among how many, is told to nobody; peers see the same messages as from a party without a cluster.
+travel whole, shuffled by the party itself, in blocks of the size that all agreed on. How a block is divided among
+actors, and among how many, is told to nobody; peers see the same messages as from a party without a cluster.
 
-What the cluster sees. The key and the digests of ids go to the actors as arguments of calls, from process to process, and
-products come back as answers. The key is not an argument of an actor's creation, because Ray's head node keeps those. A
-call carries at most 64 KiB of points: Ray moves what is below 100 KB within the call itself, and nothing of it enters the
-object store, where other jobs could fetch it and from which Ray may write to disks. But whoever may run code on the
-cluster, or reads its network where RAY_USE_TLS is not set, can read key and digests, and so try out ids: the cluster is to
-be trusted as the machine is that the ids are on.
+What the cluster sees. The key and the digests of ids go to the actors as arguments of calls, from process to process,
+and products come back as answers. The key is not an argument of an actor's creation, because Ray's head node keeps
+those. A call carries at most 64 KiB of points: Ray moves what is below 100 KB within the call itself, and nothing of it
+enters the object store, where other jobs could fetch it and from which Ray may write to disks. But whoever may run code
+on the cluster, or reads its network where RAY_USE_TLS is not set, can read key and digests, and so try out ids: the
+cluster is to be trusted as the machine is that the ids are on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_POINTS = 2048
 
 @dataclass(frozen=True, repr=False)
 class KeyOfParty:
-    """A party's key on its way to one of its own actors. There is one for each run, and it is let go of with the actors."""
+    """A party's key on its way to one of its own actors; it is for one run, and let go of with them."""
 
     party: str
     number: int
@@ -59,7 +59,7 @@ class KeyOfParty:
 
 def multiplied(holder: Holder, rows: Bytes32, sender: str, n_threads: int) -> Points:
     """An actor's share of a block: its party's own digests, or points that `sender` sent."""
-    key = holder.source.key
+    key: BlindingKey = holder.source.key
     return key.reblind(rows, sender=sender, n_threads=n_threads) if sender else key.blind(rows, n_threads=n_threads)
 
 
@@ -79,7 +79,7 @@ class RayBlinder:
         return self._started(points, sender)
 
     def _started(self, rows: Bytes32, sender: str) -> Later:
-        size = min(MOST_POINTS, -(-len(rows) // len(self._crew.actors)))
+        size = max(1, min(MOST_POINTS, -(-len(rows) // len(self._crew.actors))))
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
         asked = self._ask(pieces, sender)
 
@@ -92,7 +92,9 @@ class RayBlinder:
         def result() -> Points:
             made = self._crew.answers(ask)
             if any(answer.shape != piece.shape for answer, piece in zip(made, pieces, strict=True)):
-                raise ClusterError(f"Ray: an actor gave back another number of points than the {len(rows)} it was given")
+                raise ClusterError(
+                    f"Ray: an actor gave back another number of points than the {len(rows)} it was given"
+                )
             return np.concatenate(made) if made else np.empty((0, POINT_BYTES), np.uint8)
 
         return result
