@@ -110,12 +110,12 @@ class RayBlinder:
 
 
 @contextmanager
-def blinder_on_ray(backend: RayBackend, party: str, number: int) -> Iterator[RayBlinder]:
-    """Actors with a party's key, for as long as it has something to multiply."""
+def crew_of(backend: RayBackend, party: str, number: int) -> Iterator[Crew]:
+    """Actors with a party's key, for as long as it has something to multiply; for a `RayBlinder`."""
     with connected(backend) as ray:
         crew = Crew(ray, backend, n_actors_of(ray, backend))
         try:
             crew.assign([KeyOfParty(party, number)] * len(crew.actors))
-            yield RayBlinder(crew, backend.threads)
+            yield crew
         finally:
             crew.close()

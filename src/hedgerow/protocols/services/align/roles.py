@@ -234,10 +234,10 @@ def _blinder(me: Party, data: PartyData | None) -> Iterator[Blinder]:
     if data is None or data.backend is None:
         yield BlinderHere(BlindingKey.from_number(number), 1 if data is None else data.n_threads)
         return
-    from hedgerow.protocols.services.align.on_ray import blinder_on_ray
+    from hedgerow.protocols.services.align.on_ray import RayBlinder, crew_of
 
-    with blinder_on_ray(data.backend, me.name, number) as there:
-        yield there
+    with crew_of(data.backend, me.name, number) as crew:
+        yield RayBlinder(crew, data.backend.threads)
 
 
 # --- 1: do the ids fit together? -------------------------------------------------------------------------------------
