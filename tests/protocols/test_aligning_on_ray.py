@@ -60,13 +60,15 @@ def crew(ray):
 @pytest.fixture
 def shared_crew(crew, monkeypatch):
     """The party that asks for actors gets those two, and does not end them."""
+    monkeypatch.setattr(on_ray, "FEWEST_POINTS", 1)
     monkeypatch.setattr(on_ray, "Crew", lambda *_given: crew)
     monkeypatch.setattr(crew, "close", lambda: None)
 
 
 @pytest.fixture
-def blinder(crew):
-    """Anna's."""
+def blinder(crew, monkeypatch):
+    """Anna's; every block is divided among both actors."""
+    monkeypatch.setattr(on_ray, "FEWEST_POINTS", 1)
     crew.assign([KeyOfParty("anna", NUMBER)] * 2)
     return RayBlinder(crew, 1)
 

@@ -76,10 +76,13 @@ What is not claimed
    time either.
  - Erasure of keys, which Python cannot promise. A key is for one run: under one key, the same ids give the same points.
 
-Cost: a party multiplies as many points as all parties have ids together, once each, and sends 32 bytes for each. It
-holds a set as 32 bytes for each point and 4 for its place (8 where there are more than 2^31). Threads help as far as
-`cryptography` lets go of Python's lock: its recent versions do so in ECDH, which is half to three quarters of
-the time, but not while they decode a point. Why this group and this package: docs/decisions/0013-record-linkage.md.
+Cost: a party multiplies as many points as all parties have ids together, once each, and sends 32 bytes for each. Blocks
+are multiplied by whatever a `Blinder` is: threads of this process, or other processes of the party's own. Threads help
+as far as `cryptography` lets go of Python's lock: its recent versions do so in ECDH, which is half to three quarters of
+the time, but not while they decode a point. Sets that do not fit memory are shuffled and compared in piles
+(`hedgerow.crypto.piles`); what stays in memory is an order of each set, 4 bytes for each point (8 where there are more
+than 2^31). Both are a party's own affair: sets still travel whole and shuffled, and no message depends on it. Why this
+group and this package: docs/decisions/0013-record-linkage.md.
 """
 
 from __future__ import annotations

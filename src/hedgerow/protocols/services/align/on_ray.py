@@ -28,12 +28,12 @@ import numpy as np
 
 from hedgerow.crypto.identifiers import Bytes32
 from hedgerow.crypto.psi import POINT_BYTES, BlindingKey, Later, Points
-from hedgerow.engine.rows_ray.actors import Crew, Holder
+from hedgerow.engine.rows_ray.actors import Crew, Holder, Task
 from hedgerow.engine.rows_ray.cluster import RayBackend, connected, n_actors_of
 from hedgerow.errors import ClusterError
 
-MOST_POINTS = 2048
-"""Of a call: 64 KiB."""
+FEWEST_POINTS, MOST_POINTS = 512, 2048
+"""Of a call: what takes an actor much longer than the call itself, and 64 KiB."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,10 +57,16 @@ class KeyOfParty:
         return BlindingKey.from_number(self.number)
 
 
-def multiplied(holder: Holder, rows: Bytes32, sender: str, n_threads: int) -> Points:
-    """An actor's share of a block: its party's own digests, or points that `sender` sent."""
+def blinded(holder: Holder, rows: Bytes32, n_threads: int) -> Points:
+    """An actor's share of a block of its party's own digests."""
     key: BlindingKey = holder.source.key
-    return key.reblind(rows, sender=sender, n_threads=n_threads) if sender else key.blind(rows, n_threads=n_threads)
+    return key.blind(rows, n_threads=n_threads)
+
+
+def reblinded(holder: Holder, rows: Points, n_threads: int, sender: str) -> Points:
+    """An actor's share of a block of points that `sender` sent."""
+    key: BlindingKey = holder.source.key
+    return key.reblind(rows, sender=sender, n_threads=n_threads)
 
 
 class RayBlinder:
@@ -72,21 +78,21 @@ class RayBlinder:
 
     def blind(self, digests: Bytes32) -> Later:
         """k H(x) for a block of the party's own digests."""
-        return self._started(digests, "")
+        return self._started(digests, blinded)
 
     def reblind(self, points: Points, sender: str) -> Later:
         """k P for a block of points that `sender` sent."""
-        return self._started(points, sender)
+        return self._started(points, reblinded, sender=sender)
 
-    def _started(self, rows: Bytes32, sender: str) -> Later:
-        size = max(1, min(MOST_POINTS, -(-len(rows) // len(self._crew.actors))))
+    def _started(self, rows: Bytes32, task: Task, **more: str) -> Later:
+        size = min(MOST_POINTS, max(FEWEST_POINTS, -(-len(rows) // len(self._crew.actors))))
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
-        asked = self._ask(pieces, sender)
+        asked = self._ask(pieces, task, more)
 
         def ask() -> list[Any]:
             nonlocal asked
             if any(actor not in self._crew.actors for actor, _ in asked):  # one was lost, and has been replaced
-                asked = self._ask(pieces, sender)
+                asked = self._ask(pieces, task, more)
             return [ref for _, ref in asked]
 
         def result() -> Points:
@@ -99,13 +105,13 @@ class RayBlinder:
 
         return result
 
-    def _ask(self, pieces: list[Bytes32], sender: str) -> list[tuple[Any, Any]]:
+    def _ask(self, pieces: list[Bytes32], task: Task, more: dict[str, str]) -> list[tuple[Any, Any]]:
         """Each piece to an actor, and what will be its answer."""
         asked = []
         for piece in pieces:
             actor = self._crew.actors[next(self._turns) % len(self._crew.actors)]
-            arguments = {"rows": piece, "sender": sender, "n_threads": self._threads}
-            asked.append((actor, actor.run.remote(multiplied, arguments, hold=False)))
+            arguments = {"rows": piece, "n_threads": self._threads, **more}
+            asked.append((actor, actor.run.remote(task, arguments, hold=False)))
         return asked
 
 

@@ -179,14 +179,16 @@ def packed(blocks: Iterable[Sequence[str | int | bool | None]]) -> npt.NDArray[n
 
 def unpacked(ids: npt.NDArray[np.generic]) -> Iterable[Any]:
     """The ids of an array: those that were packed, or those of any other array as they are."""
-    return _in_lines(ids) if ids.dtype == _BYTE else ids
+    if ids.dtype != _BYTE:
+        return ids
+    return (value for line in _lines(ids.view(np.uint8)) for value in json.loads(line))
 
 
-def _in_lines(ids: npt.NDArray[np.generic]) -> Iterator[Any]:
-    data, start = ids.view(np.uint8), 0
+def _lines(data: npt.NDArray[np.uint8]) -> Iterator[bytes]:
+    start = 0
     for first in range(0, len(data), _LOOKED_AT):
         for stop in (first + np.flatnonzero(data[first : first + _LOOKED_AT] == ord("\n"))).tolist():
-            yield from json.loads(data[start:stop].tobytes())
+            yield data[start:stop].tobytes()
             start = stop + 1
 
 
