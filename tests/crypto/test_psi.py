@@ -15,6 +15,7 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.crypto.identifiers import IdRule, prepare_ids, sorted_runs
 from hedgerow.crypto.psi import (
     ORDER,
+    BlinderHere,
     BlindingKey,
     Departure,
     check_places,
@@ -61,7 +62,7 @@ def align_locally(
     stays, departures, final = {}, {}, {}  # stays: the orders at all parties after the owner
     for owner in parties:
         departures[owner] = Departure(prepared[owner], random[owner])
-        blocks = departures[owner].blocks(keys[owner], block, n_threads=n_threads)
+        blocks = departures[owner].blocks(BlinderHere(keys[owner], n_threads), block)
         final[owner], stays[owner] = round_the_ring(blocks, ways[owner], keys, random, n_threads, block, post)
         post(ways[owner][-1], comparer, final[owner])
 
@@ -452,7 +453,7 @@ def test_a_set_is_shuffled_and_restored(n, size, seed):
     left, order = shuffled(came, generator(seed))
     assert came == []
     assert sorted(map(bytes, left)) == sorted(map(bytes, points))
-    places = random_order(n, generator(seed))[: n // 2]
+    places = random_order(n, generator(seed))[: n // 2].astype(np.int64)
     assert np.array_equal(points[restored(order, places, "anna")], left[places])
 
 
@@ -463,14 +464,14 @@ def test_own_ids_leave_in_a_random_order(n, size, seed):
     values = [str(i // 2) for i in range(2 * n)]
     prepared = prepare_ids(values, IdRule(), context="run", party="anna", duplicates="first")
     departure = Departure(prepared, generator(seed))
-    left = np.concatenate([np.empty((0, 32), np.uint8), *departure.blocks(key(1), size)])
+    left = np.concatenate([np.empty((0, 32), np.uint8), *departure.blocks(BlinderHere(key(1)), size)])
     assert rows_of(left) == rows_of(key(1).blind(prepared.digests))
-    places = random_order(n, generator(seed))[: n // 2]
+    places = random_order(n, generator(seed))[: n // 2].astype(np.int64)
     rows = departure.restored(places)
     assert np.array_equal(key(1).blind(digests(*(values[row] for row in rows))), left[places])
     assert not np.any(rows % 2)
     with pytest.raises(ProtocolError, match="released"):
-        next(departure.blocks(key(1)))
+        next(departure.blocks(BlinderHere(key(1))))
 
 
 def test_own_ids_do_not_leave_in_the_order_of_rows():

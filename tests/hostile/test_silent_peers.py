@@ -43,7 +43,7 @@ def bank_and_shop():
 def own_data():
     """What the honest party has."""
     table = table_of(make_columns(np.random.default_rng(0), N_IDS, 1))
-    return PartyData(table, ids=packed([f"id-{k}" for k in range(N_IDS)]))
+    return PartyData(table, ids=packed([[f"id-{k}" for k in range(N_IDS)]]))
 
 
 def points(n):

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.crypto.masking import joined
+from hedgerow.crypto.piles import Gathered, Room, first_bits, in_one_piece, in_piles, n_piles_for
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
 
 DIGEST_BYTES = 32
@@ -165,8 +166,9 @@ def prepare_ids(
     party: str,
     column: str = "id",
     duplicates: Duplicates = "refuse",
+    room: Room = np.empty,
 ) -> PreparedIds:
-    """One party's ids, normalised and digested.
+    """One party's ids, normalised and digested; many of them in `room` (`hedgerow.crypto.piles`).
 
     1. Each value by the rule. Missing, foreign or unreadable ones are counted, and any of them is an error.
     2. digest = SHA-256(label, rule, context | id). The context (the run's id) makes each run's digests its own.
@@ -176,7 +178,7 @@ def prepare_ids(
         raise InvalidParameter(f"duplicates must be 'refuse' or 'first', got {duplicates!r}")
     where = f"{party}: column {column!r}"
     start = hashlib.sha256(joined("hedgerow id v1", rule.canonical, context))
-    digests = bytearray()
+    digests = Gathered(room)
     missing = foreign = unreadable = 0
     for plain in plain_blocks(values, where):
         made = []
@@ -193,8 +195,8 @@ def prepare_ids(
             missing += not encoded
             one.update(encoded)
             made.append(one.digest())
-        digests += b"".join(made)
-    n_rows = len(digests) // DIGEST_BYTES
+        digests.add(np.frombuffer(b"".join(made), np.uint8).reshape(-1, DIGEST_BYTES))
+    n_rows = digests.n
     if foreign:
         wanted = "text" if rule.kind == "text" else "whole numbers, or text of digits"
         raise InvalidType(f"{where} holds {foreign} ids of {n_rows} that are not {wanted}, which the id rule wants")
@@ -202,15 +204,20 @@ def prepare_ids(
         raise InvalidInput(f"{where} holds {unreadable} ids of {n_rows} that cannot be read as {rule.kind}")
     if missing:
         raise InvalidInput(f"{where} holds {missing} missing ids of {n_rows}; leave these rows out or fill them in")
-    table = np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
-    rows = first_rows(table)
+    table = in_one_piece(digests.taken() or [np.empty((0, DIGEST_BYTES), np.uint8)], room)
+    rows = first_rows(table, room)
     repeated = len(table) - len(rows)
     if repeated and duplicates == "refuse":
         raise InvalidInput(
             f"{where} holds {repeated} rows of {len(table)} whose id stands in an earlier row already, after "
             f"normalisation; make ids unique, or take the first row of each with duplicates='first'"
         )
-    return PreparedIds(party, column, table[rows] if repeated else table, rows, len(table))
+    if repeated:
+        kept = Gathered(room)
+        for first in range(0, len(rows), BLOCK_ROWS):
+            kept.add(table[rows[first : first + BLOCK_ROWS]])
+        table = in_one_piece(kept.taken(), room)
+    return PreparedIds(party, column, table, rows, n_rows)
 
 
 def plain_blocks(values: Iterable[object], where: str) -> Iterator[list[object]]:
@@ -237,11 +244,37 @@ def _plain(values: Any) -> list[object]:
     return list(values)
 
 
-def first_rows(table: Bytes32) -> Rows:
-    """The rows whose 32 bytes stand in no earlier row, in increasing order."""
-    order, is_new = sorted_runs(table)
+def first_rows(table: Bytes32, room: Room = np.empty) -> Rows:
+    """The rows whose 32 bytes stand in no earlier row, in increasing order.
+
+    1. Which rows share their first eight bytes with another one? Of digests, next to none but those that are equal.
+    2. Only these are compared as a whole.
+    """
+    n_piles = n_piles_for(len(table))
+    words = Gathered(room)
+    for start in range(0, len(table), BLOCK_ROWS):
+        part = np.ascontiguousarray(table[start : start + BLOCK_ROWS, :8])
+        words.add(part.view(">u8")[:, 0].astype(np.uint64))
+    alike = [np.empty(0, np.int64)]
+    for drawn, numbers in in_piles(words.taken(), lambda _, part: first_bits(part, n_piles), n_piles, room):
+        order = np.argsort(drawn, kind="stable")
+        in_order = drawn[order]
+        is_same = np.zeros(len(order) + 1, np.bool_)
+        is_same[1:-1] = in_order[1:] == in_order[:-1]
+        alike.append(numbers[order[is_same[:-1] | is_same[1:]]].astype(np.int64))
+    suspects = np.sort(np.concatenate(alike))
+    order, is_new = sorted_runs(table[suspects])
     # Sorting is stable: the first row of a run of equal ones is the earliest.
-    return np.sort(order[is_new]).astype(np.int64)
+    later = np.sort(suspects[order[~is_new]])
+    rows: Rows = (room if n_piles > 1 else np.empty)((len(table) - len(later),), np.int64)
+    is_first = np.ones(len(table), np.bool_)
+    is_first[later] = False
+    filled = 0
+    for start in range(0, len(table), BLOCK_ROWS):
+        found = start + np.flatnonzero(is_first[start : start + BLOCK_ROWS])
+        rows[filled : filled + len(found)] = found
+        filled += len(found)
+    return rows
 
 
 def sorted_runs(table: Bytes32) -> tuple[Rows, npt.NDArray[np.bool_]]:

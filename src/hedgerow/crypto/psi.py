@@ -76,18 +76,22 @@ What is not claimed
    time either.
  - Erasure of keys, which Python cannot promise. A key is for one run: under one key, the same ids give the same points.
 
-Cost: a party multiplies as many points as all parties have ids together, once each, and sends 32 bytes for each. It
-holds a set as 32 bytes for each point and 4 for its place (8 where there are more than 2^31). Threads help as far as
-`cryptography` lets go of Python's lock: its recent versions do so in ECDH, which is half to three quarters of
-the time, but not while they decode a point. Why this group and this package: docs/decisions/0013-record-linkage.md.
+Cost: a party multiplies as many points as all parties have ids together, once each, and sends 32 bytes for each. Blocks
+are multiplied by whatever a `Blinder` is: threads of this process, or other processes of the party's own. Threads help
+as far as `cryptography` lets go of Python's lock: its recent versions do so in ECDH, which is half to three quarters of
+the time, but not while they decode a point. Sets that do not fit memory are shuffled and compared in piles
+(`hedgerow.crypto.piles`); what stays in memory is an order of each set, 4 bytes for each point (8 where there are more
+than 2^31). Both are a party's own affair: sets still travel whole and shuffled, and no message depends on it. Why this
+group and this package: docs/decisions/0013-record-linkage.md.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +99,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hedgerow.crypto.csprng import SecureRandom, Unshared
 from hedgerow.crypto.identifiers import Bytes32, PreparedIds, Rows, sorted_runs
+from hedgerow.crypto.piles import Gathered, Room, first_bits, in_one_piece, in_piles, n_piles_for, number_type
 from hedgerow.errors import InvalidParameter, InvalidType, ProtocolError
 
 POINT_BYTES = 32
@@ -107,6 +112,9 @@ Points = Bytes32
 """x coordinates, big-endian: uint8 [n, 32]."""
 Order = npt.NDArray[np.signedinteger[Any]]
 """Of a set: the number of what stands at each place."""
+
+Later = Callable[[], Points]
+"""The product of a block that may not be there yet: waits for it."""
 
 _CURVE = ec.SECP256R1()
 _ECDH = ec.ECDH()
@@ -136,6 +144,11 @@ def _decoded(x: bytes) -> ec.EllipticCurvePublicKey | None:
         return None
 
 
+def secret_number(random: SecureRandom) -> int:
+    """What a new key is made of: uniform in 1 .. n - 1."""
+    return 1 + random.integer(ORDER - 1)
+
+
 class BlindingKey(Unshared):
     """A party's secret number k for one run; multiplies points with it. It cannot be stored.
 
@@ -148,12 +161,12 @@ class BlindingKey(Unshared):
 
     @classmethod
     def generate(cls, random: SecureRandom | None = None) -> BlindingKey:
-        """A new key, uniform in 1 .. n - 1, from the operating system's randomness or a party's generator."""
-        return cls.from_number(1 + (random or SecureRandom()).integer(ORDER - 1))
+        """A new key from the operating system's randomness or a party's generator."""
+        return cls.from_number(secret_number(random or SecureRandom()))
 
     @classmethod
     def from_number(cls, number: int) -> BlindingKey:
-        """The key of a given number; for tests, where a run has to be repeated."""
+        """The key of a given number: that of its party in other processes of the party's own, and in tests."""
         if not 1 <= number < ORDER:
             raise InvalidParameter("the number of a blinding key must be between 1 and the order of the group less 1")
         return cls(ec.derive_private_key(number, _CURVE))
@@ -183,6 +196,44 @@ class BlindingKey(Unshared):
     def _key(self) -> ec.EllipticCurvePrivateKey:
         with self.turn():  # refuses a forked process; two threads may multiply at the same time
             return self._private
+
+
+class Blinder(Protocol):
+    """Multiplies blocks with a party's key, somewhere; a next one can be started before the last one is there."""
+
+    def blind(self, digests: Bytes32) -> Later:
+        """k H(x) for a block of the party's own digests."""
+        ...
+
+    def reblind(self, points: Points, sender: str) -> Later:
+        """k P for a block of points that `sender` sent; ProtocolError if any of them is not in the group."""
+        ...
+
+
+class BlinderHere:
+    """Multiplies in this process, when the product is asked for."""
+
+    def __init__(self, key: BlindingKey, n_threads: int = 1) -> None:
+        self._key, self._n_threads = key, n_threads
+
+    def blind(self, digests: Bytes32) -> Later:
+        """k H(x) for a block of the party's own digests."""
+        return lambda: self._key.blind(digests, n_threads=self._n_threads)
+
+    def reblind(self, points: Points, sender: str) -> Later:
+        """k P for a block of points that `sender` sent."""
+        return lambda: self._key.reblind(points, sender=sender, n_threads=self._n_threads)
+
+
+def one_ahead(started: Iterable[Later]) -> Iterator[Points]:
+    """The products of blocks, in order; each is waited for when the next one has been started."""
+    before: Later | None = None
+    for after in started:
+        if before is not None:
+            yield before()
+        before = after
+    if before is not None:
+        yield before()
 
 
 def _each(one: Callable[[bytes], bytes], table: Bytes32, n_threads: int, sender: str = "") -> Points:
@@ -226,49 +277,54 @@ def way_round(parties: Sequence[str], owner: str) -> tuple[str, ...]:
 class Departure:
     """A party's own set: its digests leave blinded and in a random order, each block as soon as it is made.
 
-    1. `blocks(key, size)`: the points of the set, blinded, in an order that was drawn before the first one.
+    1. `blocks(blinder, size)`: the points of the set, blinded, in an order that was drawn before the first one.
     2. `restored(places)`: later, places in this order become rows of the party's table.
     """
 
-    def __init__(self, prepared: PreparedIds, random: SecureRandom) -> None:
+    def __init__(self, prepared: PreparedIds, random: SecureRandom, room: Room = np.empty) -> None:
         self.n = len(prepared)
         self.owner = prepared.party
-        self._digests: Bytes32 | None = prepared.digests
-        self._rows = prepared.rows
-        self._order = _compact(random_order(self.n, random))  # which id leaves first, second, ...
+        self._rows = prepared.rows if len(prepared) < prepared.n_rows else None  # None: every row has an id of its own
+        self._digests: Bytes32 | None
+        self._digests, self._order = shuffled([prepared.digests], random, room)  # which id leaves first, second, ...
 
     def __repr__(self) -> str:
         return f"Departure(set of {self.owner}, {self.n} points)"
 
-    def blocks(self, key: BlindingKey, size: int = BLOCK, *, n_threads: int = 1) -> Iterator[Points]:
+    def blocks(self, blinder: Blinder, size: int = BLOCK) -> Iterator[Points]:
         """The blinded points, in blocks of at most `size`. Goes through once; digests are let go of at the end."""
         if self._digests is None:
             raise ProtocolError(f"the points of {self.owner} were already released")
-        for start in range(0, self.n, size):
-            yield key.blind(self._digests[self._order[start : start + size]], n_threads=n_threads)
+        yield from one_ahead(blinder.blind(self._digests[start : start + size]) for start in range(0, self.n, size))
         self._digests = None
 
     def restored(self, places: Rows) -> Rows:
         """The rows whose ids stand at these places of the order; the order of the list is kept."""
-        return self._rows[restored(self._order, places, self.owner)]
+        numbers = restored(self._order, places, self.owner)
+        return numbers if self._rows is None else self._rows[numbers]
 
 
-def shuffled(blocks: list[Points], random: SecureRandom) -> tuple[Points, Order]:
+def shuffled(blocks: list[Points], random: SecureRandom, room: Room = np.empty) -> tuple[Points, Order]:
     """All points of a set in a random order, and for each place which of them stands there, counted by arrival.
 
-    The list is emptied: each block is let go of as soon as its points are in their places.
+    The list is emptied: each block is let go of as soon as its points are in their places. Where the set is large,
+    points go into piles of neighbouring places first, and then to their places pile by pile.
     """
+    blocks[:] = [_checked(block, "points") for block in blocks]
     n = sum(map(len, blocks))
-    arrival = _compact(random_order(n, random))
+    n_piles = n_piles_for(n)
+    arrival = random_order(n, random, room)
     place = np.empty_like(arrival)
-    place[arrival] = np.arange(n, dtype=place.dtype)
-    points = np.empty((n, POINT_BYTES), np.uint8)
-    start = 0
-    blocks.reverse()
-    while blocks:
-        block = _checked(blocks.pop(), "points")
-        points[place[start : start + len(block)]] = block
-        start += len(block)
+    for start in range(0, n, BLOCK):
+        part = arrival[start : start + BLOCK]
+        place[part] = np.arange(start, start + len(part), dtype=place.dtype)
+    made = room if n_piles > 1 else np.empty
+    points = made((n, POINT_BYTES), np.uint8)
+    of_pile = max(1, -(-n // n_piles))
+    dealt = in_piles(blocks, lambda first, rows: place[first : first + len(rows)] // of_pile, n_piles, room)
+    for rows, numbers in dealt:
+        if len(rows):
+            points[place[numbers]] = rows
     return points, arrival
 
 
@@ -276,11 +332,6 @@ def restored(order: Order, places: Rows, owner: str) -> Rows:
     """What stands at these places of an order of the set of `owner`; the order of the list is kept."""
     check_places(places, len(order), owner)
     return order[places].astype(np.int64)
-
-
-def _compact(order: Rows) -> Order:
-    """The same numbers in half of the memory, where they fit."""
-    return order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
 
 
 def check_places(places: Rows, n: int, owner: str) -> None:
@@ -293,38 +344,84 @@ def check_places(places: Rows, n: int, owner: str) -> None:
         raise ProtocolError(f"the places of the set of {owner} hold {repeated} twice")
 
 
-def random_order(n: int, random: SecureRandom) -> Rows:
+def random_order(n: int, random: SecureRandom, room: Room = np.empty) -> Order:
     """A uniform permutation: the order of n random words, which are drawn again should two be equal."""
+    n_piles = n_piles_for(n)
     while True:
-        words = random.words(n)
-        order = np.argsort(words, kind="stable").astype(np.int64, copy=False)
-        drawn = words[order]
-        if not np.any(drawn[1:] == drawn[:-1]):
+        words = Gathered(room)
+        for start in range(0, n, BLOCK):
+            words.add(random.words(min(BLOCK, n - start)))
+        order = np.empty(n, number_type(n))
+        filled, tied = 0, False
+        for drawn, numbers in in_piles(words.taken(), lambda _, part: first_bits(part, n_piles), n_piles, room):
+            within = np.argsort(drawn, kind="stable")
+            in_order = drawn[within]
+            tied |= bool(np.any(in_order[1:] == in_order[:-1]))
+            order[filled : filled + len(numbers)] = numbers[within]
+            filled += len(numbers)
+        if not tied:
             return order
 
 
-def common_places(sets: Mapping[str, Points]) -> dict[str, Rows]:
+# --- comparing -------------------------------------------------------------------------------------------------------
+
+
+def common_places(sets: Mapping[str, Points | list[Points]], room: Room = np.empty) -> dict[str, Rows]:
     """For the comparer: where in each fully blinded set the points stand that all sets have, sorted by their value.
 
-    1. All sets in one list, sorted. Equal points are now neighbours, in the order of the sets they are from.
-    2. No set may hold a point twice. So a point that occurs as often as there are sets is in all of them.
+    A set is given in one piece, or as a list of blocks, which is emptied. Blinded points are uniform, so large sets are
+    compared pile by pile, by the first bits of their values: what all piles give, one after the other, is in order.
     """
     owners = sorted(sets)
     if len(owners) < 2:
         raise InvalidParameter(f"two or more sets are compared, got {len(owners)}")
-    tables = [_checked(sets[owner], f"the set of {owner}") for owner in owners]
+    blocks = {owner: given if isinstance(given := sets[owner], list) else [given] for owner in owners}
+    for owner, parts in blocks.items():
+        parts[:] = [_checked(part, f"the set of {owner}") for part in parts]
+    sizes = {owner: sum(map(len, parts)) for owner, parts in blocks.items()}
+    n_piles = n_piles_for(sum(sizes.values()))
+
+    def pile_of(_first: int, points: Points) -> npt.NDArray[Any]:
+        return first_bits(np.ascontiguousarray(points[:, :8]).view(">u8")[:, 0].astype(np.uint64), n_piles)
+
+    piles = [in_piles(blocks[owner], pile_of, n_piles, room) for owner in owners]
+    found = {owner: Gathered(room) for owner in owners}
+    repeated = dict.fromkeys(owners, 0)
+    for of_sets in zip(*piles, strict=True):
+        for owner, (points, _) in zip(owners, of_sets, strict=True):
+            _check_spread(len(points), sizes[owner], n_piles, owner)
+        places, twice = _common_here([points for points, _ in of_sets])
+        for owner, (_, numbers), own, n_twice in zip(owners, of_sets, places, twice, strict=True):
+            repeated[owner] += n_twice
+            found[owner].add(numbers[own].astype(np.int64))
+    for owner in owners:
+        if repeated[owner]:
+            raise ProtocolError(f"the set of {owner} holds {repeated[owner]} points of {sizes[owner]} twice")
+    return {owner: in_one_piece(found[owner].taken(), room) for owner in owners}
+
+
+def _check_spread(n_here: int, n: int, n_piles: int, owner: str) -> None:
+    """Refuse a set with far more points in a pile than blinded ones would have: it is to fit memory."""
+    expected = n / n_piles
+    most = expected + 12 * math.sqrt(expected) + 32  # of uniform points, with all but a chance of 1 in 2**80
+    if n_piles > 1 and n_here > most:
+        raise ProtocolError(f"the points of the set of {owner} are not spread as blinded points are")
+
+
+def _common_here(tables: list[Points]) -> tuple[list[Rows], list[int]]:
+    """Where in each table the points stand that all have, sorted by value; and how many each has twice.
+
+    1. All in one list, sorted. Equal points are now neighbours, in the order of the tables they are from.
+    2. No table may hold a point twice. So a point that occurs as often as there are tables is in all of them.
+    """
     ends = np.cumsum([len(table) for table in tables])
     order, is_new = sorted_runs(np.concatenate(tables))
-    from_set = np.searchsorted(ends, order, side="right")
-    is_repeated = ~is_new[1:] & (from_set[1:] == from_set[:-1])
-    for i, owner in enumerate(owners):
-        if repeated := int(np.count_nonzero(is_repeated & (from_set[1:] == i))):
-            raise ProtocolError(f"the set of {owner} holds {repeated} points of {len(tables[i])} twice")
+    from_table = np.searchsorted(ends, order, side="right")
+    is_repeated = ~is_new[1:] & (from_table[1:] == from_table[:-1])
+    repeated = np.bincount(from_table[1:][is_repeated], minlength=len(tables))
     starts = np.flatnonzero(is_new)
     lengths = np.diff(starts, append=len(order))
-    in_all = starts[lengths == len(owners)]
-    # Sorting is stable: within a run, the i-th is that of the i-th set.
-    return {
-        owner: order[in_all + i] - (end - len(table))
-        for i, (owner, table, end) in enumerate(zip(owners, tables, ends.tolist(), strict=True))
-    }
+    in_all = starts[lengths == len(tables)]
+    # Sorting is stable: within a run, the i-th is that of the i-th table.
+    firsts = [end - len(table) for end, table in zip(ends.tolist(), tables, strict=True)]
+    return [order[in_all + i] - first for i, first in enumerate(firsts)], repeated.tolist()

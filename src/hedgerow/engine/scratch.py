@@ -27,10 +27,18 @@ Room = Callable[[tuple[int, ...], Any], "np.ndarray[Any, Any]"]
 
 
 class Scratch:
-    """Room for arrays in a folder; by default the system's one for temporary files (TMPDIR)."""
+    """Room for arrays in a folder; by default the system's one for temporary files (TMPDIR).
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    `instead` is what errors tell to do if the folder is too small.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        instead: str = "name another folder: Blocks(..., scratch=FOLDER)",
+    ) -> None:
         self.folder = Path(tempfile.gettempdir() if folder is None else folder)
+        self._instead = instead
         if not self.folder.is_dir():
             raise InvalidInput(f"scratch: {self.folder} is not a folder")
 
@@ -61,6 +69,5 @@ class Scratch:
 
     def _too_small(self, n_bytes: int, why: str) -> InvalidInput:
         return InvalidInput(
-            f"scratch: {n_bytes / 2**30:.1f} GiB are needed in {self.folder}, but {why}; "
-            "make room, or name another folder: Blocks(..., scratch=FOLDER)"
+            f"scratch: {n_bytes / 2**30:.1f} GiB are needed in {self.folder}, but {why}; make room, or {self._instead}"
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from hedgerow.errors import InvalidInput, InvalidType
 from hedgerow.federation.finished import Finished, read_heading, read_ledgers, read_what_it_took
 from hedgerow.protocols.services.align.roles import MOST_IDS, AligningJob, packed
 from hedgerow.protocols.services.align.spec import SPEC as PROTOCOL
+from hedgerow.runtime.backends import backends_of, with_backends
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.runtime.protocol import PartyData
@@ -139,6 +140,7 @@ def align(
     link: Link | None = None,
     deadline: float = DEADLINE,
     n_jobs: int | None = None,
+    backend: Any = None,
     block: int = BLOCK,
     verbose: int = 0,
     on_progress: OnProgress | None = None,
@@ -153,6 +155,9 @@ def align(
     `link` emulates a slow network, `deadline` is how many seconds a party waits for a message (beside the time that
     others need for the few blocks before it), `verbose=1` says how far it is, `on_progress(done, total)` tells a
     program. `n_jobs`: threads of each party, by default all cores in memory, where parties take turns, and 1 over gRPC.
+
+    `backend`: where parties multiply: None for this machine, "ray", an address or a `RayBackend`; or a mapping, name of
+    a party -> one of these (docs/scale.md).
     """
     check_how(transport, deadline)
     if not isinstance(ids, Mapping) or len(ids) < 2:
@@ -173,6 +178,7 @@ def align(
     )
     n_threads = resolve_n_jobs(1 if n_jobs is None and transport == "grpc" else n_jobs)
     data = {name: party_with_ids(values, f"{name}: column {column!r}", n_threads) for name, values in ids.items()}
+    data = with_backends(PROTOCOL, job, data, backends_of(backend, tuple(ids), n_jobs))
     results, ledgers, meters, seconds = run_together(
         PROTOCOL,
         job,
@@ -214,9 +220,17 @@ def party_with_ids(values: Any, where: str, n_threads: int) -> PartyData:
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
         brought, n_rows = values, len(values)
     else:
-        plain = [_packable(value) for block in plain_blocks(values, where) for value in block]
-        brought, n_rows = packed(plain), len(plain)
+        sizes: list[int] = []
+        brought = packed(_packable_blocks(values, where, sizes))
+        n_rows = sum(sizes)
     return PartyData(Table((), n_rows, (), has_names=False), n_threads=n_threads, ids=brought)
+
+
+def _packable_blocks(values: Any, where: str, sizes: list[int]) -> Iterator[list[str | int | bool | None]]:
+    """Some ids at a time; `sizes` gets how many."""
+    for block in plain_blocks(values, where):
+        sizes.append(len(block))
+        yield [_packable(value) for value in block]
 
 
 def _packable(value: object) -> str | int | bool | None:

@@ -49,13 +49,17 @@ class CodedRows(NamedTuple):
     pieces: Ints  # [pieces, 2] rows of each run of neighbours, and the number of the first in the whole table
 
 
-class Source(Protocol):
-    """Where an actor finds its block; small, and readable again when the actor is lost."""
+class Named(Protocol):
+    """What an actor is for; small, and told again to the one that takes its place when it is lost."""
 
     @property
     def name(self) -> str:
         """What errors call it."""
         ...
+
+
+class Source(Named, Protocol):
+    """Where an actor finds its block."""
 
     def read(self, mapper: BinMapper, n_threads: int) -> CodedRows:
         """The block, coded by `mapper`; the arrays belong to the caller."""
@@ -117,8 +121,8 @@ class Holder:
         """That it is there."""
         return True
 
-    def assign(self, source: Source) -> None:
-        """Say which block it is to hold. Nothing is read yet."""
+    def assign(self, source: Named) -> None:
+        """Say what it is for, such as the block that it is to hold. Nothing is read yet."""
         self.source = source
 
     def prepare(self, loader: Loader, ensemble: Ensemble | None, first: int) -> int:
@@ -203,7 +207,7 @@ class Crew:
     def __init__(self, ray: Any, backend: RayBackend, n_actors: int) -> None:
         self._ray, self._backend = ray, backend
         self._kind = ray.remote(Holder).options(num_cpus=backend.threads, max_restarts=0, max_task_retries=0)
-        self._sources: list[Source] = []
+        self._sources: list[Named] = []
         self._forget_rows()
         self.rebuilt = 0
         """Actors that were lost and replaced."""
@@ -223,11 +227,11 @@ class Crew:
 
     # --- what all do -------------------------------------------------------------------------------------------------
 
-    def assign(self, sources: Sequence[Source]) -> None:
-        """Give every actor its block."""
+    def assign(self, sources: Sequence[Named]) -> None:
+        """Give every actor its block, or whatever it is for."""
         self._forget_rows()
         self._sources = list(sources)
-        self._answers(lambda: [self._assign(number) for number in range(len(self.actors))])
+        self.answers(lambda: [self._assign(number) for number in range(len(self.actors))])
 
     def _assign(self, number: int) -> Any:
         return self.actors[number].assign.remote(self._sources[number])
@@ -242,7 +246,7 @@ class Crew:
         """Let every actor read its block, and score it if there are trees; the rows of each."""
         self._forget_rows()
         self._loader, self._ensemble = loader, ensemble
-        return self._answers(lambda: [self._prepare(number) for number in range(len(self.actors))])
+        return self.answers(lambda: [self._prepare(number) for number in range(len(self.actors))])
 
     def _prepare(self, number: int) -> Any:
         return self.actors[number].prepare.remote(self._loader, self._ensemble, self._settled)
@@ -273,7 +277,7 @@ class Crew:
 
     def each(self, task: Task, **arguments: Any) -> list[Any]:
         """What a task gives on each block."""
-        return self._answers(lambda: [actor.run.remote(task, arguments, hold=False) for actor in self.actors])
+        return self.answers(lambda: [actor.run.remote(task, arguments, hold=False) for actor in self.actors])
 
     def merged(self, task: Task, arguments: dict[str, Any], how: Merge) -> Any:
         """What a task gives on each block, merged pairwise among the actors."""
@@ -289,12 +293,12 @@ class Crew:
                 refs[number] = ref
             return [refs[0]]
 
-        return self._answers(ask)[0]
+        return self.answers(ask)[0]
 
     # --- when something goes wrong -----------------------------------------------------------------------------------
 
-    def _answers(self, ask: Callable[[], list[Any]]) -> list[Any]:
-        """What the actors say; asked again after those that were lost on the way have been replaced."""
+    def answers(self, ask: Callable[[], list[Any]]) -> list[Any]:
+        """What the actors say; `ask` is called again after those that were lost on the way have been replaced."""
         while True:
             try:
                 answers: list[Any] = self._ray.get(ask(), timeout=self._backend.patience)
@@ -335,7 +339,7 @@ class Crew:
                 again += [self.actors[number].follow.remote(self._settled, since) for number in lost]
             return again
 
-        self._answers(ask)
+        self.answers(ask)
 
     def _lost(self, patience: float) -> list[int]:
         """The actors that do not say that they are there."""

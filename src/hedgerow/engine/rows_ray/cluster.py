@@ -45,9 +45,11 @@ class RayBackend:
     """How many lost actors are replaced in one training."""
     patience: float = 600.0
     """Seconds after which an actor that does not answer counts as lost."""
+    sharing: int = 1
+    """Parties of a run that use the same cluster; each takes its part of the processors, unless `actors` says more."""
 
     def __post_init__(self) -> None:
-        for name, least in (("actors", 1), ("threads", 1), ("rebuilds", 0)):
+        for name, least in (("actors", 1), ("threads", 1), ("rebuilds", 0), ("sharing", 1)):
             value = getattr(self, name)
             if name == "actors" and value is None:
                 continue
@@ -138,8 +140,8 @@ def _check_same(ray: Any, backend: RayBackend) -> None:
 
 
 def n_actors_of(ray: Any, backend: RayBackend) -> int:
-    """As many as were asked for, else as many as the cluster has processors for."""
-    return backend.actors or max(1, int(ray.cluster_resources().get("CPU", 1)) // backend.threads)
+    """As many as were asked for, else as many as the cluster has processors for, among those who share it."""
+    return backend.actors or max(1, int(ray.cluster_resources().get("CPU", 1)) // (backend.threads * backend.sharing))
 
 
 def _knock(host: str, port: int) -> None:
@@ -169,6 +171,19 @@ def _running_here() -> tuple[str, int] | None:
         return None
     host, _, port = noted.rpartition(":")
     return (host, int(port)) if host and port.isdigit() else None
+
+
+def reachable(backend: RayBackend) -> str | None:
+    """Where another process on this machine, or this one, will find the cluster; raises if it cannot be used.
+
+    None for a new one on this machine.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        _check_same(ray, backend)
+        return backend.address or str(ray.get_runtime_context().gcs_address)
+    address = reachable_address(backend)
+    return None if address == "local" else address
 
 
 def reachable_address(backend: RayBackend) -> str:

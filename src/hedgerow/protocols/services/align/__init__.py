@@ -17,7 +17,8 @@ a ring, in the order of their names; each talks to its two neighbours and to the
 All sets travel at the same time, in blocks. A party multiplies the next block of its own ids, passes it on, takes the
 next block of the party before, and so on; a set is passed on when all of it has come, since the first part of a set,
 shuffled, would show which points came first. Blocks are what keeps the memory bounded and deadlines met: every party
-sends something in every turn, so that each message is due after a few blocks' work, whoever has how many ids.
+sends something in every turn, so that each message is due after a few blocks' work, whoever has how many ids. While a
+block is multiplied, by this process or by actors of the party's own (`on_ray`), the next one is already started.
 
 What each ends up knowing. Every party: how many ids each party has, how many ids all have in common, and its own rows
 of these in the common order, which is random and says nothing about ids or rows. Comparer: in addition how many ids

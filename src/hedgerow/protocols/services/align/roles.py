@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -21,18 +22,24 @@ import numpy.typing as npt
 
 from hedgerow.codec import AsJson
 from hedgerow.crypto.identifiers import Duplicates, IdRule, PreparedIds, Rows, prepare_ids
+from hedgerow.crypto.piles import Gathered
 from hedgerow.crypto.psi import (
     BLOCK,
     POINT_BYTES,
+    Blinder,
+    BlinderHere,
     BlindingKey,
     Departure,
     Order,
     Points,
     common_places,
+    one_ahead,
     restored,
+    secret_number,
     shuffled,
     way_round,
 )
+from hedgerow.engine.scratch import Scratch
 from hedgerow.errors import InvalidInput, InvalidParameter, ProtocolError
 from hedgerow.protocols.services.align import messages
 from hedgerow.protocols.vertical.common.agreement import check_parties
@@ -156,26 +163,41 @@ class AlignedRows(AsJson):
 
 
 _BYTE = np.dtype("V1")  # bytes that are no numbers, so that small whole numbers as ids are not taken for them
+_LOOKED_AT = 1 << 22  # bytes, for the ends of lines
 
 
-def packed(ids: Sequence[str | int | bool | None]) -> npt.NDArray[np.void]:
-    """Ids as the bytes of a JSON list. An array of numpy's own texts would be as wide as the longest everywhere."""
-    return np.frombuffer(json.dumps(ids).encode(), _BYTE)
+def packed(blocks: Iterable[Sequence[str | int | bool | None]]) -> npt.NDArray[np.void]:
+    """Ids as bytes: a line with a JSON list for each block, so that nobody has to hold all of them as Python values.
+
+    An array of numpy's own texts would be as wide as the longest everywhere.
+    """
+    lines = bytearray()
+    for block in blocks:
+        lines += json.dumps(block).encode() + b"\n"
+    return np.frombuffer(lines, _BYTE)
 
 
 def unpacked(ids: npt.NDArray[np.generic]) -> Iterable[Any]:
     """The ids of an array: those that were packed, or those of any other array as they are."""
-    return list(json.loads(ids.tobytes())) if ids.dtype == _BYTE else ids
+    if ids.dtype != _BYTE:
+        return ids
+    return (value for line in _lines(ids.view(np.uint8)) for value in json.loads(line))
 
 
-# --- the role --------------------------------------------------------------------------------------------------------
+def _lines(data: npt.NDArray[np.uint8]) -> Iterator[bytes]:
+    start = 0
+    for first in range(0, len(data), _LOOKED_AT):
+        for stop in (first + np.flatnonzero(data[first : first + _LOOKED_AT] == ord("\n"))).tolist():
+            yield data[start:stop].tobytes()
+            start = stop + 1
 
 
 def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
     """A party's role, from its ids to its rows."""
-    own = Departure(_prepare(me.name, job, data), me.rng)  # the digests are let go of when the last one is blinded
-    aligning = _Aligning(me, job, _agree(me, job, own.n))
-    orders, points = aligning.round_the_ring(own, n_threads=1 if data is None else data.n_threads)
+    own = Departure(_prepare(me.name, job, data), me.rng, scratch)  # digests are let go of when the last is blinded
+    with _blinder(me, data) as blinder:
+        aligning = _Aligning(me, job, _agree(me, job, own.n))
+        orders, points = aligning.round_the_ring(own, blinder)
     *_, last = orders  # the set that ended its way here is that of the next party
     found: dict[str, Rows] = {}
     if me.name == job.comparer:
@@ -195,9 +217,29 @@ def party(me: Party, job: AligningJob, data: PartyData | None) -> AlignedRows:
                 me.send(end, messages.CommonPlaces(owner, places[start:stop]))
         mine = found[last][start:stop] if found else None
         rows[start:stop] = aligning.way_back(orders, own, mine, stop - start)
-    if len(np.unique(rows)) < n_common:
+    is_told = np.zeros(1 + int(rows.max(initial=0)), np.bool_)
+    is_told[rows] = True
+    if np.count_nonzero(is_told) < n_common:
         raise ProtocolError(f"{me.name} was told some of its rows twice")
     return AlignedRows(me.name, rows, aligning.n_ids, n_common)
+
+
+def scratch(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Room for a part of a set that does not fit memory: a file without a name, in the folder for temporary files."""
+    return Scratch(instead="name another folder in the environment variable TMPDIR").empty(shape, dtype)
+
+
+@contextmanager
+def _blinder(me: Party, data: PartyData | None) -> Iterator[Blinder]:
+    """What multiplies with a new key of this party's: this process, or actors on a cluster of its own."""
+    number = secret_number(me.rng)
+    if data is None or data.backend is None:
+        yield BlinderHere(BlindingKey.from_number(number), 1 if data is None else data.n_threads)
+        return
+    from hedgerow.protocols.services.align.on_ray import RayBlinder, crew_of
+
+    with crew_of(data.backend, me.name, number) as crew:
+        yield RayBlinder(crew, data.backend.threads)
 
 
 # --- 1: do the ids fit together? -------------------------------------------------------------------------------------
@@ -213,6 +255,7 @@ def _prepare(name: str, job: AligningJob, data: PartyData | None) -> PreparedIds
         party=name,
         column=job.column,
         duplicates=job.duplicates,
+        room=scratch,
     )
     if not len(prepared):
         raise InvalidInput(f"{name}: column {job.column!r} holds no ids")
@@ -296,20 +339,19 @@ class _Aligning:
 
     # --- 2: round the ring -------------------------------------------------------------------------------------------
 
-    def round_the_ring(self, own: Departure, n_threads: int) -> tuple[dict[str, Order], Points]:
+    def round_the_ring(self, own: Departure, blinder: Blinder) -> tuple[dict[str, Order], Points]:
         """Send and receive in all phases. Returns the orders of the sets that came here, and the points of the last."""
-        key = BlindingKey.generate(self._me.rng)
-        blocks = self._counted(own.blocks(key, self._job.block, n_threads=n_threads))
+        blocks = self._counted(own.blocks(blinder, self._job.block))
         leaving, points = own.owner, np.empty((0, POINT_BYTES), np.uint8)
         orders: dict[str, Order] = {}
         for owner in self._came_from:
-            came = []  # only what has come takes memory
-            for theirs in self._passed_on(leaving, blocks, owner, after_shuffle=bool(orders)):
-                came.append(key.reblind(theirs, sender=self._before, n_threads=n_threads))
-                self._report()
+            came = Gathered(scratch)  # only what has come takes memory, or space
+            taken = self._passed_on(leaving, blocks, owner, after_shuffle=bool(orders))
+            for theirs in self._counted(one_ahead(blinder.reblind(each, self._before) for each in taken)):
+                came.add(theirs)
             blocks = iter(())
             del points  # they were sent
-            points, orders[owner] = shuffled(came, self._me.rng)
+            points, orders[owner] = shuffled(came.taken(), self._me.rng, scratch)
             leaving, blocks = owner, self._in_blocks(points)
         return orders, points
 
@@ -335,13 +377,10 @@ class _Aligning:
 
     def _counted(self, blocks: Iterable[Points]) -> Iterator[Points]:
         for points in blocks:
-            self._report()
+            self._done += 1
+            if self._me.name == self._job.comparer:
+                self._me.report(self._done, self._total)
             yield points
-
-    def _report(self) -> None:
-        self._done += 1
-        if self._me.name == self._job.comparer:
-            self._me.report(self._done, self._total)
 
     # --- 3: compare --------------------------------------------------------------------------------------------------
 
@@ -351,20 +390,16 @@ class _Aligning:
         In each round it takes a block of every set that has more, and then says that it did.
         """
         job = self._job
-        blocks: dict[str, list[Points]] = {owner: [] for owner in self._handed_over}  # only what has come takes memory
+        sets = {owner: Gathered(scratch) for owner in self._handed_over}  # only what has come takes memory, or space
         for k in range(self._n_rounds):
-            for owner, parts in blocks.items():
+            for owner, came in sets.items():
                 n_points = min(job.block, self.n_ids[owner] - k * job.block)
                 if n_points > 0:
                     wait = self._for_turn(after_shuffle=k == 0)
                     sender = job.way(owner)[-1]
-                    parts.append(self._received_block(sender, messages.FullyBlinded, owner, n_points, wait))
+                    came.add(self._received_block(sender, messages.FullyBlinded, owner, n_points, wait))
             self._me.send_all(job.others_than(job.comparer), messages.BlocksRead())
-        sets = {last: points}
-        while blocks:  # each is let go of as soon as it is in one piece
-            owner, parts = blocks.popitem()
-            sets[owner] = np.concatenate(parts)
-        return common_places(sets)
+        return common_places({last: [points], **{owner: came.taken() for owner, came in sets.items()}}, scratch)
 
     def hand_over(self, last: str, points: Points) -> None:
         """The others' side: all points of a set, never more than a window ahead of the comparer."""

@@ -92,4 +92,5 @@ SPEC = Protocol(
     statement=statement,
     warmup=lambda _job: None,  # no kernel is compiled for this
     result=AlignedRows.from_dict,
+    on_ray={PARTY: None},
 )
