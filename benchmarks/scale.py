@@ -1,4 +1,4 @@
-"""How far it goes: time and memory against rows, columns, bins, depth, owners and actors; all protocols; the cost model.
+"""How far it goes: time and memory against rows, columns, bins, depth, owners and actors; protocols; the cost model.
 
     make bench-scale                                       every curve (more than an hour on 2 quiet cores)
     python benchmarks/scale.py rows --sizes 1 5 20 50      millions of rows x 28 in Parquet files, out of core
@@ -15,9 +15,10 @@ time, and written as single precision to Parquet files in a folder (--data) that
 asked for first. Smaller numbers of rows are the first files of the same folder.
 
 What is counted. Seconds of a fit: from the call to the model, with reading, edges, codes and trees; a small fit comes
-first and compiles. Memory: the largest that the process ever had (VmHWM), and apart from it the largest that was not
-pages of files (RssAnon, looked at every 50 ms). With --limit GIB the process may not even ask for more than that, less
-what its scratch files take: the limit (RLIMIT_DATA) counts all private memory, touched or not, and no pages of files.
+first and compiles. Seconds of processors are all that its threads used, which other work on the machine moves less.
+Memory: the largest that the process ever had (VmHWM), and apart from it the largest that was not pages of files
+(RssAnon, looked at every 50 ms). With --limit GIB the process may not even ask for more than that, less what scratch
+files take: the limit (RLIMIT_DATA) counts all private memory, touched or not, and no pages of files.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 RESULTS = Path(__file__).parent / "results" / "scale.jsonl"
+COSTS = Path(__file__).parents[1] / "src" / "hedgerow" / "node" / "costs.json"
 VALUES_PER_FILE = 28_000_000
 LABEL = "label"
 MIB, GIB = 1 << 20, 1 << 30
@@ -97,7 +99,7 @@ def _status() -> dict[str, int]:
 
 @contextmanager
 def memory_watched() -> Iterator[dict[str, float]]:
-    """Fills in, in MiB: the peak of this process, and that of what is not pages of files."""
+    """Fills in, in MiB: the peak of this process, and that of what is not pages of files; and seconds of processors."""
     found: dict[str, float] = {}
     most, is_over = [0], threading.Event()
 
@@ -108,9 +110,11 @@ def memory_watched() -> Iterator[dict[str, float]]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
+    start = time.process_time()
     try:
         yield found
     finally:
+        found["processor_seconds"] = time.process_time() - start
         is_over.set()
         watcher.join()
         found["peak_mib"] = _status()["VmHWM"] / MIB
@@ -279,7 +283,7 @@ def actors_point(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def protocol_point(given: dict[str, Any]) -> dict[str, Any]:
-    """A protocol between parties that are processes over gRPC, or threads; the median of up to three runs."""
+    """A protocol between parties that are processes over gRPC, or threads; seconds of the fastest of three runs."""
     from estimate import BOUND, measured, options, tables
 
     from hedgerow import Schema
@@ -296,7 +300,8 @@ def protocol_point(given: dict[str, Any]) -> dict[str, Any]:
     while not runs or (len(runs) < 3 and time.perf_counter() - began < given.get("patience", 4.0)):
         runs.append(measured(federation, given["protocol"], {**trees, **own}, given.get("transport", "grpc")))
     middle = {name: statistics.median(getattr(run, name) for run in runs) for name in runs[0]._fields}
-    return {**middle, "all seconds": [run.seconds for run in runs]}
+    seconds = [run.seconds for run in runs]
+    return {**middle, "seconds": min(seconds), "all seconds": seconds}
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -405,13 +410,19 @@ class Curves:
             for given in points_of(protocol)[: 1 if self.quick else None]:
                 self.point("protocols", "protocol", protocol=protocol, **given)
 
+    def model(self) -> None:
+        """The coefficients that `hedgerow estimate` uses, from the points that were written down."""
+        from cost_model import fit_all
+
+        self.asked.costs.write_text(json.dumps(fit_all(self.asked.out, machine()), indent=1) + "\n")
+
     def all(self) -> None:
         """Every curve."""
-        for name in CURVES[:-1]:
+        for name in CURVES[:-2]:
             getattr(self, name)()
 
 
-CURVES = ("rows", "columns", "bins", "depth", "xgboost", "actors", "owners", "protocols", "all")
+CURVES = ("rows", "columns", "bins", "depth", "xgboost", "actors", "owners", "protocols", "model", "all")
 
 # rows, columns, depth, parties, bins, trees: one thing at a time from the middle, and some where all differ. Every
 # second one is for checking, so neighbours are alike.
@@ -461,6 +472,7 @@ def main() -> None:
     parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--data", type=Path, help="where files of rows are made, and stay; else a temporary folder")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where lines are added")
+    parser.add_argument("--costs", type=Path, default=COSTS, help="where the cost model's coefficients go")
     asked = parser.parse_args()
     if asked.data is not None:
         getattr(Curves(asked, asked.data), asked.curve)()
