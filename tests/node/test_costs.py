@@ -1,0 +1,210 @@
+"""The cost model: its law, how near it comes on points that had no part in the fit, and the verb that uses it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hedgerow.errors import InvalidParameter
+from hedgerow.node import costs
+from hedgerow.node.costs import QUANTITIES, TERMS, Predicted, Size, predict, shipped, size_of
+from hedgerow.runtime.protocol import names
+from hedgerow.transport.emulate import Link
+from twins.homes import make_home, write_job
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+POINTS = BENCHMARKS / "results" / "scale.jsonl"
+EPSILON = {"epsilon": 4.0, "delta": 1e-6}
+ENOUGH = 6
+"""Points of a protocol below which nothing is fitted."""
+
+
+def cost_model() -> ModuleType:
+    """The benchmark's module that fits."""
+    spec = importlib.util.spec_from_file_location("cost_model", BENCHMARKS / "cost_model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as slow as the machine that was measured; nothing is timed."""
+    monkeypatch.setattr(costs, "slower_here", lambda: 2.0)
+
+
+# --- the law ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_protocol_and_the_plain_engine_have_costs() -> None:
+    """With coefficients of known terms that are not negative, and a largest size."""
+    assert set(costs.known()) == {costs.PLAIN, *names()}
+    for protocol, by_quantity in shipped()["coefficients"].items():
+        assert set(by_quantity) <= set(QUANTITIES)
+        assert "seconds" in by_quantity
+        for coefficients in by_quantity.values():
+            assert set(coefficients) <= set(TERMS)
+            assert all(coefficient > 0 for coefficient in coefficients.values())
+        assert shipped()["largest"][protocol]["rows"] > 0
+
+
+@given(
+    st.sampled_from(sorted(costs.known())),
+    st.sampled_from(["rows", "columns", "parties", "trees", "depth", "bins", "actors"]),
+    st.builds(
+        Size,
+        rows=st.integers(1, 10**9),
+        columns=st.integers(1, 5_000),
+        parties=st.integers(1, 1_000),
+        trees=st.integers(1, 1_000),
+        depth=st.integers(1, 10),
+        bins=st.integers(2, 256),
+        actors=st.integers(0, 100),
+    ),
+)
+@settings(deadline=None)
+def test_nothing_gets_cheaper_with_more_of_it(protocol: str, name: str, size: Size) -> None:
+    """Of rows, columns, parties, trees, levels, bins and actors; but a table in more parts has smaller parts."""
+    more = replace(size, **{name: getattr(size, name) + 1})
+    for quantity in QUANTITIES:
+        if name == "parties" and "own values" in shipped()["coefficients"][protocol].get(quantity, {}):
+            continue
+        before, after = (getattr(predict(protocol, each), quantity) for each in (size, more))
+        assert after >= before
+
+
+def test_more_processors_take_less_time_and_send_the_same() -> None:
+    """They share the work on rows, and nothing else."""
+    few, many = (predict("plain", Size(10**8, 28, processors=n)) for n in (2, 100))
+    assert many.seconds < few.seconds
+    assert many._replace(seconds=0) == few._replace(seconds=0)
+
+
+# --- how near --------------------------------------------------------------------------------------------------------
+
+
+def test_the_half_that_was_not_fitted_is_as_near_as_the_file_says() -> None:
+    """Recomputed from the committed points: the largest factor, for each protocol and quantity."""
+    module = cost_model()
+    checked = {}
+    for protocol, points in module.points_by_protocol(POINTS).items():
+        for quantity in QUANTITIES:
+            own = [point for point in points if quantity in point[1]]
+            if len(own) >= ENOUGH:
+                factor, ratios = module.worst(own[1::2], quantity, shipped()["coefficients"][protocol][quantity])
+                checked[protocol, quantity] = factor
+                assert len(ratios) >= ENOUGH // 2
+    told = {(p, q): factor for p, by_quantity in shipped()["checked"].items() for q, factor in by_quantity.items()}
+    assert checked == pytest.approx(told, abs=1e-3)
+
+
+def test_the_fit_finds_a_law_that_there_is() -> None:
+    """Points of a known law give its coefficients back, and errors of none."""
+    module = cost_model()
+    law = {"start": 0.25, "rows x trees": 3e-6, "cells": 2e-7}
+    sizes = [
+        Size(rows, columns, trees=trees, depth=depth, processors=1)
+        for rows, columns, trees, depth in [
+            (1_000, 6, 5, 2), (100_000, 6, 5, 2), (1_000, 60, 5, 2), (1_000, 6, 50, 2), (1_000, 6, 5, 8),
+            (50_000, 30, 20, 5), (20_000, 12, 10, 4), (200_000, 20, 30, 6),
+        ]
+    ]  # fmt: skip
+    points = [(size, {"seconds": costs.combined(law, "seconds", size)}) for size in sizes]
+    found = module.fitted(points, "seconds")
+    assert module.worst(points, "seconds", found)[0] < 1.01
+
+
+# --- sizes and the verb ----------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_read() -> None:
+    """Names and whole numbers."""
+    size = size_of("rows=1000000000, columns=28,parties=1000")
+    assert size == Size(10**9, 28, parties=1000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "rows=5",
+        "rows=5,columns=0",
+        "rows=5,columns=2,rows=6",
+        "rows=-5,columns=2",
+        "rows=5,columns=2,depth=31",
+        "rows=1e9,columns=2",
+        "lines=5",
+    ],
+)
+def test_what_is_not_a_size_is_refused(text: str) -> None:
+    """With an example, or the name of what is wrong."""
+    with pytest.raises(InvalidParameter):
+        size_of(text)
+
+
+def test_a_protocol_that_is_not_known_is_refused() -> None:
+    """With those that are."""
+    with pytest.raises(InvalidParameter, match=r"plain.*and not of 'vertical\.nothing'"):
+        predict("vertical.nothing", Size(10, 2))
+
+
+def test_a_link_costs_rounds_and_bytes() -> None:
+    """Half a round trip each, and the time of all bytes on one line."""
+    assert Predicted(1.0, 10, 1_000, 0).link_seconds(Link(0.2, 8_000)) == pytest.approx(1.0 + 1.0)
+    assert Predicted(1.0, 10, 1_000, 0).link_seconds(None) == 0.0
+
+
+@pytest.mark.usefixtures("slow_machine")
+def test_a_billion_rows_can_be_asked_for(run: Any) -> None:
+    """It is marked as a prediction, beyond what was measured, and scaled to this machine."""
+    asked = "rows=1000000000,columns=28,trees=100,depth=6,processors=100,actors=100"
+    told = run("estimate", "plain", "--size", asked, "--json").json
+    assert told["is_prediction"]
+    assert not told["within_measured"]
+    assert told["seconds"] == pytest.approx(2.0 * predict("plain", size_of(asked)).seconds)
+    shown = run("estimate", "horizontal.secure_sum", "--size", "rows=1000000000,columns=28,parties=1000").stdout
+    assert shown.startswith("PREDICTION for horizontal.secure_sum: 1,000,000,000 rows")
+    assert "beyond every run that was measured" in " ".join(shown.split())
+    assert "not of" in run("estimate", "nothing", "--size", asked, code=2).stderr
+
+
+@pytest.mark.usefixtures("slow_machine")
+def test_a_job_can_be_predicted_without_probes(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is that of the job; nothing is run."""
+    from hedgerow.node import estimate
+
+    monkeypatch.setattr(estimate, "peaks_of_processes", None)  # without it nothing can be measured
+    home = make_home(tmp_path, "bank", label="paid")
+    path = write_job(home, "vertical.noised_gradients", ("bank", "shop"), n_estimators=7, max_depth=2, **EPSILON)
+    told = run("estimate", path, "--home", home.path, "--columns", "shop=2", "--no-probes", "--json").json
+    size = told["size"]
+    assert (size["rows"], size["parties"], size["trees"], size["depth"]) == (300, 2, 7, 2)
+    assert told["is_prediction"]
+    whole = Size(**size)
+    assert told["rounds"] == round(predict("vertical.noised_gradients", whole).rounds)
+
+
+@pytest.mark.long
+def test_all_curves_run(tmp_path: Path) -> None:
+    """As small as they can be: every kind of point comes out, and nothing is left in the folder of rows."""
+    out = tmp_path / "points.jsonl"
+    command = [sys.executable, str(BENCHMARKS / "scale.py"), "all", "--quick", "--out", str(out)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {line["kind"] for line in lines} == {"fit", "xgboost", "actors", "protocol"}
+    assert {line["protocol"] for line in lines if line["kind"] == "protocol"} == set(names())
+    assert not [line for line in lines if "failed" in line["found"]]
+    assert all(line["found"]["same model"] for line in lines if line["kind"] == "actors")
+    assert list(tmp_path.iterdir()) == [out]
