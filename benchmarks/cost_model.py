@@ -22,7 +22,7 @@ from hedgerow.node.costs import PLAIN, QUANTITIES, TERMS, Size, combined, yardst
 BAR = 1.3
 MOST_TERMS = 6
 HELPS = 0.9  # a term is taken if it makes errors this much smaller
-CURVES_OF_FITS = ("rows", "columns", "bins", "depth", "actors")
+CURVES_OF_FITS = ("rows", "columns", "bins", "depth", "actors", "xgboost")
 Point = tuple[Size, dict[str, float]]
 
 

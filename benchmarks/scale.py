@@ -434,14 +434,14 @@ _SHAPES = (
     (20_000, 12, 4, 2, 64, 5), (10_000, 10, 3, 4, 16, 15), (5_000, 8, 3, 2, 16, 20),
 )  # fmt: skip
 _SMALLER = {
-    "vertical.masked_gradients": 0.2,
-    "vertical.mp_fedxgb": 0.2,
-    "vertical.homomorphic": 0.4,
+    "vertical.masked_gradients": 0.1,
+    "vertical.mp_fedxgb": 0.1,
+    "vertical.homomorphic": 0.2,
     "vertical.secret_shared": 0.4,
-    "vertical.private_histograms": 0.4,
-    "horizontal.secure_sum": 2.0,
-    "vertical.bucket_rr": 2.0,
-    "vertical.noised_gradients": 2.0,
+    "vertical.private_histograms": 0.2,
+    "horizontal.secure_sum": 5.0,
+    "vertical.bucket_rr": 2.5,
+    "vertical.noised_gradients": 2.5,
 }
 
 
