@@ -21,8 +21,11 @@ from hedgerow.node.costs import PLAIN, QUANTITIES, TERMS, Size, combined, yardst
 
 BAR = 1.3
 MOST_TERMS = 6
-HELPS = 0.9  # a term is taken if it makes errors this much smaller
+HELPS = 0.95  # a term is taken if it makes errors this much smaller
 CURVES_OF_FITS = ("rows", "columns", "bins", "depth", "actors", "xgboost")
+WAITS = {"start", "trees", "trees of more than three", "levels", "levels x halvings", "rows x trees", "rows x levels"}
+"""What rounds can be made of."""
+QUIET = 0.9
 Point = tuple[Size, dict[str, float]]
 
 
@@ -36,11 +39,9 @@ def points_by_protocol(path: Path) -> dict[str, list[Point]]:
         if line["kind"] != "protocol" and line["curve"] not in CURVES_OF_FITS:
             continue
         protocol, size = line.get("protocol", PLAIN), size_of_line(line)
-        if protocol == PLAIN:
-            about = {"seconds": about["seconds"], "memory": about["peak_mib"] * 2**20}
-            if size.actors:
-                del about["memory"]  # of an actor, which is another thing
-        found.setdefault(protocol, {})[size] = {name: about[name] for name in QUANTITIES if about.get(name)}
+        is_quiet = line.get("free_cores", 0.0) >= QUIET
+        wanted = [name for name in QUANTITIES if about.get(name) and (is_quiet or name != "seconds")]
+        found.setdefault(protocol, {})[size] = {name: about[name] for name in wanted}
     return {protocol: list(points.items()) for protocol, points in found.items()}
 
 
@@ -57,6 +58,8 @@ def fitted(points: Sequence[Point], quantity: str) -> dict[str, float]:
     sizes = [size for size, _ in points]
     y = np.array([about[quantity] for _, about in points])
     columns = {t: np.array([combined({t: 1.0}, quantity, size) for size in sizes]) / y for t in TERMS}
+    if quantity == "rounds":  # small runs alone would not tell what goes on growing
+        columns = {term: columns[term] for term in WAITS}
     columns = {term: column for term, column in columns.items() if column.any()}
     chosen: list[str] = []
     error = np.inf
@@ -109,13 +112,15 @@ def fit_all(path: Path, machine: dict[str, Any]) -> dict[str, Any]:
                 continue
             found = fitted(own[::2], quantity)
             factor, _ = worst(own[1::2], quantity, found)
-            coefficients[protocol][quantity], checked[protocol][quantity] = found, round(factor, 3)
+            if factor <= BAR:
+                coefficients[protocol][quantity], checked[protocol][quantity] = found, round(factor, 3)
             verdict = "within" if factor <= BAR else "BEYOND"
             print(f"{protocol:28s} {quantity:8s} {factor:6.3f} {verdict} {BAR}   {' + '.join(found)}")
+    coefficients = {protocol: found for protocol, found in coefficients.items() if found}
     return {
         "machine": machine,
         "yardstick_seconds": yardstick(),
-        "checked": checked,
-        "largest": largest,
+        "checked": {protocol: checked[protocol] for protocol in coefficients},
+        "largest": {protocol: largest[protocol] for protocol in coefficients},
         "coefficients": coefficients,
     }

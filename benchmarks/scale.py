@@ -16,10 +16,12 @@ afterwards (with --data they stay); disk space is asked for first. Smaller numbe
 same folder.
 
 What is counted. Seconds of a fit: from the call to the model, with reading, edges, codes and trees; a small fit comes
-first and compiles. Seconds of processors are all that its threads used, which other work on the machine moves less.
-Memory: the largest that the process ever had (VmHWM), and apart from it the largest that was not pages of files
-(RssAnon, looked at every 50 ms). With --limit GIB the process may not even ask for more than that, less what scratch
-files take: the limit (RLIMIT_DATA) counts all private memory, touched or not, and no pages of files.
+first and compiles. `free_cores` is the share of the machine that was free right before and after; where it is below
+0.9, seconds mean little, and the cost model does not learn from them. Seconds of processors are all that the threads of
+a fit used, which other work moves less. Memory: the largest that the process ever had (VmHWM), and apart from it the
+largest that was not pages of files (RssAnon, looked at every 50 ms). With --limit GIB the process may not even ask for
+more than that, less what scratch files take: the limit (RLIMIT_DATA) counts all private memory, touched or not, and no
+pages of files.
 """
 
 from __future__ import annotations
@@ -336,9 +338,11 @@ class Curves:
         paths = {}
         if kind != "protocol":
             paths["paths"] = [str(path) for path in make_files(self.folder, given["rows"], given["columns"])]
+        free = free_cores()
         # Parties are processes of their own already.
         found = protocol_point(given) if kind == "protocol" else play(kind, given | paths)
-        line = {"curve": curve, "kind": kind, **given, "found": found, "machine": machine()}
+        free = min(free, free_cores())
+        line = {"curve": curve, "kind": kind, **given, "found": found, "machine": machine(), "free_cores": free}
         with self.asked.out.open("a") as out:
             out.write(json.dumps(line) + "\n")
         shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in found.items() if k != "all seconds"}
@@ -451,6 +455,26 @@ def points_of(protocol: str) -> list[dict[str, Any]]:
     found = [dict(zip(keys, (round(scale * shape[0]), *shape[1:]), strict=True)) for shape in _SHAPES]
     fewest = 3 if protocol.startswith("horizontal") else 2  # sums of two owners would protect nothing
     return [{**point, "parties": max(point["parties"], fewest)} for point in found]
+
+
+def free_cores() -> float:
+    """Which share of the cores a busy thread on each really gets; less than 1 while others are at work."""
+    n_cores, values = len(os.sched_getaffinity(0)), np.random.default_rng(0).random(1_000_000)
+    used: list[float] = []
+
+    def sort() -> None:  # without the GIL
+        start = time.thread_time()
+        for _ in range(5):
+            np.sort(values)
+        used.append(time.thread_time() - start)
+
+    threads = [threading.Thread(target=sort) for _ in range(n_cores)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(used) / n_cores / (time.perf_counter() - start)
 
 
 def machine() -> dict[str, Any]:

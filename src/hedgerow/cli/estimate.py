@@ -95,9 +95,9 @@ def _predicted(job: str, protocol: str, size: Size, link: Link | None) -> Outcom
     from hedgerow.node import costs
     from hedgerow.node.links import told_bytes
 
-    predicted = costs.predict(protocol, size)  # refuses what it does not know, before anything is timed
+    costs.predict(protocol, size)  # refuses what it does not know, before anything is timed
     slower = costs.slower_here()
-    predicted = predicted._replace(seconds=predicted.seconds * slower)
+    predicted = costs.predict(protocol, size, slower=slower)
     waiting = predicted.link_seconds(link)
     result = {
         "command": "estimate",
@@ -106,21 +106,22 @@ def _predicted(job: str, protocol: str, size: Size, link: Link | None) -> Outcom
         "is_prediction": True,
         "size": asdict(size),
         "link": None if link is None else asdict(link),
-        "seconds": predicted.seconds + waiting,
+        "seconds": None if predicted.seconds is None else predicted.seconds + waiting,
         "seconds_of_work": predicted.seconds,
         "seconds_of_link": waiting,
-        "rounds": round(predicted.rounds),
-        "bytes": round(predicted.bytes),
-        "memory": round(predicted.memory),
+        "rounds": None if predicted.rounds is None else round(predicted.rounds),
+        "bytes": None if predicted.bytes is None else round(predicted.bytes),
         "slower_than_measured": slower,
         "within_measured": costs.is_within_measured(protocol, size),
     }
     sizes = ", ".join(f"{number:,} {name}" for name, number in asdict(size).items() if number)
     lines = wrapped(f"PREDICTION for {protocol}: {sizes}.")
-    lines.append(f"  {result['seconds']:,.1f} s, of which {waiting:,.1f} s for the link")
-    if predicted.rounds:
-        lines.append(f"  {result['rounds']:,} rounds, {told_bytes(predicted.bytes)} sent by all parties together")
-    lines.append(f"  {told_bytes(predicted.memory)} of memory in the largest process")
+    if predicted.seconds is None:
+        lines.append(f"  seconds are not known well enough; the link takes {waiting:,.1f} s")
+    else:
+        lines.append(f"  {predicted.seconds + waiting:,.1f} s, of which {waiting:,.1f} s for the link")
+    if predicted.rounds is not None and predicted.bytes is not None:
+        lines.append(f"  {round(predicted.rounds):,} rounds, {told_bytes(predicted.bytes)} sent by all parties")
     note = "Nothing was run but a comparison of machines; see docs/scale.md for what the terms are."
     if not result["within_measured"]:
         note = f"This lies far beyond every run that was measured. {note}"

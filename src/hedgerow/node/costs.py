@@ -1,12 +1,13 @@
 """What a run would take, at once and without a probe: terms with a meaning, times coefficients that were measured.
 
     predicted = predict("horizontal.secure_sum", Size(rows=10**9, columns=28, parties=1000, trees=100, depth=6))
-    predicted.seconds, predicted.rounds, predicted.bytes, predicted.memory
+    predicted.seconds, predicted.rounds, predicted.bytes
 
 For every protocol, and for the plain engine ("plain"), `costs.json` beside this module has coefficients, none of them
 negative, so nothing gets cheaper with more of it. `benchmarks/scale.py model` fits them to half of the small runs that
 it has measured, and checks them on the other half: `checked` in the file has the largest factor by which any of those
-was off. The file says on what machine that was; `slower_here` compares this one.
+was off. What was off by more than 1.3 has no coefficients, and is not predicted. The file says on what machine that
+was; `slower_here` compares this one.
 
 All of it is a prediction. Far beyond the sizes that were measured it only says what happens if nothing else gets in the
 way.
@@ -75,13 +76,13 @@ TERMS: Mapping[str, Callable[[Size], float]] = MappingProxyType(
         "parties": lambda s: s.parties,
         "pairs of parties": lambda s: s.parties**2,
         "trees": lambda s: s.trees,
+        "trees of more than three": lambda s: s.trees if s.parties > 3 else 0.0,
         "levels": lambda s: s.trees * s.depth,
         "levels x halvings": lambda s: s.trees * s.depth * math.ceil(math.log2(s.columns * s.bins)),
         "messages": lambda s: s.trees * s.depth * s.parties,
         "nodes": lambda s: s.trees * (2.0**s.depth - 1),
         "rows": lambda s: s.rows_each,
         "values": lambda s: s.rows_each * s.columns,
-        "own values": lambda s: s.rows_each * s.columns / s.parties,
         "others' values": lambda s: s.rows_each * s.columns * (1 - 1 / s.parties),
         "rows x trees": lambda s: s.rows_each * s.trees,
         "rows x trees x parties": lambda s: s.rows_each * s.trees * s.parties,
@@ -92,6 +93,7 @@ TERMS: Mapping[str, Callable[[Size], float]] = MappingProxyType(
         "cells": lambda s: s.cells,
         "cells x parties": lambda s: s.cells * s.parties,
         "cells x pairs of parties": lambda s: s.cells * s.parties**2 / s.processors,
+        "columns x parties": lambda s: s.columns * s.parties,
         "columns x bins x parties": lambda s: s.columns * s.bins * s.parties,
         "rows x columns x bins": lambda s: s.rows_each * s.columns * s.bins,
         "merged cells": lambda s: s.cells * math.ceil(math.log2(s.actors)) if s.actors else 0.0,
@@ -100,20 +102,19 @@ TERMS: Mapping[str, Callable[[Size], float]] = MappingProxyType(
 )
 """What work, bytes and rounds are made of; each grows, or stays, with everything in a size but processors."""
 
-QUANTITIES = ("seconds", "rounds", "bytes", "memory")
+QUANTITIES = ("seconds", "rounds", "bytes")
 
 
 class Predicted(NamedTuple):
-    """What a run would take."""
+    """What a run would take; None where no fit came near enough on the points that it was checked on."""
 
-    seconds: float
-    rounds: float
-    bytes: float  # sent by all parties together
-    memory: float  # bytes, of the largest process
+    seconds: float | None
+    rounds: float | None
+    bytes: float | None  # sent by all parties together
 
     def link_seconds(self, link: Link | None) -> float:
         """What a link adds if all bytes pass one line, and nothing overlaps."""
-        if link is None:
+        if link is None or self.rounds is None or self.bytes is None:
             return 0.0
         return self.rounds * link.round_trip / 2 + 8 * self.bytes / link.bandwidth
 
@@ -135,8 +136,9 @@ def predict(protocol: str, size: Size, *, slower: float = 1.0) -> Predicted:
     if protocol not in known():
         raise InvalidParameter(f"costs are known of {', '.join(known())}, and not of {protocol!r}")
     by_quantity = shipped()["coefficients"][protocol]
-    sums = {name: combined(by_quantity.get(name, {}), name, size) for name in QUANTITIES}
-    sums["seconds"] *= slower
+    sums = {name: combined(by_quantity[name], name, size) if name in by_quantity else None for name in QUANTITIES}
+    if sums["seconds"] is not None:
+        sums["seconds"] *= slower
     return Predicted(**sums)
 
 
