@@ -1,4 +1,4 @@
-"""How far it goes: time and memory against rows, columns, bins, depth, owners and actors; protocols; the cost model.
+"""How far it goes: time and memory against rows, columns, bins, depth, owners and actors; and all protocols.
 
     make bench-scale                                       every curve (more than an hour on 2 quiet cores)
     python benchmarks/scale.py rows --sizes 1 5 20 50      millions of rows x 28 in Parquet files, out of core
@@ -6,8 +6,7 @@
     python benchmarks/scale.py actors                      rows on Ray's actors beside the same rows on threads
     python benchmarks/scale.py columns | bins | depth      one of them at a time
     python benchmarks/scale.py owners                      horizontal.secure_sum, owners as processes, then in memory
-    python benchmarks/scale.py protocols [NAME ...]        small runs of every protocol over gRPC, for the cost model
-    python benchmarks/scale.py model                       fits the cost model to these, and checks it on the other half
+    python benchmarks/scale.py protocols [NAME ...]        small runs of every protocol over gRPC
     python benchmarks/scale.py all --quick                 every curve, as small as it can be: does it run at all?
 
 Each point is a process of its own (of a protocol, each party), and one line of benchmarks/results/scale.jsonl (--out).
@@ -17,11 +16,10 @@ same folder.
 
 What is counted. Seconds of a fit: from the call to the model, with reading, edges, codes and trees; a small fit comes
 first and compiles. `free_cores` is the share of the machine that was free right before and after; where it is below
-0.9, seconds mean little, and the cost model does not learn from them. Seconds of processors are all that the threads of
-a fit used, which other work moves less. Memory: the largest that the process ever had (VmHWM), and apart from it the
-largest that was not pages of files (RssAnon, looked at every 50 ms). With --limit GIB the process may not even ask for
-more than that, less what scratch files take: the limit (RLIMIT_DATA) counts all private memory, touched or not, and no
-pages of files.
+0.9, seconds mean little. Seconds of processors are all that the threads of a fit used, which other work moves less.
+Memory: the largest that the process ever had (VmHWM), and apart from it the largest that was not pages of files
+(RssAnon, looked at every 50 ms). With --limit GIB the process may not even ask for more than that, less what scratch
+files take: the limit (RLIMIT_DATA) counts all private memory, touched or not, and no pages of files.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 RESULTS = Path(__file__).parent / "results" / "scale.jsonl"
-COSTS = Path(__file__).parents[1] / "src" / "hedgerow" / "node" / "costs.json"
 VALUES_PER_FILE = 28_000_000
 LABEL = "label"
 MIB, GIB = 1 << 20, 1 << 30
@@ -106,7 +103,7 @@ def _status() -> dict[str, int]:
 def memory_watched() -> Iterator[dict[str, float]]:
     """Fills in, in MiB: the peak of this process, and that of what is not pages of files; and seconds of processors."""
     found: dict[str, float] = {}
-    most, is_over = [0], threading.Event()
+    most, is_over = [_status()["RssAnon"]], threading.Event()
 
     def look() -> None:
         while not is_over.wait(0.05):
@@ -408,29 +405,22 @@ class Curves:
                 self.point("owners", "protocol", rows=rows, parties=n_owners, transport=transport, **trees)
 
     def protocols(self) -> None:
-        """Points of the cost model."""
+        """Seconds, rounds, bytes and memory of small runs."""
         from hedgerow.runtime.protocol import names
 
         for protocol in self.asked.names or names():
             for given in points_of(protocol)[: 1 if self.quick else None]:
                 self.point("protocols", "protocol", protocol=protocol, **given)
 
-    def model(self) -> None:
-        """The coefficients that `hedgerow estimate` uses, from the points that were written down."""
-        from cost_model import fit_all
-
-        self.asked.costs.write_text(json.dumps(fit_all(self.asked.out, machine()), indent=1) + "\n")
-
     def all(self) -> None:
         """Every curve."""
-        for name in CURVES[:-2]:
+        for name in CURVES[:-1]:
             getattr(self, name)()
 
 
-CURVES = ("rows", "columns", "bins", "depth", "xgboost", "actors", "owners", "protocols", "model", "all")
+CURVES = ("rows", "columns", "bins", "depth", "xgboost", "actors", "owners", "protocols", "all")
 
-# rows, columns, depth, parties, bins, trees: one thing at a time from the middle, and some where all differ. Every
-# second one is for checking, so neighbours are alike.
+# rows, columns, depth, parties, bins, trees: one thing at a time from the middle, and some where all differ.
 _SHAPES = (
     (20_000, 12, 4, 3, 32, 5), (10_000, 12, 4, 3, 32, 5), (80_000, 12, 4, 3, 32, 5), (50_000, 12, 4, 3, 32, 5),
     (20_000, 48, 4, 3, 32, 5), (20_000, 24, 4, 3, 32, 5), (20_000, 12, 2, 3, 32, 5), (20_000, 12, 3, 3, 32, 5),
@@ -499,7 +489,6 @@ def main() -> None:
     parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--data", type=Path, help="where files of rows are made, and stay; else a temporary folder")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where lines are added")
-    parser.add_argument("--costs", type=Path, default=COSTS, help="where the cost model's coefficients go")
     asked = parser.parse_args()
     if asked.data is not None:
         getattr(Curves(asked, asked.data), asked.curve)()

@@ -30,21 +30,13 @@ the windows, some percent of the rows. Luck decides about the number of question
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from hedgerow.compiling import kernel
-from hedgerow.engine.binning import (
-    CodingTables,
-    code_values,
-    edges_between,
-    edges_of,
-    rounded_up,
-    sorted_with_weights,
-    spread_cuts,
-)
-from hedgerow.engine.dtypes import MAX_BINS, Bools, Floats, Ints
+from hedgerow.engine.binning import edges_between, edges_of, rounded_up, sorted_with_weights, spread_cuts
+from hedgerow.engine.dtypes import Bools, Floats, Ints
 
 POINTS = 1 << 18
 """Of a column, at most about this many are told in the first answer."""
@@ -76,14 +68,14 @@ class Summary(NamedTuple):
 
 def summarise(question: Question, values: np.ndarray, weights: Ints | None = None) -> Summary:
     """One block of a column, float32 or float64; NaN and rows of weight 0 take no part. Weights are whole numbers."""
-    if question.windows is not None:
-        return _look_into_windows(question, question.windows, values, weights)
     if weights is None:
         ordered = np.sort(values)  # NaN goes last
         ordered = ordered[: np.searchsorted(ordered, values.dtype.type(np.nan))]
     else:
         ordered, weights = sorted_with_weights(values, weights)
     upto = np.arange(0) if weights is None else np.append(0, np.cumsum(weights))  # of the first i rows
+    if question.windows is not None:
+        return _look_into_windows(question, question.windows, ordered, upto)
     total = len(ordered) if weights is None else int(upto[-1])
     few = max(total // question.stride, question.fewest, len(ordered) // MANY_ROWS)
     if np.count_nonzero(ordered[1:] != ordered[:-1]) < few:
@@ -96,55 +88,17 @@ def summarise(question: Question, values: np.ndarray, weights: Ints | None = Non
     return Summary(*_collapsed(ordered[chosen], stops - starts), np.empty(0, np.int64), question.stride**2 / 12.0)
 
 
-def _look_into_windows(question: Question, windows: Floats, values: np.ndarray, weights: Ints | None) -> Summary:
-    """Only what lies inside is sorted, which is some percent."""
-    values, ends = np.ascontiguousarray(values), rounded_up(windows, values.dtype)
-    ends = np.concatenate([[-np.inf] if question.is_open else [], ends]).astype(values.dtype)
-    is_endless = len(ends) % 2 == 1
-    starts, stops = ends[::2], np.append(ends[1::2], [np.nan] * is_endless)  # nothing is at or beyond NaN
-    n_windows = len(starts)
-    padded = np.full((1, MAX_BINS), np.inf, values.dtype)
-    padded[0, :n_windows] = starts
-    tables = CodingTables(np.zeros(1, np.int64), padded, np.array([n_windows], np.int32), np.array([NAN], np.uint8))
-    codes = np.empty((1, len(values)), np.uint8)
-    code_values(tables, values, 0, 1, 1, codes, 0, len(values))  # at or beyond how many starts each value is
-    given = np.empty(0, np.int64) if weights is None else np.ascontiguousarray(weights)
-    found, counted = np.empty(len(values) + 1, values.dtype), np.empty(len(given) + 1, np.int64)
-    outside = np.zeros(n_windows + 1, np.int64)
-    limits = np.append(-np.inf, stops).astype(values.dtype)  # before the first window everything is outside
-    n_found = sift(values, codes[0], given, limits, found, counted, outside)
-    if weights is None:
-        inside = _collapsed(np.sort(found[:n_found]), None)
-    else:
-        inside = _collapsed(*sorted_with_weights(found[:n_found], counted[:n_found]))
-    return Summary(*inside, outside[int(question.is_open) : n_windows + 1 - int(is_endless)], 0.0)
-
-
-NAN = 255
-"""Their code; there are fewer windows than that."""
-
-
-@kernel
-def sift(values: Any, codes: Any, weights: Any, limits: Any, found: Any, counted: Any, outside: Any) -> int:
-    """Collect what lies inside of windows, and add up the weight of what lies behind each; NaN takes no part.
-
-    In: `codes`, at or beyond how many starts each value is; `weights`, none if all are 1; `limits` by code, where the
-    window stops. Out: `found` and `counted`, values inside and their weights, with one place to spare; `outside` by
-    code. Returns how many were found. Whether a value is inside is as random as it gets, so nothing branches on it.
-    """
-    n_found = 0
-    for i in range(len(values)):
-        code = codes[i]
-        if code != NAN:
-            is_outside = values[i] >= limits[code]
-            weight = 1
-            if len(weights):
-                weight = weights[i]
-                counted[n_found] = weight
-            found[n_found] = values[i]
-            outside[code] += weight * is_outside
-            n_found += 1 - is_outside
-    return n_found
+def _look_into_windows(question: Question, windows: Floats, ordered: np.ndarray, upto: Ints) -> Summary:
+    ends = np.searchsorted(ordered, rounded_up(windows, ordered.dtype))
+    limits = np.concatenate([[0], ends, [len(ordered)]])  # outside and inside of windows in turn, or inside first
+    pieces = list(pairwise(limits.tolist()))
+    outside, inside = (pieces[1::2], pieces[::2]) if question.is_open else (pieces[::2], pieces[1::2])
+    found = np.concatenate([ordered[:0], *(ordered[a:b] for a, b in inside)])
+    if not len(upto):
+        return Summary(*_collapsed(found, None), np.array([b - a for a, b in outside], np.int64), 0.0)
+    weights = np.diff(upto)
+    counted = np.concatenate([weights[:0], *(weights[a:b] for a, b in inside)])
+    return Summary(*_collapsed(found, counted), np.array([upto[b] - upto[a] for a, b in outside], np.int64), 0.0)
 
 
 def _collapsed(ordered: np.ndarray, weights: Ints | None) -> tuple[Floats, Ints]:
