@@ -35,7 +35,7 @@ help:
 	@echo "make bench-shares       time, rounds, bytes and memory of vertical.secret_shared (10 minutes)"
 	@echo "make bench-masked-xgboost   time and memory of masked gradients, private histograms beside shares (10 minutes)"
 	@echo "make bench-estimate     how near hedgerow estimate comes to what then happens (8 minutes)"
-	@echo "make bench-scale        curves of time and memory against rows, columns, owners, actors (more than an hour)"
+	@echo "make bench-scale        curves of time and memory against rows, columns, owners, actors (an hour or more)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
