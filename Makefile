@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check docs pictures ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost bench-estimate experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
+.PHONY: help setup demo test test-long check docs pictures ratchet bench bench-horizontal bench-central bench-vertical bench-shares bench-masked-xgboost bench-estimate bench-scale experiments-central experiments-federboost experiments-mp-fedxgb experiments-masked-xgboost clean
 
 help:
 	@echo "make demo    train on a real dataset and show the result; installs what Hedgerow needs, and no more"
@@ -35,6 +35,7 @@ help:
 	@echo "make bench-shares       time, rounds, bytes and memory of vertical.secret_shared (10 minutes)"
 	@echo "make bench-masked-xgboost   time and memory of masked gradients, private histograms beside shares (10 minutes)"
 	@echo "make bench-estimate     how near hedgerow estimate comes to what then happens (8 minutes)"
+	@echo "make bench-scale        curves of time and memory against rows, columns, owners, actors (an hour or more)"
 	@echo "make experiments-central   the DPBoost paper's figures, and other private learners (an hour or two)"
 	@echo "make experiments-federboost   the FederBoost paper's figures and times, columns split (10 minutes)"
 	@echo "make experiments-mp-fedxgb    the MP-FedXGB paper's tables, figures and times, on secret shares (20 minutes)"
@@ -131,6 +132,9 @@ bench-masked-xgboost: $(READY)
 
 bench-estimate: $(READY)
 	@$(BIN)/python benchmarks/estimate.py --seconds 30 --minutes 8 $(ARGS)
+
+bench-scale: $(READY)
+	@OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/scale.py $(or $(ARGS),all)
 
 # Plots and one peer are needed by nobody else, so they are installed only here.
 $(VENV)/.experiments: $(READY)

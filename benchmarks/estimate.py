@@ -66,18 +66,21 @@ class Taken(NamedTuple):
     memory: float
 
 
-def tables(protocol: str, X: np.ndarray, y: np.ndarray) -> tuple[Federation, dict[str, list[int]], dict[str, int]]:
+def tables(
+    protocol: str, X: np.ndarray, y: np.ndarray, names: tuple[str, ...] = NAMES
+) -> tuple[Federation, dict[str, list[int]], dict[str, int]]:
     """The federation, which columns each party has, and how many rows."""
     if protocol.startswith("horizontal"):
-        parts = np.array_split(np.arange(len(X)), len(NAMES))
-        data = {name: (named(X[rows]), y[rows]) for name, rows in zip(NAMES, parts, strict=True)}
+        parts = np.array_split(np.arange(len(X)), len(names))
+        data = {name: (named(X[rows]), y[rows]) for name, rows in zip(names, parts, strict=True)}
         everything = list(range(X.shape[1]))
-        counts = {name: len(rows) for name, rows in zip(NAMES, parts, strict=True)}
-        return Federation.horizontal(data), dict.fromkeys(NAMES, everything), counts
-    split = {n: part.tolist() for n, part in zip(NAMES, np.array_split(np.arange(X.shape[1]), 3), strict=True)}
+        counts = {name: len(rows) for name, rows in zip(names, parts, strict=True)}
+        return Federation.horizontal(data), dict.fromkeys(names, everything), counts
+    parts = np.array_split(np.arange(X.shape[1]), len(names))
+    split = {name: part.tolist() for name, part in zip(names, parts, strict=True)}
     columns = named(X)
     data = {name: columns.select([f"x{k}" for k in own]) for name, own in split.items()}
-    return Federation.vertical(data, labels=(NAMES[0], y)), split, dict.fromkeys(NAMES, len(X))
+    return Federation.vertical(data, labels=(names[0], y)), split, dict.fromkeys(names, len(X))
 
 
 def named(X: np.ndarray) -> Any:
@@ -99,9 +102,9 @@ def cast(protocol: str, columns: dict[str, list[int]], given: dict[str, Any]) ->
     return cast_of(job, schemas)
 
 
-def measured(federation: Federation, protocol: str, given: dict[str, Any]) -> Taken:
+def measured(federation: Federation, protocol: str, given: dict[str, Any], transport: str = "grpc") -> Taken:
     with peaks_of_processes() as peaks:
-        run = federation.fit(protocol, transport="grpc", **given)
+        run = federation.fit(protocol, transport=transport, **given)
     sent = sum(meter.total().bytes_sent for meter in run.meters.values())
     memory = max(peaks.get(name, 0) for name in run.ledgers)
     return Taken(run.seconds, longest_chain(run.ledgers).rounds, sent, memory)

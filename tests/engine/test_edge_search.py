@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from hedgerow.engine import edge_search
 from hedgerow.engine.binning import choose_edges
-from hedgerow.engine.edge_search import EdgeSearch, merge, summarise
+from hedgerow.engine.edge_search import EdgeSearch, Question, merge, summarise
 
 N_SEEDS = 2**32 - 1
 
@@ -116,3 +116,30 @@ def test_few_distinct_values_take_one_question():
     found, questions = edges_by_blocks(list(blocks), 255)
     assert found.tobytes() == expected.tobytes()
     assert questions == 1
+
+
+SPECIAL = st.sampled_from([np.nan, np.inf, -np.inf, -0.0])
+
+
+@given(
+    hnp.arrays(np.float32, st.integers(0, 700), elements=st.floats(-4, 4, width=16) | SPECIAL),
+    st.lists(st.floats(-4, 4, width=16), max_size=20, unique=True),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_is_told_of_windows_is_what_a_loop_finds(values, ends, is_open, is_weighted):
+    """Values inside with their weights, and the weight before, between and after windows, of which ends may be open."""
+    ends = sorted(np.array(ends) + 0.0)
+    weights = np.arange(len(values)) % 3 if is_weighted else None
+    question = Question(1, 2, np.array(ends), is_open)
+    found = summarise(question, values, weights)
+    inside, gaps = {}, [0] * ((len(ends) + 1) // 2 if is_open else len(ends) // 2 + 1)
+    for value, weight in zip(values.tolist(), np.ones(len(values)) if weights is None else weights, strict=True):
+        below = sum(end <= value for end in ends) + is_open
+        if not np.isnan(value) and weight:
+            if below % 2:
+                inside[value + 0.0] = inside.get(value + 0.0, 0) + weight
+            else:
+                gaps[below // 2 - is_open] += weight
+    assert dict(zip(found.values.tolist(), found.weights.tolist(), strict=True)) == inside
+    assert found.between.tolist() == gaps
