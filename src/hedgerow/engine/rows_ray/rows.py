@@ -11,7 +11,7 @@ therefore known with its sums and not before, unless somebody has to know (`coun
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,18 +19,39 @@ from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.dtypes import Bytes, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.histogram import Layout
-from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Holder, Setup, used_cells
+from hedgerow.engine.losses import Quantiser
+from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Holder, Loader, used_cells
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.errors import InvalidParameter
 
 _UNKNOWN = np.empty(0, np.int64)
 
 
+class RowsLoader(Loader, Protocol):
+    """What makes `Rows` of an actor's block; `Setup` is the plain engine's."""
+
+    @property
+    def mapper(self) -> BinMapper:
+        """The bins."""
+        ...
+
+    @property
+    def quantiser(self) -> Quantiser:
+        """The scale of gradients."""
+        ...
+
+
 class RayRows:
     """Binned records with labels, in the actors of a crew."""
 
     def __init__(
-        self, crew: Crew, setup: Setup, ensemble: Ensemble, *, n_threads: int = 1, counts_first: bool = False
+        self,
+        crew: Crew,
+        setup: RowsLoader,
+        ensemble: Ensemble | None = None,
+        *,
+        n_threads: int = 1,
+        counts_first: bool = False,
     ) -> None:
         self.layout: Layout = Layout.plain(*bin_counts(setup.mapper.features))
         self.quantiser = setup.quantiser
@@ -41,7 +62,7 @@ class RayRows:
         self._with_counts = False
         self._held_counts: tuple[Ints, Ints] | None = None
         self.node_counts: Ints = _UNKNOWN
-        self.n_rows = sum(crew.prepare(setup, ensemble if ensemble.trees else None))
+        self.n_rows = sum(crew.prepare(setup, ensemble if ensemble is not None and ensemble.trees else None))
 
     def gradients(self) -> None:
         """Quantise the gradients of every output from the present scores."""

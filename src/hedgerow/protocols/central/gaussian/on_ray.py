@@ -1,9 +1,5 @@
 """central.gaussian with rows on a Ray cluster: actors answer requests exactly, and their answers are added up.
 
-Answers are sums of whole numbers, so they are those of one machine, bit for bit. Noise is drawn by the driver alone, on
-the sum over all actors, as if it had been summed here: the statement is the same. Exact sums pass through Ray's object
-store on their way: the cluster belongs to the owner of the rows, and is trusted as the rows' own machine is.
-
 An actor that is lost reads its files again and follows all requests so far, of which only the updates matter.
 """
 
@@ -17,25 +13,21 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.dtypes import Bytes, Floats, Ints
 from hedgerow.engine.rows_ray.actors import Command, Crew, Holder
-from hedgerow.engine.rows_ray.cluster import RayBackend, connected, n_actors_of
-from hedgerow.engine.rows_ray.stored import StoredBlock, stored_blocks
-from hedgerow.errors import InvalidParameter, InvalidType
+from hedgerow.engine.rows_ray.cluster import RayBackend
+from hedgerow.engine.rows_ray.stored import StoredBlock
+from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.bad_rows import OnBadRows
 from hedgerow.protocols.central.gaussian.requests import NodeRequest, SumRequest
 from hedgerow.protocols.central.gaussian.rows import GrowingRows
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
+from hedgerow.protocols.central.on_ray import actors_for, check_files
 from hedgerow.schema import Schema
 
 _REFUSED = (
     "backend: policy={policy!r} runs on one machine; with backend='ray' use policy='smooth_then_trees', "
     "all others are for study"
-)
-
-ON_RAY_FROM_FILES = (
-    "backend: a private training on Ray reads Parquet files, and labels from a column of theirs: fit(folder, 'label')"
 )
 
 
@@ -97,14 +89,10 @@ class RayAnswers:
         raise InvalidParameter(_REFUSED.format(policy=request.kind) + f" ({len(described.features)} columns)")
 
 
-def check_backend(X: Any, y: Any, schema: Schema, settings: GaussianSettings) -> None:
-    """Raise for what cannot run on Ray; without a look at rows, and so before anything is paid for."""
+def check_policy(settings: GaussianSettings) -> None:
+    """Raise for a policy that cannot run on Ray."""
     if settings.policy != "smooth_then_trees":
         raise InvalidParameter(_REFUSED.format(policy=settings.policy))
-    if not isinstance(X, Blocks) or not isinstance(y, str):
-        raise InvalidType(ON_RAY_FROM_FILES)
-    for name in (y, *(column.name for column in schema.columns)):
-        X.require(name)
 
 
 @contextmanager
@@ -112,12 +100,8 @@ def rows_on_ray(
     backend: RayBackend, X: Any, y: Any, schema: Schema, settings: GaussianSettings, on_bad_rows: OnBadRows
 ) -> Iterator[RayAnswers]:
     """The rows of Parquet files in actors, for as long as the training lasts."""
-    check_backend(X, y, schema, settings)
-    with connected(backend) as ray:
-        sources = stored_blocks(X, backend, n_actors_of(ray, backend), target=y)
-        crew = Crew(ray, backend, len(sources))
-        try:
-            crew.assign(sources)
-            yield RayAnswers(crew, _PrivateLoader(schema, on_bad_rows, backend.threads))
-        finally:
-            crew.close()
+    check_policy(settings)
+    check_files(X, y, schema)
+    with actors_for(backend, X, y) as (crew, sources):
+        crew.assign(sources)
+        yield RayAnswers(crew, _PrivateLoader(schema, on_bad_rows, backend.threads))
