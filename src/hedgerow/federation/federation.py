@@ -53,6 +53,7 @@ from hedgerow.protocols.bad_rows import (
 )
 from hedgerow.protocols.services.align.roles import MOST_IDS
 from hedgerow.runtime import protocol as protocols
+from hedgerow.runtime.backends import backends_of, with_backends
 from hedgerow.runtime.budgets import checked_budgets, refuse_raising
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.progress import OnProgress, watcher
@@ -64,7 +65,11 @@ from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
 
 Estimator = BoostedTreesClassifier | BoostedTreesRegressor
-NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features")
+NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features", "backend")
+_INSTEAD = {
+    "categorical_features": "; give it to the Federation instead",
+    "backend": "; each party says for itself how it computes",
+}
 
 
 class Chosen(NamedTuple):
@@ -300,6 +305,7 @@ class Federation:
         on_progress: OnProgress | None = None,
         record: bool | str | Path = False,
         budget: Mapping[str, Dataset] | None = None,
+        backend: Any = None,
         **params: Any,
     ) -> Run:
         """Train with a protocol. `params` are those of the estimators (XGBoost's spellings too) and the protocol's own.
@@ -311,12 +317,17 @@ class Federation:
 
         `budget`: name of a party -> its own `BudgetFile(path).dataset(name)`. What the run may cost is charged to it
         before the party sends anything, and stays charged if the run fails. BudgetExceeded if it is too small.
+
+        `backend`: where parties work on their rows, as for the estimators: None for this machine, "ray", an address or
+        a `RayBackend`; or a mapping, name of a party -> one of these. Not all roles can use Ray (docs/scale.md).
         """
         check_how(transport, deadline)
         if budget:
             refuse_raising(params)
         chosen, data, job = self.plan(protocol, **params)
         spec, own = chosen.protocol, chosen.options
+        backends = backends_of(backend, self.parties, chosen.trees["n_jobs"])
+        data = with_backends(spec, job, data, backends)
         budgets = {} if budget is None else checked_budgets(budget, spec, job, data)
         if own.get("on_bad_rows") == "raise" and self.partition == "rows" and isinstance(own.get("schema"), Schema):
             for brought in self._brought.values():  # these rows are public
@@ -325,7 +336,7 @@ class Federation:
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
             self.align(**how, verbose=verbose)
-            data = self._read(chosen)
+            data = with_backends(spec, job, self._read(chosen), backends)
         how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
         if verbose:
             get_ready(spec, job, transport)
@@ -383,7 +394,7 @@ def _trees(spec: Protocol, estimator: type[Estimator], params: dict[str, Any]) -
     default = defaults_of(estimator)
     for name in NOT_FEDERATED:
         if name in given and given[name] != default[name]:
-            hint = "; give it to the Federation instead" if name == "categorical_features" else ""
+            hint = _INSTEAD.get(name, "")
             raise InvalidParameter(f"{name} is not available in a federation, got {given[name]!r}{hint}")
     trees = {**default, **(spec.defaults or {}), **given}
     check_values(trees)

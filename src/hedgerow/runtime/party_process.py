@@ -31,6 +31,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from hedgerow.engine.table import Column, Table
+from hedgerow.runtime import backends
 from hedgerow.runtime.budgets import read
 from hedgerow.runtime.party import LOGGER, Party
 from hedgerow.runtime.party_start import Orders
@@ -59,6 +60,7 @@ def describe(data: PartyData) -> dict[str, Any]:
         "levels": [None if c.levels is None else list(c.levels) for c in data.table.columns],
         "classes": None if data.classes is None else list(data.classes),
         "n_threads": data.n_threads,
+        "backend": backends.written(data.backend),
         "part": None if data.part is None else data.part.to_dict(),
     }
 
@@ -83,7 +85,8 @@ def _read_data(rows: int, described: Mapping[str, Any], protocol: Protocol) -> P
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
     part = None if protocol.part is None else protocol.part(described["part"])
-    return PartyData(table, classes=classes, n_threads=described["n_threads"], part=part, **of_rows)
+    how = {"n_threads": described["n_threads"], "backend": backends.read(described["backend"])}
+    return PartyData(table, classes=classes, part=part, **how, **of_rows)
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

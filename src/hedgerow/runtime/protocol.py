@@ -34,6 +34,7 @@ from hedgerow.codec import AsJson
 from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import BoostingParams
+from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.engine.table import Level, Table
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.events import Event, NonPrivate
@@ -213,6 +214,9 @@ class PartyData:
     that is not a listed class, or missing, is then of the class None, and NaN where labels are numbers. `misfits`
     [rows] says which rows had a cell that could not be read as what its column is, such as text for a number; the
     cell counts as missing. None where nobody has looked.
+
+    `backend` is how the party works on its rows: None, on this machine; else on a Ray cluster, where its role can
+    (`Protocol.on_ray`). It is never part of a job, and no peer hears of it.
     """
 
     table: Table
@@ -223,6 +227,7 @@ class PartyData:
     ids: npt.NDArray[np.generic] | None = None
     misfits: Bools | None = None
     weight: Floats | None = None
+    backend: RayBackend | None = None
 
 
 class TrainingRecord(TypedDict, total=False):
@@ -326,6 +331,9 @@ class Protocol:
     """Messages of later attempts alone, of a run that was broken off."""
     drawn: Callable[[Any], str | None] = lambda _job: "what it does not tell"
     """What is drawn at random and stays in a model; None: the same rows and job give the same one, bit for bit."""
+    on_ray: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    """Role -> None if it can work on its rows on a Ray cluster (`PartyData.backend`), else the reason why it cannot,
+    as errors say it: "it runs on one machine", which is that of roles not listed."""
 
     def __post_init__(self) -> None:
         """What all protocols state alike is stated here."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.ledger import Ledger, Meter, reconcile
+from hedgerow.runtime.backends import one_connection
 from hedgerow.runtime.budgets import Budget, Budgets, play_on
 from hedgerow.runtime.party import DEADLINE, Party, named, root_cause
 from hedgerow.runtime.progress import OnProgress, say
@@ -66,9 +67,9 @@ def run_together(
         return run_in_processes(protocol, job, data, link, deadline, on_progress, **how)
     warm_up(protocol, job)
     names = protocol.parties(job)
-    single = link is None and all(brought.n_threads == 1 for brought in data.values())
+    single = link is None and all(brought.n_threads == 1 and brought.backend is None for brought in data.values())
     network = MemoryNetwork(names, link=link, one_core=single)
-    with records or nullcontext():
+    with one_connection(data), records or nullcontext():
         around = None if records is None else records.around
         how = {"deadline": deadline, "on_progress": on_progress, "attempt": attempt}
         parties = in_memory(network, names, around=around, checkpoints=checkpoints, **how)

@@ -171,6 +171,19 @@ def _running_here() -> tuple[str, int] | None:
     return (host, int(port)) if host and port.isdigit() else None
 
 
+def reachable(backend: RayBackend) -> str | None:
+    """Where another process on this machine, or this one, will find the cluster; raises if it cannot be used.
+
+    None for a new one on this machine.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        _check_same(ray, backend)
+        return backend.address or str(ray.get_runtime_context().gcs_address)
+    address = reachable_address(backend)
+    return None if address == "local" else address
+
+
 def reachable_address(backend: RayBackend) -> str:
     """What to give to `ray.init`; raises if the package is missing, or nobody answers there."""
     import_ray()
