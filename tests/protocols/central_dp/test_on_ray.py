@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import socket
-import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.central.dpboost import on_ray, records
 from hedgerow.protocols.central.dpboost.fit import fit_central
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
+from twins.ray_cluster import lent, small_cluster
 
 PUBLIC = {
     "bounds": {"age": (-2, 2), "income": (-3, 3)},
@@ -43,15 +43,8 @@ def long(case):
 @pytest.fixture(scope="module")
 def ray():
     """A small cluster of its own for all tests here."""
-    ray = pytest.importorskip("ray")
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # Ray's own, about its plans and about files that it leaves open
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-        how = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
-        ray.init(address="local", num_cpus=4, **how)
+    with small_cluster(4) as ray:
         yield ray
-        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -83,19 +76,10 @@ def shared_crew(ray):
 
 
 @pytest.fixture
-def crew(shared_crew, monkeypatch):
+def crew(shared_crew):
     """Let trainings of this test run on the shared actors, as many of them as they ask for."""
-    everybody = list(shared_crew.actors)
-
-    def borrow(_ray, _backend, n_actors):
-        shared_crew.actors = everybody[:n_actors]
-        return shared_crew
-
-    monkeypatch.setattr("hedgerow.protocols.central.on_ray.Crew", borrow)
-    monkeypatch.setattr(Crew, "close", lambda _crew: None)
-    yield shared_crew
-    everybody[: len(shared_crew.actors)] = shared_crew.actors  # some may have been replaced
-    shared_crew.actors = everybody
+    with lent(shared_crew, "hedgerow.protocols.central.on_ray"):
+        yield shared_crew
 
 
 def fit_both(loans, schema, settings, n_actors, on_progress=None, **how):

@@ -279,9 +279,13 @@ class Crew:
 
     def sums(self, task: Task, **arguments: Any) -> list[Ints]:
         """What a task sums over each actor's rows, added up, after all commands that are queued."""
+        found: list[Ints] = self.after_commands(task, add_arrays, **arguments)
+        return found
+
+    def after_commands(self, task: Task, how: Merge, **arguments: Any) -> Any:
+        """What a task gives on each block after all commands that are queued, merged."""
         commands = Own(self._commands_of_each(self._sent))
-        wanted = {"first": self._sent, "commands": commands, **arguments}
-        answer: list[Ints] = self.merged(task, wanted, add_arrays)
+        answer = self.merged(task, {"first": self._sent, "commands": commands, **arguments}, how)
         self._sent = self._first + len(self._commands)
         self._drop_commands()
         return answer

@@ -11,6 +11,7 @@ therefore known with its sums and not before, unless somebody has to know (`coun
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -136,11 +137,11 @@ def check_allowed(backend: RayBackend, why: str) -> None:
         )
 
 
-def blocks_in_memory(ray: Any, backend: RayBackend, rows: CodedRows, n_actors: int) -> list[InMemory]:
-    """A table in memory, cut into blocks of neighbouring rows."""
+def blocks_in_memory(ray: Any, backend: RayBackend, rows: CodedRows, n_actors: int | Sequence[int]) -> list[InMemory]:
+    """A table in memory, cut into this many blocks of neighbouring rows, or at these rows."""
     check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
     n_rows = len(rows.labels)
-    cuts = [n_rows * block // n_actors for block in range(n_actors + 1)]
+    cuts = [n_rows * k // n_actors for k in range(n_actors + 1)] if isinstance(n_actors, int) else n_actors
     blocks = []
     for start, stop in itertools.pairwise(cuts):
         weight = None if rows.weight is None else rows.weight[start:stop]

@@ -28,7 +28,7 @@ from hedgerow.engine.boosting import boost
 from hedgerow.engine.dtypes import ROW_ID, Bools, Ints, RowIds, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import BoostingParams, Quantiser
-from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Holder, Own, Setup, add_arrays
+from hedgerow.engine.rows_ray.actors import CodedRows, Crew, HeldRows, Holder, Own, Setup, add_arrays
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.engine.rows_ray.rows import RayRows
 from hedgerow.engine.rows_ray.stored import StoredBlock
@@ -87,6 +87,10 @@ class _Released(NamedTuple):
     values: Scores
 
 
+class _HeldRecords(Records, HeldRows):
+    """Records in an actor, which follow commands as all rows of actors do."""
+
+
 @dataclass(frozen=True)
 class _RecordsLoader:
     """Makes `Records` of an actor's files."""
@@ -101,7 +105,7 @@ class _RecordsLoader:
     def load(self, source: _DescribedBlock, released: Sequence[_Released] | None) -> Records:
         """Codes and labels; with trees, as they are after those."""
         coded, candidates = source.coded(self.mapper, self.n_threads), list_candidates(source.schema, self.mapper)
-        records = Records(self.mapper, coded, candidates, self.settings, self.n_threads, bundle=False)
+        records = _HeldRecords(self.mapper, coded, candidates, self.settings, self.n_threads, bundle=False)
         for tree in released or ():
             own: list[Any] = [array.copy() for array in tree]  # what comes from Ray is read-only
             records.add_released(*own)
