@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hedgerow.engine.rows_ray.cluster import RayBackend, chosen_backend, connected, reachable
+from hedgerow.engine.rows_ray.rows import check_allowed
 from hedgerow.errors import HedgerowError, InvalidParameter
 from hedgerow.runtime.protocol import PartyData, Protocol
 
@@ -46,6 +47,8 @@ def with_backends(
     for party, backend in backends.items():
         check_role(protocol, job, party)
         with _naming(party):
+            if data[party].blocks is None:
+                check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
             backends = {**backends, party: replace(backend, address=reachable(backend))}
     return {party: replace(brought, backend=backends.get(party)) for party, brought in data.items()}
 
