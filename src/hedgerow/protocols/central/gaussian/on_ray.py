@@ -90,7 +90,7 @@ class Answering:
         self.last = self.rows.answer(request)
 
     def go_on(self, starts: dict[int, int], scores: Scores, leaves: Bytes, **more: Any) -> None:
-        """Stand as after an earlier request; scores and leaves are of all rows, and `starts` says where each actor's are."""
+        """Stand as after an earlier request; arrays are of all rows, and `starts` says where each actor's are."""
         mine = slice(starts[self.first_row], starts[self.first_row] + self.n_rows)
         self.rows.go_on(scores=scores[:, mine], leaves=leaves[mine], **more)
 
