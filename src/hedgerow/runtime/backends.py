@@ -47,7 +47,8 @@ def with_backends(
     for party, backend in backends.items():
         check_role(protocol, job, party)
         with _naming(party):
-            check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
+            if data[party].blocks is None:
+                check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
             backends = {**backends, party: replace(backend, address=reachable(backend))}
     return {party: replace(brought, backend=backends.get(party)) for party, brought in data.items()}
 

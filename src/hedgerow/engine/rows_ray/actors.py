@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, bin_counts
-from hedgerow.engine.dtypes import Bytes, Floats, Ints
+from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.histogram import Layout, pack
 from hedgerow.engine.losses import Loss, Quantiser
@@ -92,16 +92,25 @@ class Setup:
         packed = pack(codes, *bin_counts(self.mapper.features), bundle=False, n_threads=self.n_threads)
         rules = (self.loss, self.base_scores, self.quantiser)
         rows = HeldRows(packed, labels, weight, *rules, n_threads=self.n_threads, pieces=pieces)
-        rows.mapper = self.mapper
+        rows.mapper, rows.first_row = self.mapper, int(pieces[0, 1])
         for number, tree in enumerate(() if ensemble is None else ensemble.trees):
             rows.add_tree(tree, number % self.loss.n_outputs)
         return rows
 
 
 class HeldRows(Rows):
-    """Rows that can be scored with a tree which they did not walk down."""
+    """Rows that can be scored with a tree which they did not walk down, and know which part of a table they are."""
 
     mapper: BinMapper
+    first_row: int  # its number in the whole table
+
+    def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
+        """As all rows do; `goes_left` comes with a bit for each code."""
+        super().descend(feature, np.unpackbits(goes_left, axis=1), last=last)
+
+    def set_scores(self, scores: Scores) -> None:
+        """Stand as others have stood: scores [outputs, rows] of the whole table."""
+        self.scores[:] = scores[:, self.first_row : self.first_row + self.n_rows]
 
     def add_tree(self, tree: Tree, output: int) -> None:
         """Score all rows; columns are features, because nothing is bundled."""
@@ -189,6 +198,17 @@ def own_of(arguments: dict[str, Any], number: int) -> dict[str, Any]:
 def add_arrays(mine: list[Ints], theirs: list[Ints]) -> list[Ints]:
     """Arrays of two actors, added one by one."""
     return [a + b for a, b in zip(mine, theirs, strict=True)]
+
+
+def scores_of(holder: Holder, first: int, commands: Sequence[Command]) -> dict[int, Scores]:
+    """The scores of an actor's rows after some commands, by the number of its first row in the whole table."""
+    holder.follow(first, commands)
+    return {holder.rows.first_row: holder.rows.scores}
+
+
+def join_parts(mine: dict[int, Any], theirs: dict[int, Any]) -> dict[int, Any]:
+    """Two actors' parts of a table."""
+    return mine | theirs
 
 
 def give_memory_back() -> None:

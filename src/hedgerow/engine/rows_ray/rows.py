@@ -21,7 +21,7 @@ from hedgerow.engine.dtypes import Bytes, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.histogram import Layout
 from hedgerow.engine.losses import Quantiser
-from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Holder, Loader, used_cells
+from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Holder, Loader, join_parts, scores_of, used_cells
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.errors import InvalidParameter
 
@@ -95,7 +95,8 @@ class RayRows:
 
     def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
         """Move to the next level, as `Rows.descend` does."""
-        self._crew.queue("descend", feature=feature.copy(), goes_left=goes_left.copy(), last=last)
+        # A bit for each code: commands are kept for actors that are lost later.
+        self._crew.queue("descend", feature=feature.copy(), goes_left=np.packbits(goes_left, axis=1), last=last)
         self.node_counts, self._held_counts = _UNKNOWN, None
         if self._counts_first and not last and (feature >= 0).any():
             self._ask(_UNKNOWN, sums=False, counts=False)
@@ -107,6 +108,16 @@ class RayRows:
     def add_tree(self, tree: Tree, output: int) -> None:
         """Add a tree to the scores of all rows: after a sampled one, which not all have walked down."""
         self._crew.queue("add_tree", tree=tree, output=output)
+
+    @property
+    def scores(self) -> Scores:
+        """What all trees add to the rows of the whole table [outputs, rows], unless they have been regrouped."""
+        parts = self._crew.after_commands(scores_of, join_parts)
+        return np.concatenate([parts[first] for first in sorted(parts)], axis=1)
+
+    def set_scores(self, scores: Scores) -> None:
+        """Let the rows of the whole table have these scores [outputs, rows]."""
+        self._crew.queue("set_scores", scores=scores)
 
     def regroup(self, *, in_place: bool = True) -> None:
         """Lay rows out in memory by the leaves of the tree just finished, each actor its own."""
