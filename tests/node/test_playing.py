@@ -126,9 +126,7 @@ def test_who_cannot_compute_so_says_it_before_the_others_are_met(tmp_path):
     homes["shop"] = computing(homes["shop"], 'backend = "127.0.0.1:1"')
     proposal = proposed(homes["bank"], job_text("vertical.homomorphic", TREES, HOLDERS))
     agreed_by_all(homes, proposal)
-    with pytest.raises(
-        InvalidParameter, match="shop: backend: the feature holder of .* cannot use Ray"
-    ):
+    with pytest.raises(InvalidParameter, match=r"shop: backend: the feature holder of .* cannot use Ray"):
         check_may_begin(homes["shop"], Papers(homes["shop"]).get(proposal.hash))
     pytest.importorskip("ray")
     owners = homes_of_owners(tmp_path / "owners")
