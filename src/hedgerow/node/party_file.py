@@ -472,8 +472,13 @@ name = {name}
 # categorical = ["postcode"]                     # columns of numbers that are categories
 # schema = "customers.schema.json"               # public bounds and levels, for private protocols
 
-# [compute]
-# backend = "ray"                                # the actors of a Ray cluster work on your rows, where a role can
+# [compute]                                      # for roles that can; by default tables are read into memory
+# backend = "ray"                                # "local" reads files some rows at a time; or an address: "host:6379"
+# actors = 8                                     # by default one for each processor
+# threads = 1                                    # of each actor
+# rows_in_object_store = false                   # tables that are not in Parquet files need it
+# rebuilds = 3                                   # lost actors that are replaced
+# patience = 600.0                               # seconds until an actor counts as lost
 
 [policy]
 # What is not allowed here is refused, whatever others propose.

@@ -44,13 +44,14 @@ def with_backends(
     protocol: Protocol, job: Any, data: Mapping[str, PartyData], backends: Mapping[str, RayBackend]
 ) -> dict[str, PartyData]:
     """What everybody brings, with how it works on it; InvalidParameter or ClusterError if somebody cannot so."""
+    reached = {}
     for party, backend in backends.items():
         check_role(protocol, job, party)
         with _naming(party):
             if data[party].blocks is None:
                 check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
-            backends = {**backends, party: replace(backend, address=reachable(backend))}
-    return {party: replace(brought, backend=backends.get(party)) for party, brought in data.items()}
+            reached[party] = replace(backend, address=reachable(backend))
+    return {party: replace(brought, backend=reached.get(party)) for party, brought in data.items()}
 
 
 def check_role(protocol: Protocol, job: Any, party: str) -> None:
