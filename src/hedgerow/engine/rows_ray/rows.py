@@ -58,7 +58,7 @@ class RayRows:
         self.quantiser = setup.quantiser
         self.n_parts = n_threads
         """Threads that look for splits here; actors have their own."""
-        self._crew, self._counts_first = crew, counts_first
+        self.crew, self._counts_first = crew, counts_first
         self._used = used_cells(self.layout)
         self._with_counts = False
         self._held_counts: tuple[Ints, Ints] | None = None
@@ -67,11 +67,11 @@ class RayRows:
 
     def gradients(self) -> None:
         """Quantise the gradients of every output from the present scores."""
-        self._crew.queue("gradients")
+        self.crew.queue("gradients")
 
     def start_tree(self, output: int = 0, *, sample: tuple[int, int, float] | None = None) -> None:
         """All rows, or those that `sample` = (seed, tree, share) picks, stand at the root."""
-        self._crew.queue("start_tree", output=output, sample=sample)
+        self.crew.queue("start_tree", output=output, sample=sample)
         self.node_counts = _UNKNOWN if sample is not None else np.array([self.n_rows], np.int64)
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
@@ -90,38 +90,38 @@ class RayRows:
         cells[slots[:, None], self._used] = found
 
     def _ask(self, nodes: Ints, *, sums: bool, counts: bool) -> list[Ints]:
-        self.node_counts, *found = self._crew.sums(Holder.sums, nodes=nodes, sums=sums, counts=counts)
+        self.node_counts, *found = self.crew.sums(Holder.sums, nodes=nodes, sums=sums, counts=counts)
         return found
 
     def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
         """Move to the next level, as `Rows.descend` does."""
         # A bit for each code: commands are kept for actors that are lost later.
-        self._crew.queue("descend", feature=feature.copy(), goes_left=np.packbits(goes_left, axis=1), last=last)
+        self.crew.queue("descend", feature=feature.copy(), goes_left=np.packbits(goes_left, axis=1), last=last)
         self.node_counts, self._held_counts = _UNKNOWN, None
         if self._counts_first and not last and (feature >= 0).any():
             self._ask(_UNKNOWN, sums=False, counts=False)
 
     def finish_tree(self, leaf_values: Scores) -> None:
         """Add the tree to the scores of the rows that walked down it."""
-        self._crew.queue("finish_tree", leaf_values=leaf_values.copy())
+        self.crew.queue("finish_tree", leaf_values=leaf_values.copy())
 
     def add_tree(self, tree: Tree, output: int) -> None:
         """Add a tree to the scores of all rows: after a sampled one, which not all have walked down."""
-        self._crew.queue("add_tree", tree=tree, output=output)
+        self.crew.queue("add_tree", tree=tree, output=output)
 
     @property
     def scores(self) -> Scores:
         """What all trees add to the rows of the whole table [outputs, rows], unless they have been regrouped."""
-        parts = self._crew.after_commands(scores_of, join_parts)
+        parts = self.crew.after_commands(scores_of, join_parts)
         return np.concatenate([parts[first] for first in sorted(parts)], axis=1)
 
     def set_scores(self, scores: Scores) -> None:
         """Let the rows of the whole table have these scores [outputs, rows]."""
-        self._crew.queue("set_scores", scores=scores)
+        self.crew.queue("set_scores", scores=scores)
 
     def regroup(self, *, in_place: bool = True) -> None:
         """Lay rows out in memory by the leaves of the tree just finished, each actor its own."""
-        self._crew.queue("regroup", in_place=in_place)
+        self.crew.queue("regroup", in_place=in_place)
 
 
 class InMemory:

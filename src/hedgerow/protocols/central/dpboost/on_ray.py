@@ -123,20 +123,20 @@ class RayRecords(RayRows):
     @property
     def n_misfits(self) -> int:
         """Rows with a value or a label that the schema does not allow. Not private."""
-        return int(self._crew.merged(misfits_of, {}, add_arrays)[0][0])
+        return int(self.crew.merged(misfits_of, {}, add_arrays)[0][0])
 
     def start_subset(self, ids: RowIds, bound: int, *, filtering: bool) -> None:
         """Let these rows stand at the root: every actor gets the numbers of its own. They come in ascending order."""
         cuts = np.searchsorted(ids, np.array(self._bounds, np.int64)).tolist()
         ranges = zip(itertools.pairwise(cuts), self._bounds[:-1], strict=True)
         own = Own([ids[start:stop] - ROW_ID(first) for (start, stop), first in ranges])
-        self._crew.queue("start_subset", ids=own, bound=bound, filtering=filtering)
+        self.crew.queue("start_subset", ids=own, bound=bound, filtering=filtering)
 
     def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
         """Add a released tree to the scores; who is lost from now on need not know how it was grown."""
         self._released.append(_Released(chosen, missing_left, child, values))
-        self._crew.queue("add_released", **self._released[-1]._asdict())
-        self._crew.settle_as(tuple(self._released))
+        self.crew.queue("add_released", **self._released[-1]._asdict())
+        self.crew.settle_as(tuple(self._released))
 
 
 class RayTable:

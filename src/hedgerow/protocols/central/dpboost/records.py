@@ -112,6 +112,7 @@ class Records(Rows):
         super().__init__(packed, coded.labels, None, loss, np.zeros(1), unused, n_threads=n_threads)
         self.n_misfits = coded.n_misfits
         """Rows with a value or a label that the schema does not allow. Not private."""
+        self._targets: Scores = coded.labels.astype(SCORE)
         self._counts = None if coded.counts.all() else coded.counts
         self._seen = np.zeros(self.n_rows, np.int32)  # trees that are in a row's score already
         self._candidates = candidates
@@ -128,7 +129,7 @@ class Records(Rows):
         """
         ids = self._scored(ids if self._counts is None else ids[self._counts[ids]])
         packed = np.empty(len(ids), np.int64)
-        scores, labels = self.scores[0, ids], self._labels[ids]
+        scores, labels = self.scores[0, ids], self._targets[ids]
         unit = np.float32(2.0**GRADIENT_BITS)
         if self.loss.name == "squared":
             squared_gradients(scores, labels, np.float32(2.0), unit, np.float32(1.0), packed)

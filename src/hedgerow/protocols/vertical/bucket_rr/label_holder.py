@@ -321,4 +321,5 @@ def _train_on_ray(
     )  # fmt: skip
     with placed as there:
         rows = cast("RayRows", there)
-        return boost(params, loss, rows, ensemble, rows.add_tree, weighted=False, callbacks=[told]).ensemble
+        how: dict[str, Any] = {"weighted": False, "callbacks": [told], "after_iteration": rows.crew.settle}
+        return boost(params, loss, rows, ensemble, rows.add_tree, **how).ensemble

@@ -121,6 +121,7 @@ class SoftRows(Rows):
         self._to_left = np.empty((2 * widest, 256))
         self._ids: RowIds = np.arange(self.n_rows, dtype=np.uint32)
         self._n_level = self._first_node = self._n_walks = self._rows_end = 0
+        self._of = 0  # the output that the tree is for
 
     def set_scores(self, scores: Scores) -> None:
         """Stand as rows stood with these scores [outputs, rows]."""
@@ -131,7 +132,7 @@ class SoftRows(Rows):
         level, zero = self._here.level, np.zeros(1, np.int64)
         level.start[0], level.stop[0], level.shares_at[0] = 0, self.n_rows, WHOLE
         self._n_level, self._first_node, self._n_walks, self._rows_end = 1, 0, 0, self.n_rows
-        self._output = output
+        self._of = output
         self.start_tree(output)
         self.histograms(zero, zero, self._here.cells)
 
@@ -158,7 +159,7 @@ class SoftRows(Rows):
         there.shares = _with_room(there.shares, n_shares)
         question = (self._families, feature, goes_left, first_node, self._to_left, self._is_randomised)
         held = (level, there.level, self._ids, here.shares, there.shares)
-        sums = (self._codes, self.gradients_packed[self._output], here.cells[:n_level], there.cells, self.layout)
+        sums = (self._codes, self.gradients_packed[self._of], here.cells[:n_level], there.cells, self.layout)
         work = (new_end - self._rows_end + n_shares) * self.layout.n_columns
         run_over(self._crew, divide_nodes, n_families, (*question, *held, *sums), work)
         self._here, self._there = there, here
@@ -169,7 +170,7 @@ class SoftRows(Rows):
         ask, pieces = self._finished(feature, left)
         n_leaves, n_pieces = (len(feature) + 1) // 2, len(pieces)
         overlap, (g, h) = np.empty((n_pieces, n_leaves, n_leaves)), np.empty((2, n_pieces, n_leaves))
-        packed = self.gradients_packed[self._output]
+        packed = self.gradients_packed[self._of]
         tasks = [(piece, ask, packed, overlap[k], g[k], h[k]) for k, piece in enumerate(pieces)]
         self._crew.run(sum_leaves, tasks)
         return overlap, g, h
@@ -177,7 +178,7 @@ class SoftRows(Rows):
     def add_values(self, feature: Int32s, left: Int32s, value: Scores) -> None:
         """Add a finished tree to the scores, by shares."""
         ask, pieces = self._finished(feature, left)
-        self._crew.run(add_scores, [(piece, ask, value, self.scores[self._output]) for piece in pieces])
+        self._crew.run(add_scores, [(piece, ask, value, self.scores[self._of]) for piece in pieces])
 
     def _finished(self, feature: Int32s, left: Int32s) -> tuple[Question, list[Walks]]:
         """What the nodes of a finished tree ask, and the walks of every piece."""
