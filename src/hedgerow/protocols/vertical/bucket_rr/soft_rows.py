@@ -113,7 +113,7 @@ class SoftRows(Rows):
         self._codes = Codes(np.ascontiguousarray(codes), packed.records)
         self._is_randomised = is_randomised
         self._bounds = np.array(bounds, np.int64)
-        self._crew = Team(n_threads)
+        self._threads = Team(n_threads)
         widest = 2 ** (depth - 1)
         self._here, self._there = (_LevelRoom(widest, self.layout.n_cells) for _ in range(2))
         self._families = Families(*np.empty((3, widest), np.int64))
@@ -161,7 +161,7 @@ class SoftRows(Rows):
         held = (level, there.level, self._ids, here.shares, there.shares)
         sums = (self._codes, self.gradients_packed[self._of], here.cells[:n_level], there.cells, self.layout)
         work = (new_end - self._rows_end + n_shares) * self.layout.n_columns
-        run_over(self._crew, divide_nodes, n_families, (*question, *held, *sums), work)
+        run_over(self._threads, divide_nodes, n_families, (*question, *held, *sums), work)
         self._here, self._there = there, here
         self._n_level, self._first_node, self._rows_end = 2 * n_families, first_node + n_level, new_end
 
@@ -172,13 +172,13 @@ class SoftRows(Rows):
         overlap, (g, h) = np.empty((n_pieces, n_leaves, n_leaves)), np.empty((2, n_pieces, n_leaves))
         packed = self.gradients_packed[self._of]
         tasks = [(piece, ask, packed, overlap[k], g[k], h[k]) for k, piece in enumerate(pieces)]
-        self._crew.run(sum_leaves, tasks)
+        self._threads.run(sum_leaves, tasks)
         return overlap, g, h
 
     def add_values(self, feature: Int32s, left: Int32s, value: Scores) -> None:
         """Add a finished tree to the scores, by shares."""
         ask, pieces = self._finished(feature, left)
-        self._crew.run(add_scores, [(piece, ask, value, self.scores[self._of]) for piece in pieces])
+        self._threads.run(add_scores, [(piece, ask, value, self.scores[self._of]) for piece in pieces])
 
     def _finished(self, feature: Int32s, left: Int32s) -> tuple[Question, list[Walks]]:
         """What the nodes of a finished tree ask, and the walks of every piece."""
