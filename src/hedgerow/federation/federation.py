@@ -344,7 +344,8 @@ class Federation:
         budgets = {} if budget is None else checked_budgets(budget, spec, job, data)
         if own.get("on_bad_rows") == "raise" and self.partition == "rows" and isinstance(own.get("schema"), Schema):
             for brought in self._brought.values():  # these rows are public
-                brought.refuse_bad_rows(own["schema"])
+                if isinstance(brought, Brought):  # those in files are refused by the role that reads them
+                    brought.refuse_bad_rows(own["schema"])
         records = None if record is False else records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:

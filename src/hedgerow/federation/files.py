@@ -82,7 +82,3 @@ class BroughtFiles:
             f"{self.name}: rows in files are not mapped to the {len(schema.columns)} columns of a schema without dp; "
             "leave the schema of the Federation out, or bring a table in memory"
         )
-
-    def refuse_bad_rows(self, schema: Schema) -> None:
-        """The role does, when it reads the rows."""
-        self.as_rows(schema)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -34,7 +33,8 @@ def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     """The coordinator, from the owners' descriptions to the model; `data` if it is an owner itself."""
     if data is None:
         return _coordinate(me, job, None)
-    with closing(Owner(me.name, data, job)) as own:
+    own = Owner(me.name, data, job)
+    with own.opened:
         return _coordinate(me, job, own)
 
 

@@ -65,7 +65,8 @@ class HeldTable:
         self.kinds = tuple(kind_of(column.values) if column.levels is None else LEVELS for column in data.table.columns)
         self._numeric = [column for column in data.table.columns if column.levels is None]
         self._sorted: list[np.ndarray] = []
-        self._open = ExitStack()
+        self.opened = ExitStack()
+        """Actors, if there are any, until it is closed."""
 
     def n_present(self) -> Ints:
         """Values that are there, in each numeric column."""
@@ -100,11 +101,7 @@ class HeldTable:
             n_threads=self._data.n_threads,
             scores=scores,
         )
-        return self._open.enter_context(rows)
-
-    def close(self) -> None:
-        """Let go of actors, if there are any."""
-        self._open.close()
+        return self.opened.enter_context(rows)
 
 
 # --- in files --------------------------------------------------------------------------------------------------------
@@ -127,7 +124,8 @@ class StoredTable:
     def __init__(self, blocks: Blocks, data: PartyData) -> None:
         self._blocks, self._backend, self._n_threads = blocks, data.backend, data.n_threads
         self.names, self.n_rows = blocks.names, blocks.n_rows
-        self._open = ExitStack()
+        self.opened = ExitStack()
+        """Actors, if there are any, until it is closed."""
         try:
             self._crew = self._start()
             by_levels = [column.name for column in data.table.columns if column.levels is not None]
@@ -139,7 +137,7 @@ class StoredTable:
             self._numeric = [FeatureBins(name, np.empty(0)) for name in self.names if name not in found]
             about: list[SeenNumbers] = self._crew.merged(see_numbers, {"features": self._numeric}, join_seen)
         except BaseException:
-            self.close()
+            self.opened.close()
             raise
         self._n_present = np.array([seen.n_present for seen in about], np.int64)
         kinds = {feature.name: seen.kind for feature, seen in zip(self._numeric, about, strict=True)}
@@ -151,10 +149,10 @@ class StoredTable:
             words = 2 * 8 * -(-len(blocks.names) // 8)
             Scratch(blocks.scratch).check(blocks.n_rows * (len(blocks.names) + words))
             return _Here(stored_blocks(blocks, RayBackend(threads=self._n_threads), 1, target=self._target)[0])
-        ray = self._open.enter_context(connected(backend))
+        ray = self.opened.enter_context(connected(backend))
         sources = stored_blocks(blocks, backend, n_actors_of(ray, backend), target=self._target)
         crew = Crew(ray, backend, len(sources))
-        self._open.callback(crew.close)
+        self.opened.callback(crew.close)
         crew.assign(sources)
         return crew
 
@@ -200,10 +198,6 @@ class StoredTable:
         if scores is not None:
             rows.set_scores(scores)
         return rows
-
-    def close(self) -> None:
-        """Let go of actors, if there are any."""
-        self._open.close()
 
 
 # --- what actors do, each with its own files -------------------------------------------------------------------------

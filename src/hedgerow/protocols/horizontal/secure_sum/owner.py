@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +42,8 @@ PATIENCE = 2.5
 
 def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     """One owner, from its table to the model that all owners get."""
-    with closing(Owner(me.name, data, job)) as owner:
+    owner = Owner(me.name, data, job)
+    with owner.opened:
         masks = Masks(me, job)
         me.wait_longer(PATIENCE)
         _, state = me.go_on(OwnerState, job)
@@ -146,7 +146,7 @@ class Begun:
 class Owner:
     """One owner's rows and what it computes on them. What it returns is exact: masking is the caller's duty.
 
-    Rows may be in memory, in files, or in actors (`own_table.py`), which live until `close`.
+    Rows may be in memory, in files, or in actors (`own_table.py`), which live until `opened` is closed.
     """
 
     def __init__(self, name: str, data: PartyData, job: Job) -> None:
@@ -160,10 +160,7 @@ class Owner:
                 name, data.table.n_rows, len(data.table.columns), job.max_bins, params.max_depth, params.max_leaves
             )
         self._table = table_of(name, data)
-
-    def close(self) -> None:
-        """Let go of what is elsewhere."""
-        self._table.close()
+        self.opened = self._table.opened
 
     def description(self) -> messages.TableDescription:
         """What must fit together with the other owners'."""

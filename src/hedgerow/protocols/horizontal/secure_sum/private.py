@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -60,7 +60,8 @@ MOST_NODES = 2**24
 
 def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     """One owner under dp, from its table to the model that all owners get."""
-    with closing(PrivateOwner(me, data, job)) as owner:
+    owner = PrivateOwner(me, data, job)
+    with owner.opened:
         _answer_all(me, owner, job)
     to = job.coordinator
     schema = _schema(job)
@@ -121,7 +122,8 @@ class PrivateOwner:
     def __init__(self, me: Party, data: PartyData, job: Job) -> None:
         schema = _schema(job)
         self._me, self._job = me, job
-        self._open = ExitStack()
+        self.opened = ExitStack()
+        """Actors, if there are any, until it is closed."""
         self._rows = self._read(data, schema)
         self._cells = cells_of(schema, grid_of(schema))
         # The owner keeps its own account: what the coordinator asks for beyond the job's budget is not answered.
@@ -137,7 +139,7 @@ class PrivateOwner:
                 raise InvalidInput(f"{where}: an owner needs labels")
             if data.backend is not None:
                 actors = answering_actors(data.backend, data.blocks, target, schema, how)
-                return self._open.enter_context(actors)
+                return self.opened.enter_context(actors)
             names = [column.name for column in schema.columns]
             batches = data.blocks.batches([*names, target])
             tables = ((batch.select(names), batch.column(target)) for _, batch in batches)
@@ -154,11 +156,7 @@ class PrivateOwner:
         if data.backend is None:
             return PrivateRows.read(data.table, labels, schema, n_threads=data.n_threads, **bad)
         coded = code_rows(data.table, labels, schema, grid_of(schema), data.n_threads, **bad)
-        return self._open.enter_context(answering_coded(data.backend, *coded, schema))
-
-    def close(self) -> None:
-        """Let go of actors, if there are any."""
-        self._open.close()
+        return self.opened.enter_context(answering_coded(data.backend, *coded, schema))
 
     def go_on(self, n_requests: int, state: PrivateState | None) -> None:
         """In a later attempt: stand as after so many requests. What was spent on more than these stays spent."""
@@ -205,7 +203,8 @@ def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble
     """The coordinator under dp: all that it learns are noisy sums."""
     if data is None:
         return _coordinate(me, job, None)
-    with closing(PrivateOwner(me, data, job)) as own:
+    own = PrivateOwner(me, data, job)
+    with own.opened:
         return _coordinate(me, job, own)
 
 
