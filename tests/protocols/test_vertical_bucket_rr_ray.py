@@ -76,7 +76,7 @@ def many_pieces(monkeypatch):
 
 
 @pytest.mark.usefixtures("many_pieces")
-@pytest.mark.parametrize("n_actors", [1, 2, 3, 4])
+@pytest.mark.parametrize("n_actors", [2, 4, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3))])
 def test_shares_are_summed_alike_by_any_number_of_actors(crew, n_actors):
     """Sums of floats too: pieces are ranges of rows, whoever holds them. Scores are the same as well."""
     assert len(crew.actors) == 4

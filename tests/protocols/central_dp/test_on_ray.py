@@ -136,7 +136,8 @@ def test_labels_may_be_numbers(crew, loans):
     assert_same(*fit_both(loans, LOSSES, DPBoostSettings(epsilon=2.0, **SMALL), 2))
 
 
-@pytest.mark.parametrize("at", [4, long(1)])
+@pytest.mark.long
+@pytest.mark.parametrize("at", [1, 4])
 def test_a_lost_actor_takes_the_released_trees(ray, crew, loans, at):
     """Killed after a tree, in the first or in the second ensemble: it reads its files again, and nothing differs."""
     before = crew.rebuilt
