@@ -254,12 +254,12 @@ def results(end):
 def test_a_run_that_was_broken_off_goes_on(tables, folders, coordinator):
     """With other actors than before; what was kept are scores, whoever has held them."""
     memory, params = in_memory(tables)
-    params |= {"coordinator": coordinator}
+    params |= {"coordinator": None if coordinator == "coordinator" else coordinator}
     protocol, job, data = planned(memory, {}, **params)
     calm = results(resumed(protocol, job, data, []))
     backend = {"anna": RayBackend(actors=2), "ben": RayBackend(actors=1)}
     _, _, stored = planned(from_files(folders), backend, **params)
-    for party in ("coordinator" if coordinator == "coordinator" else "anna", "ben"):
+    for party in (coordinator, "ben"):
         end = resumed(protocol, job, stored, [Broken(party, keeping=3, done=True)], deadline=60.0)
         assert len(end.attempts) == 2
         assert results(end) == calm
