@@ -112,3 +112,25 @@ def test_mistakes_are_told(run: Any, folders: Path) -> None:
     (folders / "test" / "9.parquet").write_bytes(b"no")
     assert "9.parquet: cannot be read as Parquet" in run(*predict, folders / "o.parquet", code=3).stderr
     assert not (folders / "o.parquet").exists()
+
+
+def test_a_cluster_that_is_not_there_is_told(run: Any, folders: Path) -> None:
+    """By flag, and in the job file; one file too is left to the actors, and not read into memory."""
+    pytest.importorskip("ray")
+    train = ("train", "--data", folders / "train.parquet", "--label", "answer", "--out", folders / "m.json")
+    for more in (("--backend", "127.0.0.1:1"), ("--set", "backend=127.0.0.1:1")):
+        assert "backend: nobody answers at 127.0.0.1:1" in run(*train, *more, code=3).stderr
+    assert "backend: 'nowhere' is not an address" in run(*train, "--backend", "nowhere", code=2).stderr
+    assert not (folders / "m.json").exists()
+
+
+@pytest.mark.long
+def test_actors_train_the_model_of_the_file(run: Any, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster that is there for as long as the training."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    for name, more in (("here", ()), ("there", ("--backend", "ray"))):
+        run("train", "--data", folders / "train", "--label", "answer", "--drop", "id", "--set", "max_iter=3",
+            "--out", folders / f"{name}.json", *more)  # fmt: skip
+    here, there = model_of(folders / "here.json"), model_of(folders / "there.json")
+    assert here["trees"] == there["trees"]

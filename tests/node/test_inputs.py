@@ -9,13 +9,16 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hedgerow.engine.blocks import Blocks
 from hedgerow.errors import InvalidInput
 from hedgerow.node import inputs as inputs_module
-from hedgerow.node.inputs import How, Inputs, read_rows
+from hedgerow.node import sources
+from hedgerow.node.inputs import How, Inputs, StoredInputs, read_rows
 
 NAMES = ("age", "name", "level", "is_new", "price", "empty", "deep", "day")
 
@@ -143,3 +146,20 @@ def test_rows_of_another_table_are_refused(tmp_path):
     np.save(path, np.array([{}], object), allow_pickle=True)
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_rows(path, 3)
+
+
+@pytest.mark.parametrize("block_rows", [3, 7, 1000])
+def test_files_that_stay_where_they_are_have_the_bytes_of_the_table(tmp_path, monkeypatch, block_rows):
+    """Read some rows at a time, with levels numbered in each file and row group in another way, and with gaps."""
+    monkeypatch.setattr(inputs_module, "BLOCK_ROWS", block_rows)
+    for part, levels in enumerate((["b", "a", None], ["c", "b", "c", "a", "d"], [None, None], ["d", "e", "b", "a"])):
+        n_rows = len(levels)
+        columns = {"level": pa.array(levels, pa.string()).dictionary_encode(), "text": pa.array(levels, pa.string())}
+        numbers = pa.array([None if k == 1 else k / 2 for k in range(n_rows)], pa.float64())
+        table = pa.table({**columns, "number": numbers, "whole": list(range(n_rows)), "label": [True] * n_rows})
+        pq.write_table(table, tmp_path / f"{part}.parquet", row_group_size=2)
+    how = How("d", ("level", "number", "text", "whole"), (), "label", None)
+    blocks = Blocks(tmp_path, target="label", columns=how.columns)
+    stored = StoredInputs(how, blocks)
+    held = Inputs(how, sources.read_folder(tmp_path, how.names).unify_dictionaries())
+    assert b"".join(map(bytes, stored.blocks())) == b"".join(map(bytes, held.blocks()))

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.errors import HedgerowError, InvalidParameter, JobError
 from hedgerow.node.party_file import (
     FORMAT,
+    Compute,
     Dataset,
     Limits,
     Network,
@@ -44,6 +46,13 @@ schema = "customers.schema.json"
 [data."last year"]
 source = "postgresql://reader@db.example:5432/crm?sslmode=verify-full"
 query = "SELECT * FROM customers WHERE year = 2025"
+[compute]
+backend = "head.bank.example:6379"
+actors = 3
+threads = 2
+rows_in_object_store = true
+rebuilds = 0
+patience = 60
 [policy]
 protocols = ["vertical.secret_shared", "horizontal.secure_sum"]
 peers = ["shop"]
@@ -109,6 +118,9 @@ def test_a_file_that_says_everything(tmp_path):
             budget_of_datasets={"customers": Limits(5.0, 1e-6)},
         ),
         log="json",
+        compute=Compute(
+            RayBackend("head.bank.example:6379", 3, 2, rows_in_object_store=True, rebuilds=0, patience=60.0)
+        ),
     )
 
 
@@ -181,7 +193,13 @@ REFUSED = {
     "[policy.budget]\nepsilon = 1\ndelta = 1": (4, "delta must be a number of at least 0 and below 1, got 1"),
     '[policy.budget]\nepsilon = "1"': (3, "epsilon must be a number of at least 0, or inf, got '1'"),
     "[policy.budget.peers.'a b']\nepsilon = 1": (2, "a party's name is 1 to 63 letters"),
+    '[compute]\nbackend = "nowhere"': (3, 'backend must be "local", "ray" or the address of a Ray cluster, in quotes'),
+    "[compute]\nactors = 2": (2, "backend is missing in [compute]"),
+    '[compute]\nbackend = "ray"\nactors = 0': (4, "actors must be a whole number of at least 1, got 0"),
+    '[compute]\nbackend = "ray"\nrows_in_object_store = 1': (4, "rows_in_object_store must be true or false, got 1"),
     # what does not fit together
+    '[compute]\nbackend = "local"\nactors = 2': (4, 'actors is for actors of Ray, and backend is "local"'),
+    '[compute]\nbackend = "ray"\npatience = 0': (2, "patience must be a number of seconds above 0"),
     "[policy.columns]\ncustomers = []": (3, "there is no dataset 'customers'; there is no [data.<dataset>] at all"),
     '[data.ab]\nsource = "a.csv"\n[policy.budget.datasets.abc]\nepsilon = 1': (4, "did you mean 'ab'?"),
     '[data.a]\nsource = "a.csv"\ncolumns = ["x"]\n[policy.columns]\na = ["z"]': (6, "'z' is not one of columns of"),
@@ -301,6 +319,7 @@ def test_what_the_template_cannot_say():
 def test_defaults_are_those_of_the_dataclasses():
     """What the reference and the editor say about a key that is left out is what happens."""
     owners = {(): PartyFile, ("network",): Network, ("data", "<dataset>"): Dataset, ("policy",): Policy}
+    owners[("compute",)] = RayBackend
     for place, table in FORMAT.sections():
         owner = owners.get(place, Limits)
         for name, entry in table.entries.items():

@@ -11,12 +11,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hedgerow.errors import InvalidInput, JobError, PeerFailed, PeerRefused
+from hedgerow.errors import ClusterError, InvalidInput, InvalidParameter, JobError, PeerFailed, PeerRefused
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.ledger import Ledger, reconcile
+from hedgerow.node import commitments
+from hedgerow.node.commitments import Opening
 from hedgerow.node.home import Home
+from hedgerow.node.inputs import Inputs
 from hedgerow.node.papers import Papers, answer
-from hedgerow.node.playing import play
+from hedgerow.node.playing import check_may_begin, play
 from hedgerow.node.policy import RefusalCode
 from hedgerow.protocols.vertical.common.parts import load_part
 from hedgerow.runtime import running
@@ -81,6 +84,57 @@ def test_rows_split_between_owners(tmp_path):
     proposal = proposed(homes["anna"], story.job)
     trained(homes, proposal)
     check_same_model(homes, proposal, story)
+
+
+def computing(home, *lines):
+    """The same party, which says how it computes."""
+    said = "\n".join(["[compute]", *lines, "", "[policy]"])
+    home.party_toml.write_text(home.party_toml.read_text().replace("[policy]", said))
+    return Home(home.path)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(['backend = "local"'], id="files"),
+        pytest.param(['backend = "ray"', "actors = 2"], id="ray", marks=pytest.mark.long),
+    ],
+)
+def test_how_a_party_computes_is_its_own_affair(tmp_path, monkeypatch, lines):
+    """The others do not see it in the model, and what is committed to is the table whoever reads it."""
+    if any("ray" in line for line in lines):
+        pytest.importorskip("ray")
+        monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    story, homes = STORIES["secure_sum"], homes_of_owners(tmp_path)
+    table = pq.read_table(homes["ben"].path / "customers.parquet")
+    (homes["ben"].path / "customers.parquet").unlink()
+    (homes["ben"].path / "customers.parquet").mkdir()
+    for part in range(4):
+        pq.write_table(table.slice(20 * part, 20), homes["ben"].path / "customers.parquet" / f"{part}.parquet")
+    homes["ben"] = computing(homes["ben"], *lines)
+    proposal = proposed(homes["anna"], story.job)
+    folders = trained(homes, proposal)
+    check_same_model(homes, proposal, story)
+    opening = Opening.read(folders["ben"] / commitments.FILE)
+    in_memory = Inputs.again(opening.how, homes["ben"])
+    assert opening.with_inputs(in_memory).inputs == opening.inputs
+
+
+def test_who_cannot_compute_so_says_it_before_the_others_are_met(tmp_path):
+    """A role that runs on one machine, and a cluster that is not there: nothing has left the house."""
+    homes = two_organisations(tmp_path)
+    homes["shop"] = computing(homes["shop"], 'backend = "127.0.0.1:1"')
+    proposal = proposed(homes["bank"], job_text("vertical.homomorphic", TREES, HOLDERS))
+    agreed_by_all(homes, proposal)
+    with pytest.raises(InvalidParameter, match=r"shop: backend: the feature holder of .* cannot use Ray"):
+        check_may_begin(homes["shop"], Papers(homes["shop"]).get(proposal.hash))
+    pytest.importorskip("ray")
+    owners = homes_of_owners(tmp_path / "owners")
+    owners["ben"] = computing(owners["ben"], 'backend = "127.0.0.1:1"')
+    proposal = proposed(owners["anna"], STORIES["secure_sum"].job)
+    agreed_by_all(owners, proposal)
+    with pytest.raises(ClusterError, match=r"backend: nobody answers at 127\.0\.0\.1:1"):
+        check_may_begin(owners["ben"], Papers(owners["ben"]).get(proposal.hash))
 
 
 def test_books_of_both_sides_agree(tmp_path):

@@ -21,7 +21,7 @@ from hedgerow.federation.federation import Chosen
 from hedgerow.node import audit, bundles, playing, replay
 from hedgerow.node.commitments import Opening
 from hedgerow.node.home import Home
-from hedgerow.node.inputs import Inputs
+from hedgerow.node.inputs import Inputs, read_inputs
 from hedgerow.node.replay import COMMITMENT, MATCH, PART, PROPOSAL, STEPS, TRAIL
 from hedgerow.node.words import view
 from hedgerow.protocols.vertical.common.parts import load_part
@@ -359,7 +359,7 @@ def test_rows_that_were_never_matched(tmp_path, bank, shop, saying):
     """Parties that trained on other rows than those that they have in common are found, though they committed to it."""
     homes, proposal = organisations(tmp_path / "homes")
     for name, some in (("bank", bank), ("shop", shop)):
-        ids = np.array(Inputs.read(proposal, homes[name]).ids.to_pylist())
+        ids = np.array(read_inputs(proposal, homes[name]).ids.to_pylist())
         common = np.flatnonzero(np.char.startswith(ids, "c"))
         folder = homes[name].runs / proposal.run_id
         folder.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hedgerow.runtime.party_process import describe
 from hedgerow.runtime.protocol import PartyData, find, names
 
 PARTIES = ("a", "b")
+ROOT = Path(__file__).parents[2]
 
 
 def test_one_backend_is_everybodys_and_a_mapping_is_by_party():
@@ -50,8 +52,13 @@ def test_roles_that_cannot_use_ray_say_why_before_anything_moves():
         federation.plan("vertical.secret_shared", backend="ray")
 
 
-def test_only_roles_that_there_are_are_said_to_run_on_ray():
-    """`Protocol.on_ray` names roles of its own."""
+def test_every_role_is_said_to_run_on_ray_or_why_it_does_not():
+    """`Protocol.on_ray` names all roles, and docs/scale.md says the same of each protocol."""
+    rows = [line for line in (ROOT / "docs/scale.md").read_text("utf-8").splitlines() if line.startswith("| `")]
     for name in names():
         protocol = find(name)
-        assert set(protocol.on_ray) <= set(protocol.roles)
+        assert set(protocol.on_ray) == set(protocol.roles), name
+        (row,) = [line for line in rows if f"`{name}`" in line.split("|")[1]]
+        assert ("nothing" in row.split("|")[2]) == (None not in protocol.on_ray.values()), name
+        for role, reason in protocol.on_ray.items():
+            assert reason is None or reason in row, (name, role)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from hedgerow.node.desk import Node
 from hedgerow.node.home import Home
-from hedgerow.node.inputs import Inputs
+from hedgerow.node.inputs import read_inputs
 from hedgerow.node.job_file import read_job_file
 from hedgerow.node.papers import Papers, answer
 from hedgerow.node.playing import play
@@ -221,7 +221,7 @@ def data_of(homes, proposal):
     """What everybody brings to a job; where columns are divided, the rows that all have."""
     data = {}
     for name in proposal.owners_of_data:
-        inputs = Inputs.read(proposal, homes[name])
+        inputs = read_inputs(proposal, homes[name])
         brought = inputs.brought(proposal, name)
         if proposal.matching is not None:
             # Rows of all parties by id: their order does not matter to a model.

@@ -17,7 +17,15 @@ from hedgerow.cli.outcome import Outcome, json_text, verb, whole_file
 from hedgerow.cli.telling import FitCallback, progress
 from hedgerow.errors import JobError
 from hedgerow.node.settings import number
-from hedgerow.node.sources import format_of, is_streamed, look_at, read_file, read_folder, require_columns
+from hedgerow.node.sources import (
+    format_of,
+    holds_parquet,
+    is_streamed,
+    look_at,
+    read_file,
+    read_folder,
+    require_columns,
+)
 
 
 @verb("The result as JSON on stdout.", is_long=True)
@@ -52,6 +60,10 @@ def train(
     protocol: Annotated[
         str | None, typer.Option(metavar="NAME", help="central.gaussian (default), central.dpboost, ...")
     ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(metavar="WHERE", help="Where rows are: ray, or the address of a Ray cluster; by default here."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Model file (.json), or a folder for model.json and result.json."),
@@ -72,7 +84,7 @@ def train(
     given = {
         **flags("data", train=data, label=label, valid=valid, test=test, weight=weight),
         **flags("data", drop=drop, categorical=categorical),
-        **flags("model", kind=kind),
+        **flags("model", kind=kind, backend=backend),
         **flags("privacy", epsilon=epsilon, delta=delta, schema=schema, protocol=protocol),
         **_out_flags(out),
         **set_flags(settings or ()),
@@ -129,7 +141,8 @@ class _Labelled:
 def _run(job: Job, *, verbose: bool) -> dict[str, Any]:
     started = time.perf_counter()
     private = None if job.privacy is None else _private_estimator(job, job.privacy)
-    tables = {"train": _read(job, job.train)}
+    on_ray = job.params.get("backend") not in (None, "local") and holds_parquet(job.train)  # actors read files
+    tables = {"train": _streamed(job, job.train, None) if on_ray else _read(job, job.train)}
     for name, path in (("valid", job.valid), ("test", job.test)):
         if path is not None:
             tables[name] = _read(job, path, tables["train"].types)

@@ -14,7 +14,7 @@ at the beginning, by its size and time of change, and says which one is not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -88,6 +88,24 @@ class Blocks:
         from hedgerow.engine.table import open_source  # here, for commands look at files without numpy
 
         list(open_source(self.empty(), self.where).columns)  # refuses types that are neither numbers nor levels
+
+    def described(self) -> dict[str, Any]:
+        """For another process on this machine, as JSON: which files, and which of their columns."""
+        return {
+            "paths": [str(file.path.absolute()) for file in self.files],
+            "where": self.where,
+            "target": self.target,
+            "weight": self.weight,
+            "columns": list(self.names),
+            "scratch": None if self.scratch is None else str(Path(self.scratch).absolute()),
+        }
+
+    @classmethod
+    def opened_again(cls, about: Mapping[str, Any]) -> Blocks:
+        """What `described` says."""
+        blocks = cls(**{name: value for name, value in about.items() if name != "where"})
+        blocks.where = about["where"]
+        return blocks
 
     def require(self, name: object) -> None:
         """Raise if there is no column of this name."""

@@ -406,6 +406,11 @@ def encode_like(values: Array, classes: Array, where: str) -> Floats:
     return positions[inverse.astype(np.intp)]
 
 
+def plain_class(label: Any) -> Any:
+    """1.0 and 1 are the same class, so that one party's floats do not differ from another's integers."""
+    return int(label) if isinstance(label, float | np.floating) and float(label).is_integer() else label
+
+
 def read_targets(y: Any, n_rows: int, where: str = "y") -> Floats:
     """Regression targets as finite float64."""
     values = _one_dimensional(y, n_rows, where)

@@ -47,8 +47,9 @@ from hedgerow.protocols.central.dpboost.plan import planned_event as planned_dpb
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 from hedgerow.protocols.central.gaussian.central import fit_gaussian, training_of
 from hedgerow.protocols.central.gaussian.central import planned_event as planned_gaussian
-from hedgerow.protocols.central.gaussian.on_ray import ON_RAY_FROM_FILES, check_backend
+from hedgerow.protocols.central.gaussian.on_ray import check_policy
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
+from hedgerow.protocols.central.on_ray import ON_RAY_FROM_FILES, check_files
 from hedgerow.protocols.central.released import CentralFit
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
@@ -75,6 +76,7 @@ class _Private(BoostedTrees, ABC):
     on_bad_rows: OnBadRows = "map"
     budget: Dataset | None = None
     n_jobs: int | None = None
+    backend: Any = None
     verbose: int = 0
     random_state: Any = None
 
@@ -99,7 +101,7 @@ class _Private(BoostedTrees, ABC):
         train, planned = self._plan(schema)
         n_threads = resolve_n_jobs(self.n_jobs)
         if columns is not X:
-            check_backend(X, y, schema, self._settings(GaussianSettings, seed=self._seed))
+            check_files(X, y, schema)
             columns = columns.select([column.name for column in schema.columns])
         check_columns(columns, schema)
         with self._charged(planned) as (random, settle):
@@ -133,7 +135,7 @@ class _Private(BoostedTrees, ABC):
 
     def _where_rows_are(self, X: Any, y: Any) -> tuple[Any, Any, Any]:
         """The table and its labels, and its columns: on a Ray cluster, files and the name of a column."""
-        if (backend := chosen_backend(getattr(self, "backend", None), self.n_jobs)) is None:
+        if (backend := chosen_backend(self.backend, self.n_jobs)) is None:
             return X, y, X
         reachable_address(backend)  # before anything is charged
         X, y, _ = opened(dataset_as_blocks(X, y), y)
@@ -254,7 +256,8 @@ class _DPBoost(_Private):
         settings = self._settings(DPBoostSettings)
         planned = planned_dpboost(settings, schema)
         list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
-        return partial(fit_central, schema=schema, settings=settings, on_progress=self._told("trees")), planned
+        backend, told = chosen_backend(self.backend, self.n_jobs), self._told("trees")
+        return partial(fit_central, schema=schema, settings=settings, on_progress=told, backend=backend), planned
 
 
 @takes_parameters(of=_DPBoost)
@@ -293,12 +296,12 @@ class _Gaussian(_Private):
     learning_rate: float | None = None  # type: ignore[assignment]  # as above
     l2_regularization: float | None = None  # type: ignore[assignment]  # as above
     subsample: float = 1.0
-    backend: Any = None
 
     def _plan(self, schema: Schema) -> tuple[Train, Event]:
         settings = self._settings(GaussianSettings, seed=self._seed)
         training_of(schema, settings)  # refuses a schema that the policy cannot train on
-        backend = chosen_backend(self.backend, self.n_jobs)
+        if (backend := chosen_backend(self.backend, self.n_jobs)) is not None:
+            check_policy(settings)
         told = self._told("releases")
         train = partial(fit_gaussian, schema=schema, settings=settings, on_progress=told, backend=backend)
         return train, planned_gaussian(settings)

@@ -32,6 +32,7 @@ from hedgerow.estimators.inputs import (
     encode_classes,
     engine_params,
     own_names,
+    plain_class,
     read_classes,
     read_targets,
     read_weights,
@@ -39,6 +40,7 @@ from hedgerow.estimators.inputs import (
 )
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.federation.alignment import Alignment, align, split_ids
+from hedgerow.federation.files import BroughtFiles, are_files
 from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.privacy.budget_file import Dataset
@@ -127,13 +129,13 @@ class Chosen(NamedTuple):
         )
         return self.protocol.job.from_user(self.options, settled)
 
-    def read(self, brought: Brought) -> PartyData:
+    def read(self, brought: Brought | BroughtFiles) -> PartyData:
         """What a party brings, read as the protocol needs it. Where that protects rows, none of them raises."""
         if brought.has_weights:
             self.protocol.check_weights(self.options, f"{brought.name}: sample_weight is given")
         declared = Declared.of(self.task, self.options, self.trees.get("label_range"))
         is_mapped = self.protocol.maps_rows(self.options, brought.has_labels)
-        if self.protocol.partition == "columns":
+        if isinstance(brought, Brought) and self.protocol.partition == "columns":
             is_mapped = is_mapped and self.options.get("on_bad_rows") != "raise"
             return brought.as_columns(declared) if is_mapped else brought.strictly()
         if is_mapped and declared.schema is not None:
@@ -166,7 +168,12 @@ class Federation:
     """Parties and their data. Make one with `Federation.horizontal` or `Federation.vertical`, then `fit`."""
 
     def __init__(
-        self, partition: str, brought: Mapping[str, Brought], task: str, *, label_holder: str | None = None
+        self,
+        partition: str,
+        brought: Mapping[str, Brought | BroughtFiles],
+        task: str,
+        *,
+        label_holder: str | None = None,
     ) -> None:
         self.partition = partition
         self.task = task
@@ -192,6 +199,8 @@ class Federation:
     ) -> Federation:
         """Owners of rows: name -> (X, y), with the same columns. `task` is "classification" or "regression".
 
+        X may be a folder of Parquet files, a file or `Blocks`, with y the name of the column of labels: rows are then
+        read some at a time, and are never all in memory (docs/scale.md).
         `categorical_features` as for the estimators: by dtype, or by name, index or mask. With a public `schema` tables
         are read as it says, and no row can make that fail: what does not fit is mapped to what it allows, and a row
         with an unlisted class is left out (`protocols/bad_rows.py`). `fit` with dp goes by the same schema, or by the
@@ -200,11 +209,14 @@ class Federation:
         _check_task(task)
         if not isinstance(data, Mapping) or not data:
             raise InvalidInput("Federation.horizontal takes a dict: name of the owner -> (X, y)")
-        read = {}
+        read: dict[str, Brought | BroughtFiles] = {}
         check_party_names(tuple(data))
         for name, pair in data.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
+            if are_files(pair[0]):
+                read[name] = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
+                continue
             if schema is not None:
                 check_columns(pair[0], schema, where=name)
             read[name] = Brought(name, *pair, task=task, categorical_features=categorical_features)
@@ -295,7 +307,8 @@ class Federation:
         self.alignment = align(**self._linkage, **how, verbose=verbose, on_progress=on_progress, backend=backend)
         self._linkage = None
         for name, brought in self._brought.items():
-            brought.rows = self.alignment.rows[name]
+            if isinstance(brought, Brought):  # files have no ids that could be matched
+                brought.rows = self.alignment.rows[name]
         return self.alignment
 
     def fit(
@@ -335,7 +348,8 @@ class Federation:
         budgets = {} if budget is None else checked_budgets(budget, spec, job, data)
         if own.get("on_bad_rows") == "raise" and self.partition == "rows" and isinstance(own.get("schema"), Schema):
             for brought in self._brought.values():  # these rows are public
-                brought.refuse_bad_rows(own["schema"])
+                if isinstance(brought, Brought):  # those in files are refused by the role that reads them
+                    brought.refuse_bad_rows(own["schema"])
         records = None if record is False else records_for(record, job.run_id)
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
@@ -532,7 +546,7 @@ class Brought:
         if self._task == "regression":
             return PartyData(table, read_targets(self._y, table.n_rows, where))
         found, codes = encode_classes(read_classes(self._y, table.n_rows, where), where)
-        return PartyData(table, codes, tuple(_plain_class(label) for label in found.tolist()))
+        return PartyData(table, codes, tuple(plain_class(label) for label in found.tolist()))
 
     def _table(self) -> Table:
         return read_table(self._X, categorical_features=self._categorical, where=f"{self.name}: X")
@@ -589,8 +603,3 @@ def taken(brought: PartyData, rows: Ints) -> PartyData:
 def _any_numbers(name: str) -> FeatureBins:
     """For reading a column of which nothing is known."""
     return FeatureBins(name, edges=np.empty(0))
-
-
-def _plain_class(label: Any) -> Any:
-    """1.0 and 1 are the same class, so that one owner's floats do not differ from another's integers."""
-    return int(label) if isinstance(label, float | np.floating) and float(label).is_integer() else label

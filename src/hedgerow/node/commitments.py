@@ -33,7 +33,7 @@ from typing import Any, Literal, Self
 
 from hedgerow.errors import HedgerowError, InvalidInput, plain
 from hedgerow.node import documents
-from hedgerow.node.inputs import How, Inputs
+from hedgerow.node.inputs import How, Inputs, StoredInputs
 
 FORMAT = "hedgerow opening"
 FILE = "opening.json"
@@ -100,6 +100,6 @@ class Opening:
             made.update(block)
         return made.hexdigest()
 
-    def with_inputs(self, inputs: Inputs) -> Self:
+    def with_inputs(self, inputs: Inputs | StoredInputs) -> Self:
         """The same salt, for what is brought now."""
         return replace(self, how=inputs.how, inputs=self.commit("inputs", inputs.blocks()))

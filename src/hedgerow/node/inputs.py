@@ -1,6 +1,6 @@
 """What a party brings to a run: which columns of its own source, and their rows. Read by a node, and by an auditor.
 
-    inputs = Inputs.read(proposal, home)             # before the first message
+    inputs = read_inputs(proposal, home)             # before the first message
     brought = inputs.brought(proposal, "bank")       # for `Chosen.read`, once it is known which rows take part
     inputs.save("inputs.arrow")                      # for an auditor: types are kept as they are
 
@@ -13,11 +13,15 @@
 A cell of a fixed width is its bytes, as Arrow has them (little-endian); of texts there are all lengths (8 bytes each)
 and then all bytes. Every block has its length (8 bytes) before it. How the table was cut into chunks, and what lies
 behind a missing cell, has no part in it.
+
+Where party.toml says how to compute, and the role can read files, Parquet files are not read into memory
+(`StoredInputs`). Their bytes are those of the same table in memory, some rows at a time: who commits to them reads all
+files once, in this process, whoever else will read them later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +29,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hedgerow.codec import AsJson
+from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.dtypes import Ints
 from hedgerow.errors import InvalidInput
 from hedgerow.federation.federation import Brought
+from hedgerow.federation.files import BroughtFiles
 from hedgerow.node import documents, sources
+from hedgerow.node.databases import is_database
 from hedgerow.node.words import chosen_dataset, columns_of
 from hedgerow.runtime.saved_files import damage_told
 
@@ -51,10 +58,33 @@ class How(AsJson):
     weight: str | None = None  # likewise
 
     @property
+    def categorical_features(self) -> Any:
+        """As everything that trains takes it."""
+        return list(self.categorical) or "from_dtype"
+
+    @property
     def names(self) -> list[str]:
         """All columns that are read."""
         more = (name for name in (self.label, self.id, self.weight) if name is not None)
         return list(dict.fromkeys([*self.columns, *more]))
+
+
+def read_inputs(proposal: Proposal, home: Home) -> Inputs | StoredInputs:
+    """From the party's own source, as party.toml says now."""
+    dataset = chosen_dataset(proposal, home)
+    how = How(
+        dataset.name,
+        columns_of(dataset, sources.look(dataset, home.path).columns),
+        dataset.categorical,
+        dataset.label if (has_labels := proposal.label_holder in (None, home.name)) else None,
+        dataset.id if proposal.matching is not None else None,
+        dataset.weight if has_labels else None,
+    )
+    if home.party_file.compute is not None and proposal.chosen.protocol.reads_files and how.label is not None:
+        path = home.path / dataset.source
+        if not is_database(dataset.source) and sources.holds_parquet(path):
+            return StoredInputs(how, Blocks(path, target=how.label, weight=how.weight, columns=how.columns))
+    return Inputs.again(how, home)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,20 +93,6 @@ class Inputs:
 
     how: How
     table: Any  # of arrow
-
-    @classmethod
-    def read(cls, proposal: Proposal, home: Home) -> Inputs:
-        """From the party's own source, as party.toml says now."""
-        dataset = chosen_dataset(proposal, home)
-        how = How(
-            dataset.name,
-            columns_of(dataset, sources.look(dataset, home.path).columns),
-            dataset.categorical,
-            dataset.label if (has_labels := proposal.label_holder in (None, home.name)) else None,
-            dataset.id if proposal.matching is not None else None,
-            dataset.weight if has_labels else None,
-        )
-        return cls.again(how, home)
 
     @classmethod
     def again(cls, how: How, home: Home) -> Inputs:
@@ -104,7 +120,7 @@ class Inputs:
             self.table.select(list(self.how.columns)),
             self.table.column(self.how.label) if has_labels else None,
             task=proposal.task,
-            categorical_features=list(self.how.categorical) or "from_dtype",
+            categorical_features=self.how.categorical_features,
             has_labels=has_labels,
             weight=None if self.how.weight is None or not has_labels else self.table.column(self.how.weight),
         )
@@ -136,20 +152,70 @@ class Inputs:
         """What stands for the inputs, as described above: the same bytes for the same inputs only."""
         import pyarrow as pa
 
-        types = {field.name: str(field.type) for field in self.table.schema}
-        how = self.how.to_dict()
-        if self.how.weight is None:  # inputs of versions that knew no weights have the bytes that they had
-            del how["weight"]
-        about = {"how": how, "n_rows": self.table.num_rows, "types": types}
-        yield from _with_length(documents.canonical(about))
+        table, levels = self.table, {}
         for name in self.how.names:
-            column = self.table.column(name)
+            column = table.column(name)
             if pa.types.is_dictionary(column.type):
-                levels = column.chunk(0).dictionary if column.num_chunks else pa.array([], column.type.value_type)
-                yield from _cells(levels)
-        for start in range(0, self.table.num_rows, BLOCK_ROWS):
-            for name in self.how.names:
-                yield from _cells(_one_array(self.table.column(name).slice(start, BLOCK_ROWS)))
+                none = pa.array([], column.type.value_type)
+                levels[name] = column.chunk(0).dictionary if column.num_chunks else none
+        types = {field.name: field.type for field in table.schema}
+        yield from _heading(self.how, table.num_rows, types, levels)
+        for start in range(0, table.num_rows, BLOCK_ROWS):
+            yield from _rows(self.how, table.slice(start, BLOCK_ROWS))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredInputs:
+    """The same columns in Parquet files, which nobody reads into memory."""
+
+    how: How
+    files: Blocks
+
+    def brought(self, proposal: Proposal, party: str) -> BroughtFiles:
+        """As everything that trains takes it."""
+        return BroughtFiles(
+            party, self.files, None, task=proposal.task, categorical_features=self.how.categorical_features
+        )
+
+    def blocks(self) -> Iterator[Any]:
+        """The bytes that the same table has in memory."""
+        import pyarrow as pa
+
+        names = self.how.names
+        types = {name: self.files.types[name] for name in names}
+        coded = [name for name in names if pa.types.is_dictionary(types[name])]
+        seen: dict[str, dict[Any, None]] = {name: {} for name in coded}
+        for _, batch in self.files.batches(coded) if coded else ():
+            for name in coded:
+                for chunk in batch.column(name).chunks:
+                    seen[name].update(dict.fromkeys(chunk.dictionary.to_pylist()))
+        levels = {name: pa.array(list(found), types[name].value_type) for name, found in seen.items()}
+        yield from _heading(self.how, self.files.n_rows, types, levels)
+        waiting: list[Any] = []
+        for _, batch in self.files.batches(names):
+            waiting.append(batch)
+            while sum(each.num_rows for each in waiting) >= BLOCK_ROWS:
+                whole = pa.concat_tables(waiting)
+                yield from _rows(self.how, whole.slice(0, BLOCK_ROWS))
+                waiting = [whole.slice(BLOCK_ROWS)]
+        if rest := sum(each.num_rows for each in waiting):
+            yield from _rows(self.how, pa.concat_tables(waiting).slice(0, rest))
+
+
+def _heading(how: How, n_rows: int, types: Mapping[str, Any], levels: Mapping[str, Any]) -> Iterator[Any]:
+    """How the table is read, and numbered levels in their order."""
+    written = how.to_dict()
+    if how.weight is None:  # inputs of versions that knew no weights have the bytes that they had
+        del written["weight"]
+    about = {"how": written, "n_rows": n_rows, "types": {name: str(kind) for name, kind in types.items()}}
+    yield from _with_length(documents.canonical(about))
+    for each in levels.values():
+        yield from _cells(each)
+
+
+def _rows(how: How, table: Any) -> Iterator[Any]:
+    for name in how.names:
+        yield from _cells(_one_array(table.column(name)))
 
 
 def _one_array(column: Any) -> Any:

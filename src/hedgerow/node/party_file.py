@@ -6,10 +6,11 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hedgerow.engine.rows_ray.cluster import RayBackend, backend_of
 from hedgerow.errors import InvalidParameter, JobError
 from hedgerow.node.addresses import EVERYWHERE, check_address
 from hedgerow.node.databases import check_source, is_database
@@ -17,6 +18,7 @@ from hedgerow.node.settings import (
     NAMES,
     PATH,
     TEXT,
+    TRUTH,
     Document,
     Each,
     Key,
@@ -88,6 +90,13 @@ class Policy:
 
 
 @dataclass(frozen=True)
+class Compute:
+    """Where this party works on its rows, in roles that can say so. `backend` None: on this machine, from files."""
+
+    backend: RayBackend | None = None
+
+
+@dataclass(frozen=True)
 class PartyFile:
     """All that party.toml says."""
 
@@ -97,6 +106,8 @@ class PartyFile:
     data: Mapping[str, Dataset]
     policy: Policy
     log: str = "text"
+    compute: Compute | None = None
+    """None: tables are read into memory, and worked on here."""
 
 
 # --- the format ------------------------------------------------------------------------------------------------------
@@ -124,6 +135,16 @@ def _source(value: Any, _folder: Path) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise WrongKind
     check_source(value)
+    return value
+
+
+def _backend(value: Any, _folder: Path) -> str:
+    if not isinstance(value, str):
+        raise WrongKind
+    try:
+        backend_of(value)
+    except InvalidParameter:
+        raise WrongKind from None
     return value
 
 
@@ -155,6 +176,9 @@ SOURCE = Kind(
     secret=True,
 )
 HASH = Kind("hashes", {"type": "string", "pattern": f"^{_HASH.pattern}$"}, _hash)
+BACKEND = Kind(
+    '"local", "ray" or the address of a Ray cluster, in quotes', {"type": "string", "minLength": 1}, _backend
+)
 ROWS = whole(1)
 
 NETWORK = {
@@ -216,6 +240,30 @@ FORMAT = Table(
                     "schema": Key(PATH, "public bounds and levels, as `Schema.save` writes them"),
                 },
             ),
+        ),
+        "compute": Table(
+            "where this party works on its rows: for roles that can read files, or use Ray. No peer hears of it",
+            {
+                "backend": Key(
+                    BACKEND,
+                    "`local`: Parquet files are read here some rows at a time, so they may be larger than memory; "
+                    "`ray`: by the actors of a Ray cluster (that of RAY_ADDRESS, or a new one on this machine); or the "
+                    "address of one",
+                    needed=True,
+                ),
+                "actors": Key(whole(1), "how many actors hold the rows", otherwise="one for each processor"),
+                "threads": Key(whole(1), "threads of each actor", default=1),
+                "rows_in_object_store": Key(
+                    TRUTH,
+                    "whether rows may pass through Ray's object store, which every job on the cluster can read. "
+                    "Parquet files need it not; other sources have no other way to an actor",
+                    default=False,
+                ),
+                "rebuilds": Key(whole(0), "lost actors that are replaced in one run", default=3),
+                "patience": Key(
+                    real(0), "seconds after which an actor that does not answer counts as lost", default=600.0
+                ),
+            },
         ),
         "policy": Table(
             "what this party lets happen; it wins over what others propose",
@@ -279,8 +327,20 @@ def read_party_file(path: Path) -> PartyFile:
         network=_network(found.get("network", {})),
         data=data,
         policy=_policy(found.get("policy", {}), data, document),
+        compute=_compute(found["compute"], document) if "compute" in found else None,
         **{key: found[key] for key in ("log",) if key in found},
     )
+
+
+def _compute(given: dict[str, Any], document: Document) -> Compute:
+    backend = backend_of(given.pop("backend"))
+    if backend is None and given:
+        key = next(iter(given))
+        raise JobError(f'{document.where("compute", key)}: {key} is for actors of Ray, and backend is "local"')
+    try:
+        return Compute(None if backend is None else replace(backend, **given))
+    except InvalidParameter as problem:
+        raise JobError(f"{document.where('compute')}: {problem}") from None
 
 
 def _network(given: Mapping[str, Any]) -> Network:
@@ -411,6 +471,14 @@ name = {name}
 # drop = ["name", "street"]                      # columns that are never trained on
 # categorical = ["postcode"]                     # columns of numbers that are categories
 # schema = "customers.schema.json"               # public bounds and levels, for private protocols
+
+# [compute]                                      # for roles that can; by default tables are read into memory
+# backend = "ray"                                # "local" reads files some rows at a time; or an address: "host:6379"
+# actors = 8                                     # by default one for each processor
+# threads = 1                                    # of each actor
+# rows_in_object_store = false                   # tables that are not in Parquet files need it
+# rebuilds = 3                                   # lost actors that are replaced
+# patience = 600.0                               # seconds until an actor counts as lost
 
 [policy]
 # What is not allowed here is refused, whatever others propose.

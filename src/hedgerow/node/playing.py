@@ -32,6 +32,7 @@ import numpy as np
 
 from hedgerow._version import __version__
 from hedgerow.aborts import reason_of
+from hedgerow.engine.rows_ray.cluster import reachable
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import DeadlineExceeded, HedgerowError, InvalidInput, JobError, PeerFailed, PeerLost, PeerRefused
 from hedgerow.federation.alignment import party_with_ids
@@ -43,7 +44,7 @@ from hedgerow.node.commitments import Opening
 from hedgerow.node.desk import Node
 from hedgerow.node.digests import Digesting, exchange_salts
 from hedgerow.node.home import Home
-from hedgerow.node.inputs import Inputs, read_rows
+from hedgerow.node.inputs import Inputs, StoredInputs, read_inputs, read_rows
 from hedgerow.node.papers import Beginning, Paper
 from hedgerow.node.passing import Passing
 from hedgerow.node.policy import Asked, refusals
@@ -51,6 +52,7 @@ from hedgerow.node.proposal import Proposal
 from hedgerow.node.together import end_together
 from hedgerow.node.words import chosen_dataset, view
 from hedgerow.protocols.vertical.common.parts import Part, save_part
+from hedgerow.runtime.backends import check_role, with_backends
 from hedgerow.runtime.budgets import Budget
 from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints
 from hedgerow.runtime.party import Party
@@ -264,6 +266,10 @@ def check_may_begin(home: Home, paper: Paper, *, resume: bool = False) -> Place:
                 f"{name} is paired with the certificate {known}, but the proposal was signed for "
                 f"{proposal.place(name).fingerprint}; propose it again"
             )
+    compute = home.party_file.compute
+    if compute is not None and compute.backend is not None and home.name in proposal.owners_of_data:
+        check_role(proposal.chosen.protocol, proposal.job, home.name)
+        reachable(compute.backend)
     against = view(proposal, home, is_begun=bool(place.attempts)).refusals
     if against:
         raise JobError(f"the policy of {home.name} does not allow it any more: {against[0].sentence}")
@@ -334,7 +340,10 @@ class _Run:
     def _bring(self) -> PartyData:
         """The rows of this party's own source; those that all have, where ids are compared."""
         node, proposal = self._node, self._proposal
-        inputs = Inputs.read(proposal, node.home)
+        inputs = read_inputs(proposal, node.home)
+        if isinstance(inputs, StoredInputs):
+            self._commit_to(inputs)
+            return self._with_backend(proposal.chosen.read(inputs.brought(proposal, node.name)))
         brought = inputs.brought(proposal, node.name)
         self._commit_to(inputs)
         if proposal.matching_job is not None:
@@ -346,9 +355,16 @@ class _Run:
             asked = Asked(proposal.hash, proposal.protocol, peers, how.dataset, how.columns, n_matched=self._n_matched)
             if against := refusals(node.home.party_file.policy, asked):
                 raise InvalidInput(f"{node.name}: {against[0].sentence}")
-        return replace(proposal.chosen.read(brought), n_threads=resolve_n_jobs(None))
+        return self._with_backend(proposal.chosen.read(brought))
 
-    def _commit_to(self, inputs: Inputs) -> None:
+    def _with_backend(self, data: PartyData) -> PartyData:
+        """How this party works on its rows, as party.toml says."""
+        name, proposal, compute = self._node.name, self._proposal, self._node.home.party_file.compute
+        backends = {} if compute is None or compute.backend is None else {name: compute.backend}
+        data = replace(data, n_threads=resolve_n_jobs(None))
+        return with_backends(proposal.chosen.protocol, proposal.job, {name: data}, backends)[name]
+
+    def _commit_to(self, inputs: Inputs | StoredInputs) -> None:
         """Before anything leaves the house. Who has begun goes on with the same table, or not at all."""
         path, before = self._place.folder / commitments.FILE, self._opening.inputs
         now = self._opening.with_inputs(inputs)

@@ -226,6 +226,12 @@ def _names(value: Any, folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_text(name, folder) for name in value))
 
 
+def _truth(value: Any, _folder: Path) -> bool:
+    if not isinstance(value, bool):
+        raise WrongKind
+    return value
+
+
 def _number(value: Any, _folder: Path) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise WrongKind
@@ -236,6 +242,7 @@ TEXT = Kind("text in quotes", {"type": "string", "minLength": 1}, _text)
 PATH = Kind("text in quotes", {"type": "string", "minLength": 1}, _path)
 NAMES = Kind("a list of column names", {"type": "array", "items": {"type": "string", "minLength": 1}}, _names)
 NUMBER = Kind("a number", {"type": "number"}, _number)
+TRUTH = Kind("true or false", {"type": "boolean"}, _truth)
 
 
 def real(at_least: float, *, below: float = math.inf) -> Kind:

@@ -202,10 +202,8 @@ def read_folder(folder: Path, columns: Sequence[str] | None = None) -> Any:
 
 def is_streamed(path: Path) -> bool:
     """Whether a table is better read some rows at a time: a folder of Parquet files, or a file too large for memory."""
-    if _is_folder(path):
-        return format_of(_parts(path)[0]) == ".parquet"
-    if format_of(path) == ".csv":
-        return False
+    if _is_folder(path) or not holds_parquet(path):
+        return holds_parquet(path)
     import pyarrow.parquet as pq
 
     with _reading(path), pq.ParquetFile(path) as parquet:
@@ -213,6 +211,11 @@ def is_streamed(path: Path) -> bool:
         n_bytes = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
     available = memory_available()
     return available is not None and n_bytes > available // 3
+
+
+def holds_parquet(path: Path) -> bool:
+    """Whether this is a Parquet file, or a folder of them."""
+    return format_of(_parts(path)[0] if _is_folder(path) else path) == ".parquet"
 
 
 def _is_folder(path: Path) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hedgerow.engine.rows_ray.cluster import RayBackend, chosen_backend, connected, reachable
+from hedgerow.engine.rows_ray.rows import check_allowed
 from hedgerow.errors import HedgerowError, InvalidParameter
 from hedgerow.runtime.protocol import PartyData, Protocol
 
@@ -43,13 +44,16 @@ def with_backends(
     protocol: Protocol, job: Any, data: Mapping[str, PartyData], backends: Mapping[str, RayBackend]
 ) -> dict[str, PartyData]:
     """What everybody brings, with how it works on it; InvalidParameter or ClusterError if somebody cannot so."""
+    reached = {}
     for party, backend in backends.items():
         check_role(protocol, job, party)
         with _naming(party):
-            backends = {**backends, party: replace(backend, address=reachable(backend))}
-    addresses = [backend.address for backend in backends.values()]
-    backends = {party: replace(each, sharing=addresses.count(each.address)) for party, each in backends.items()}
-    return {party: replace(brought, backend=backends.get(party)) for party, brought in data.items()}
+            if data[party].blocks is None and data[party].ids is None:
+                check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
+            reached[party] = replace(backend, address=reachable(backend))
+    addresses = [backend.address for backend in reached.values()]
+    reached = {party: replace(each, sharing=addresses.count(each.address)) for party, each in reached.items()}
+    return {party: replace(brought, backend=reached.get(party)) for party, brought in data.items()}
 
 
 def check_role(protocol: Protocol, job: Any, party: str) -> None:

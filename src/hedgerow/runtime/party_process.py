@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.table import Column, Table
 from hedgerow.runtime import backends
 from hedgerow.runtime.budgets import read
@@ -61,6 +62,7 @@ def describe(data: PartyData) -> dict[str, Any]:
         "classes": None if data.classes is None else list(data.classes),
         "n_threads": data.n_threads,
         "backend": backends.written(data.backend),
+        "blocks": None if data.blocks is None else data.blocks.described(),
         "part": None if data.part is None else data.part.to_dict(),
     }
 
@@ -85,7 +87,9 @@ def _read_data(rows: int, described: Mapping[str, Any], protocol: Protocol) -> P
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
     part = None if protocol.part is None else protocol.part(described["part"])
-    how = {"n_threads": described["n_threads"], "backend": backends.read(described["backend"])}
+    backend = backends.read(described["backend"])
+    blocks = None if described["blocks"] is None else Blocks.opened_again(described["blocks"])
+    how = {"n_threads": described["n_threads"], "backend": backend, "blocks": blocks}
     return PartyData(table, classes=classes, part=part, **how, **of_rows)
 
 

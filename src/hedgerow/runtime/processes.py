@@ -40,6 +40,7 @@ PREPARE_SECONDS = 900.0  # importing and compiling on a busy machine
 START_SECONDS = 180.0  # connecting
 GRACE_SECONDS = 5.0  # how long a local process may be out of reach
 AFTERMATH_SECONDS = 15.0  # how long the others may take to end once the first result or failure is there
+RAY_SECONDS = 60.0  # how much longer that is where somebody has to let go of a Ray cluster
 
 
 def run_in_processes(
@@ -70,6 +71,8 @@ def run_in_processes(
             orders = _orders(protocol, job, data, link, deadline, kept, budgets or {})
             if attempt > 1 or checkpoints:
                 _add_checkpoints(orders, attempt, checkpoints or {})
+            if any(brought.backend is not None for brought in data.values()):
+                fleet.aftermath += RAY_SECONDS
             fleet.start(orders, data, job.links, kept)
             if after_start is not None:
                 after_start(fleet.processes)
@@ -155,6 +158,7 @@ class _Fleet:
         self.ledgers: dict[str, Ledger] = {}  # also of those who failed
         self.errors: dict[str, BaseException] = {}
         self._readers: list[threading.Thread] = []
+        self.aftermath = AFTERMATH_SECONDS
 
     # --- start -------------------------------------------------------------------------------------------------------
 
@@ -221,7 +225,7 @@ class _Fleet:
         ended: set[str] = set()
         while len(ended) < len(self.processes):
             try:
-                name, event = self._next(first_end and first_end + AFTERMATH_SECONDS)
+                name, event = self._next(first_end and first_end + self.aftermath)
             except DeadlineExceeded:
                 break
             if event is not None and event["event"] == "progress":
@@ -264,7 +268,7 @@ class _Fleet:
                 process.kill()
                 if name not in self.done and name not in self.errors:
                     self.errors[name] = DeadlineExceeded(
-                        f"{name}: did not come to its end within {AFTERMATH_SECONDS:g} s after {self._names[0]} did"
+                        f"{name}: did not come to its end within {self.aftermath:g} s after {self._names[0]} did"
                     )
         for process in self.processes.values():
             process.wait()

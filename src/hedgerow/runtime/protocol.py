@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hedgerow.codec import AsJson
+from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.dtypes import Bools, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import BoostingParams
@@ -217,6 +218,9 @@ class PartyData:
 
     `backend` is how the party works on its rows: None, on this machine; else on a Ray cluster, where its role can
     (`Protocol.on_ray`). It is never part of a job, and no peer hears of it.
+
+    `blocks`, where the protocol can read them (`Protocol.reads_files`), are rows in Parquet files in place of a table
+    in memory: `table` then has their columns and no rows.
     """
 
     table: Table
@@ -228,6 +232,7 @@ class PartyData:
     misfits: Bools | None = None
     weight: Floats | None = None
     backend: RayBackend | None = None
+    blocks: Blocks | None = None
 
 
 class TrainingRecord(TypedDict, total=False):
@@ -334,6 +339,8 @@ class Protocol:
     on_ray: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     """Role -> None if it can work on its rows on a Ray cluster (`PartyData.backend`), else the reason why it cannot,
     as errors say it: "it runs on one machine", which is that of roles not listed."""
+    reads_files: bool = False
+    """Whether parties may bring `PartyData.blocks`, Parquet files that are read some rows at a time."""
 
     def __post_init__(self) -> None:
         """What all protocols state alike is stated here."""

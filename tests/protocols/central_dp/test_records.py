@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_model(numbers, loss):
     records = training.load(training.read(X, y))
     model = training.boost(records)
     records._scored(np.arange(len(y), dtype=np.uint32))
-    assert np.array_equal(records._scores, model.raw_scores(X)[:, 0].astype(np.float32))
+    assert np.array_equal(records.scores[0], model.raw_scores(X)[:, 0].astype(np.float32))
 
 
 def test_records_are_scored_only_as_far_as_their_turn_needs(numbers):
@@ -70,11 +70,11 @@ def test_filtering_leaves_out_what_is_on_the_wrong_side(numbers):
     options = DPBoostSettings(epsilon=5.0, n_trees=2, max_depth=2)
     training = CentralTraining(schema, options, np.random.default_rng(2), 1)
     records = training.load(training.read(X, y))
-    records._scores[:] = np.random.default_rng(0).normal(size=len(y)).astype(np.float32)
-    right_side = int((np.abs(records._scores - (2 * y - 1)) <= 1).sum())
+    records.scores[0][:] = np.random.default_rng(0).normal(size=len(y)).astype(np.float32)
+    right_side = int((np.abs(records.scores[0] - (2 * y - 1)) <= 1).sum())
     ids = np.arange(len(y), dtype=np.uint32)
     steps = 2**GRADIENT_BITS
-    records.start_tree(ids, steps, filtering=True)
-    assert abs(int(records.rows.node_counts[0]) - right_side) <= 2  # but for those that round to the bound
-    records.start_tree(ids, steps, filtering=False)
-    assert int(records.rows.node_counts[0]) == len(y)
+    records.start_subset(ids, steps, filtering=True)
+    assert abs(int(records.node_counts[0]) - right_side) <= 2  # but for those that round to the bound
+    records.start_subset(ids, steps, filtering=False)
+    assert int(records.node_counts[0]) == len(y)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, bin_counts
-from hedgerow.engine.dtypes import Bytes, Floats, Ints
+from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.histogram import Layout, pack
 from hedgerow.engine.losses import Loss, Quantiser
@@ -38,6 +38,12 @@ PING_SECONDS = 15.0
 
 Command = tuple[str, dict[str, Any]]
 """A verb of `Rows` and its arguments."""
+
+
+class Own(NamedTuple):
+    """An argument that is another one for every actor: each is sent its own."""
+
+    values: Sequence[Any]
 
 
 class CodedRows(NamedTuple):
@@ -69,8 +75,8 @@ class Source(Named, Protocol):
 class Loader(Protocol):
     """What makes of a block what an actor works on."""
 
-    def load(self, source: Any, ensemble: Ensemble | None) -> Any:
-        """What commands are for; with a model, as it stands after its trees."""
+    def load(self, source: Any, state: Any) -> Any:
+        """What commands are for, as it stands after what `Crew.settle` was told of; None for nothing yet."""
         ...
 
 
@@ -90,16 +96,25 @@ class Setup:
         packed = pack(codes, *bin_counts(self.mapper.features), bundle=False, n_threads=self.n_threads)
         rules = (self.loss, self.base_scores, self.quantiser)
         rows = HeldRows(packed, labels, weight, *rules, n_threads=self.n_threads, pieces=pieces)
-        rows.mapper = self.mapper
+        rows.mapper, rows.first_row = self.mapper, int(pieces[0, 1])
         for number, tree in enumerate(() if ensemble is None else ensemble.trees):
             rows.add_tree(tree, number % self.loss.n_outputs)
         return rows
 
 
 class HeldRows(Rows):
-    """Rows that can be scored with a tree which they did not walk down."""
+    """Rows that can be scored with a tree which they did not walk down, and know which part of a table they are."""
 
     mapper: BinMapper
+    first_row: int  # its number in the whole table
+
+    def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
+        """As all rows do; `goes_left` comes with a bit for each code."""
+        super().descend(feature, np.unpackbits(goes_left, axis=1), last=last)
+
+    def set_scores(self, scores: Scores) -> None:
+        """Stand as others have stood: scores [outputs, rows] of the whole table."""
+        self.scores[:] = scores[:, self.first_row : self.first_row + self.n_rows]
 
     def add_tree(self, tree: Tree, output: int) -> None:
         """Score all rows; columns are features, because nothing is bundled."""
@@ -125,9 +140,9 @@ class Holder:
         """Say what it is for, such as the block that it is to hold. Nothing is read yet."""
         self.source = source
 
-    def prepare(self, loader: Loader, ensemble: Ensemble | None, first: int) -> int:
+    def prepare(self, loader: Loader, state: Any, first: int) -> int:
         """Read the block. The next command is number `first`. Returns the number of rows."""
-        self.rows = loader.load(self.source, ensemble)
+        self.rows = loader.load(self.source, state)
         self._done = first
         give_memory_back()
         return int(self.rows.n_rows)
@@ -179,9 +194,25 @@ Task = Callable[..., Any]
 Merge = Callable[[Any, Any], Any]
 
 
+def own_of(arguments: dict[str, Any], number: int) -> dict[str, Any]:
+    """The arguments as one actor gets them."""
+    return {name: v.values[number] if isinstance(v, Own) else v for name, v in arguments.items()}
+
+
 def add_arrays(mine: list[Ints], theirs: list[Ints]) -> list[Ints]:
     """Arrays of two actors, added one by one."""
     return [a + b for a, b in zip(mine, theirs, strict=True)]
+
+
+def scores_of(holder: Holder, first: int, commands: Sequence[Command]) -> dict[int, Scores]:
+    """The scores of an actor's rows after some commands, by the number of its first row in the whole table."""
+    holder.follow(first, commands)
+    return {holder.rows.first_row: holder.rows.scores}
+
+
+def join_parts(mine: dict[int, Any], theirs: dict[int, Any]) -> dict[int, Any]:
+    """Two actors' parts of a table."""
+    return mine | theirs
 
 
 def give_memory_back() -> None:
@@ -238,26 +269,30 @@ class Crew:
 
     def _forget_rows(self) -> None:
         self._loader: Loader | None = None
-        self._ensemble: Ensemble | None = None
+        self._state: Any = None
         self._commands: list[Command] = []
         self._first = self._sent = self._settled = 0  # numbers of commands: the first kept, not yet sent, not in trees
 
-    def prepare(self, loader: Loader, ensemble: Ensemble | None = None) -> list[int]:
+    def prepare(self, loader: Loader, state: Any = None) -> list[int]:
         """Let every actor read its block, and score it if there are trees; the rows of each."""
         self._forget_rows()
-        self._loader, self._ensemble = loader, ensemble
+        self._loader, self._state = loader, state
         return self.answers(lambda: [self._prepare(number) for number in range(len(self.actors))])
 
     def _prepare(self, number: int) -> Any:
-        return self.actors[number].prepare.remote(self._loader, self._ensemble, self._settled)
+        return self.actors[number].prepare.remote(self._loader, self._state, self._settled)
 
     def queue(self, verb: str, **arguments: Any) -> None:
-        """A command that every actor follows before it answers the next question."""
+        """A command that every actor follows before it answers the next question; arguments may be its `Own`."""
         self._commands.append((verb, arguments))
 
     def settle(self, ensemble: Ensemble) -> None:
         """What was queued so far led to this model: whoever is lost later is scored with it instead."""
-        self._ensemble = ensemble.truncated(ensemble.n_iterations)
+        self.settle_as(ensemble.truncated(ensemble.n_iterations))
+
+    def settle_as(self, state: Any) -> None:
+        """The same for what a loader of another kind takes."""
+        self._state = state
         self._settled = self._first + len(self._commands)
         self._drop_commands()
 
@@ -268,12 +303,21 @@ class Crew:
 
     def sums(self, task: Task, **arguments: Any) -> list[Ints]:
         """What a task sums over each actor's rows, added up, after all commands that are queued."""
-        commands = self._commands[self._sent - self._first :]
-        wanted = {"first": self._sent, "commands": commands, **arguments}
-        answer: list[Ints] = self.merged(task, wanted, add_arrays)
+        found: list[Ints] = self.after_commands(task, add_arrays, **arguments)
+        return found
+
+    def after_commands(self, task: Task, how: Merge, **arguments: Any) -> Any:
+        """What a task gives on each block after all commands that are queued, merged."""
+        commands = Own(self._commands_of_each(self._sent))
+        answer = self.merged(task, {"first": self._sent, "commands": commands, **arguments}, how)
         self._sent = self._first + len(self._commands)
         self._drop_commands()
         return answer
+
+    def _commands_of_each(self, first: int) -> list[list[Command]]:
+        """The commands from number `first` on, for every actor."""
+        commands = self._commands[first - self._first :]
+        return [[(verb, own_of(each, number)) for verb, each in commands] for number in range(len(self.actors))]
 
     def each(self, task: Task, **arguments: Any) -> list[Any]:
         """What a task gives on each block."""
@@ -287,7 +331,7 @@ class Crew:
             refs: dict[int, Any] = {}
             for number in reversed(range(n_actors)):
                 actor, others = self.actors[number], merged_by(number, n_actors)
-                ref = actor.run.remote(task, arguments, hold=bool(others))
+                ref = actor.run.remote(task, own_of(arguments, number), hold=bool(others))
                 for other in others:
                     ref = actor.merge.remote(how, refs[other], ref, hold=other != others[-1])
                 refs[number] = ref
@@ -330,13 +374,13 @@ class Crew:
             self._ray.kill(self.actors[number], no_restart=True)
             self.actors[number] = self._kind.remote()
         self._wait_for_room([self.actors[number] for number in lost])
-        since = self._commands[self._settled - self._first :]
+        since = self._commands_of_each(self._settled)
 
         def ask() -> list[Any]:
             again = [self._assign(number) for number in lost if self._sources]
             if self._loader is not None:
                 again += [self._prepare(number) for number in lost]
-                again += [self.actors[number].follow.remote(self._settled, since) for number in lost]
+                again += [self.actors[number].follow.remote(self._settled, since[number]) for number in lost]
             return again
 
         self.answers(ask)

@@ -11,7 +11,8 @@ therefore known with its sums and not before, unless somebody has to know (`coun
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,37 +20,58 @@ from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.dtypes import Bytes, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.histogram import Layout
-from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Holder, Setup, used_cells
+from hedgerow.engine.losses import Quantiser
+from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Holder, Loader, join_parts, scores_of, used_cells
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.errors import InvalidParameter
 
 _UNKNOWN = np.empty(0, np.int64)
 
 
+class RowsLoader(Loader, Protocol):
+    """What makes `Rows` of an actor's block; `Setup` is the plain engine's."""
+
+    @property
+    def mapper(self) -> BinMapper:
+        """The bins."""
+        ...
+
+    @property
+    def quantiser(self) -> Quantiser:
+        """The scale of gradients."""
+        ...
+
+
 class RayRows:
     """Binned records with labels, in the actors of a crew."""
 
     def __init__(
-        self, crew: Crew, setup: Setup, ensemble: Ensemble, *, n_threads: int = 1, counts_first: bool = False
+        self,
+        crew: Crew,
+        setup: RowsLoader,
+        ensemble: Ensemble | None = None,
+        *,
+        n_threads: int = 1,
+        counts_first: bool = False,
     ) -> None:
         self.layout: Layout = Layout.plain(*bin_counts(setup.mapper.features))
         self.quantiser = setup.quantiser
         self.n_parts = n_threads
         """Threads that look for splits here; actors have their own."""
-        self._crew, self._counts_first = crew, counts_first
+        self.crew, self._counts_first = crew, counts_first
         self._used = used_cells(self.layout)
         self._with_counts = False
         self._held_counts: tuple[Ints, Ints] | None = None
         self.node_counts: Ints = _UNKNOWN
-        self.n_rows = sum(crew.prepare(setup, ensemble if ensemble.trees else None))
+        self.n_rows = sum(crew.prepare(setup, ensemble if ensemble is not None and ensemble.trees else None))
 
     def gradients(self) -> None:
         """Quantise the gradients of every output from the present scores."""
-        self._crew.queue("gradients")
+        self.crew.queue("gradients")
 
     def start_tree(self, output: int = 0, *, sample: tuple[int, int, float] | None = None) -> None:
         """All rows, or those that `sample` = (seed, tree, share) picks, stand at the root."""
-        self._crew.queue("start_tree", output=output, sample=sample)
+        self.crew.queue("start_tree", output=output, sample=sample)
         self.node_counts = _UNKNOWN if sample is not None else np.array([self.n_rows], np.int64)
 
     def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
@@ -68,27 +90,38 @@ class RayRows:
         cells[slots[:, None], self._used] = found
 
     def _ask(self, nodes: Ints, *, sums: bool, counts: bool) -> list[Ints]:
-        self.node_counts, *found = self._crew.sums(Holder.sums, nodes=nodes, sums=sums, counts=counts)
+        self.node_counts, *found = self.crew.sums(Holder.sums, nodes=nodes, sums=sums, counts=counts)
         return found
 
     def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
         """Move to the next level, as `Rows.descend` does."""
-        self._crew.queue("descend", feature=feature.copy(), goes_left=goes_left.copy(), last=last)
+        # A bit for each code: commands are kept for actors that are lost later.
+        self.crew.queue("descend", feature=feature.copy(), goes_left=np.packbits(goes_left, axis=1), last=last)
         self.node_counts, self._held_counts = _UNKNOWN, None
         if self._counts_first and not last and (feature >= 0).any():
             self._ask(_UNKNOWN, sums=False, counts=False)
 
     def finish_tree(self, leaf_values: Scores) -> None:
         """Add the tree to the scores of the rows that walked down it."""
-        self._crew.queue("finish_tree", leaf_values=leaf_values.copy())
+        self.crew.queue("finish_tree", leaf_values=leaf_values.copy())
 
     def add_tree(self, tree: Tree, output: int) -> None:
         """Add a tree to the scores of all rows: after a sampled one, which not all have walked down."""
-        self._crew.queue("add_tree", tree=tree, output=output)
+        self.crew.queue("add_tree", tree=tree, output=output)
+
+    @property
+    def scores(self) -> Scores:
+        """What all trees add to the rows of the whole table [outputs, rows], unless they have been regrouped."""
+        parts = self.crew.after_commands(scores_of, join_parts)
+        return np.concatenate([parts[first] for first in sorted(parts)], axis=1)
+
+    def set_scores(self, scores: Scores) -> None:
+        """Let the rows of the whole table have these scores [outputs, rows]."""
+        self.crew.queue("set_scores", scores=scores)
 
     def regroup(self, *, in_place: bool = True) -> None:
         """Lay rows out in memory by the leaves of the tree just finished, each actor its own."""
-        self._crew.queue("regroup", in_place=in_place)
+        self.crew.queue("regroup", in_place=in_place)
 
 
 class InMemory:
@@ -115,11 +148,11 @@ def check_allowed(backend: RayBackend, why: str) -> None:
         )
 
 
-def blocks_in_memory(ray: Any, backend: RayBackend, rows: CodedRows, n_actors: int) -> list[InMemory]:
-    """A table in memory, cut into blocks of neighbouring rows."""
+def blocks_in_memory(ray: Any, backend: RayBackend, rows: CodedRows, n_actors: int | Sequence[int]) -> list[InMemory]:
+    """A table in memory, cut into this many blocks of neighbouring rows, or at these rows."""
     check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
     n_rows = len(rows.labels)
-    cuts = [n_rows * block // n_actors for block in range(n_actors + 1)]
+    cuts = [n_rows * k // n_actors for k in range(n_actors + 1)] if isinstance(n_actors, int) else n_actors
     blocks = []
     for start, stop in itertools.pairwise(cuts):
         weight = None if rows.weight is None else rows.weight[start:stop]

@@ -23,10 +23,19 @@ from hedgerow.protocols.vertical.common.agreement import (
 )
 from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import DEALER, PartyData, Rehearsal, Role
+from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, PartyData, Rehearsal, Role
 from hedgerow.transport.frames import Message
 
 Job = TypeVar("Job", bound=SharesJob)
+
+NOT_ON_RAY = {
+    **dict.fromkeys(
+        (LABEL_HOLDER, FEATURE_HOLDER),
+        "masked words of all rows come to its machine or leave it at every level; actors would have to be sent them",
+    ),
+    DEALER: "it has no rows",
+}
+"""Why roles of trainings on shares work on one machine."""
 
 
 class Player(Generic[Job]):

@@ -1,32 +1,38 @@
-"""The whole training in one process: records in, model and statement out."""
+"""The whole training, for one process that draws all noise: records in, model and statement out.
+
+Records are on this machine (`records`) or in Ray's actors (`on_ray`).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.boosting import train
-from hedgerow.engine.dtypes import Floats, Scores
+from hedgerow.engine.dtypes import Bools, Floats, Ints, RowIds, Scores
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.growth import FlatEdges
+from hedgerow.engine.growth import FlatEdges, RowsLike
 from hedgerow.engine.losses import BoostingParams
+from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, Parallel
 from hedgerow.protocols.bad_rows import OnBadRows
 from hedgerow.protocols.central import bins
 from hedgerow.protocols.central.dpboost.assignment import streams, subsets
-from hedgerow.protocols.central.dpboost.growth import TreeGrower, list_candidates, released_tree
+from hedgerow.protocols.central.dpboost.growth import Candidates, TreeGrower, list_candidates, released_tree
+from hedgerow.protocols.central.dpboost.on_ray import rows_on_ray
 from hedgerow.protocols.central.dpboost.plan import planned_event, release_counts, statement_of
-from hedgerow.protocols.central.dpboost.records import Labelled, Records, read_labelled
+from hedgerow.protocols.central.dpboost.records import Labelled, read_labelled
 from hedgerow.protocols.central.dpboost.settings import GRADIENT_BITS, DPBoostSettings
 from hedgerow.protocols.central.released import CentralFit
 from hedgerow.runtime.progress import OnProgress
-from hedgerow.schema import Schema
+from hedgerow.schema import NumericColumn, Schema
 
 
 def fit_central(
@@ -39,24 +45,71 @@ def fit_central(
     n_threads: int = 1,
     on_progress: OnProgress | None = None,
     on_bad_rows: OnBadRows = "map",
+    backend: RayBackend | None = None,
 ) -> CentralFit:
     """Train on a table that the schema describes.
 
-    `random` makes noise and assignment and must be secret; production code passes `SecureRandom()`.
+    `random` makes noise and assignment and must be secret; production code passes `SecureRandom()`. With a `backend`,
+    `X` are Parquet files that Ray's actors read, and `y` is the name of a column; noise and assignment are drawn here
+    all the same.
     """
     planned = planned_event(settings, schema)
     training = CentralTraining(schema, settings, random, n_threads)
     list_candidates(schema, training.bins)  # a schema without anything to ask is refused before the rows are read
-    labelled = training.read(X, y, on_bad_rows)
-    if settings.protocol == "central.plain":
-        model = training.plain(labelled)
-        return CentralFit(model, planned, statement_of(settings, schema, planned, None, on_bad_rows))
-    n_misfits = training.prepare(labelled)
-    model = training.boost(training.load(labelled), on_progress)
+    with ExitStack() as stack:
+        if backend is None:
+            table: TableLike = training.read(X, y, on_bad_rows)
+        else:
+            table = stack.enter_context(rows_on_ray(backend, X, y, schema, settings.loss, on_bad_rows))
+            training.draw_streams()
+        training.find_edges(table)
+        if settings.protocol == "central.plain":
+            model = training.plain(table)
+            return CentralFit(model, planned, statement_of(settings, schema, planned, None, on_bad_rows))
+        records = training.load(table)
+        n_misfits = training.count_misfits(records)
+        model = training.boost(records, on_progress)
     event = Composed(tuple(training.events))
     if event != planned:
         raise ProtocolError("what was released is not what was planned; the model is not private as stated")
     return CentralFit(model, event, statement_of(settings, schema, event, n_misfits, on_bad_rows))
+
+
+class RecordsLike(RowsLike, Protocol):
+    """Rows that a tree can be grown on, any subset of them at a time, wherever they are; see `Records`."""
+
+    n_rows: int
+
+    @property
+    def n_misfits(self) -> int:
+        """Rows with a value or a label that the schema does not allow. Not private."""
+        ...
+
+    def start_subset(self, ids: RowIds, bound: int, *, filtering: bool) -> None:
+        """Let these rows stand at the root, with gradients of at most `bound`."""
+        ...
+
+    def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
+        """Add a released tree to the scores."""
+        ...
+
+
+class TableLike(Protocol):
+    """A table with labels, wherever its rows are; see `Labelled`. Nothing that it says is private."""
+
+    def cell_counts(self, columns: Mapping[int, NumericColumn]) -> Ints:
+        """Rows in each cell of these columns."""
+        ...
+
+    def records(
+        self, bins: BinMapper, candidates: Candidates, settings: DPBoostSettings, n_threads: int
+    ) -> RecordsLike:
+        """The rows in the form that trees are grown on."""
+        ...
+
+    def train(self, params: BoostingParams, bins: BinMapper) -> Ensemble:
+        """The engine's model of the rows that count."""
+        ...
 
 
 class CentralTraining:
@@ -71,40 +124,42 @@ class CentralTraining:
     def read(self, X: Any, y: Any, on_bad_rows: OnBadRows = "map") -> Labelled:
         """The table and its labels; then, before any noise is drawn, the secrets that assign records to trees."""
         labelled = read_labelled(X, y, self._schema, self._settings.loss, on_bad_rows)
-        if self._settings.protocol != "central.plain":
-            self._streams = streams(self._settings, self._random)
+        self.draw_streams()
         return labelled
 
-    def prepare(self, labelled: Labelled) -> int | None:
-        """Private edges and the noisy number of rows that did not fit the schema, as far as they are wanted."""
-        self.find_edges(labelled)
-        if not self._settings.clipped_count_share:
-            return None
-        misfits = np.array([labelled.n_misfits], np.int64)
-        count, event = release_counts(self._settings, 0, misfits, self._random)
-        self.events.append(event)
-        return max(int(count[0]), 0)
+    def draw_streams(self) -> None:
+        """The secrets that assign records to trees: the first that a training draws."""
+        if self._settings.protocol != "central.plain":
+            self._streams = streams(self._settings, self._random)
 
-    def find_edges(self, labelled: Labelled) -> None:
+    def find_edges(self, table: TableLike) -> None:
         """Edges of bins from a noisy histogram, where they are not public."""
         settings, schema = self._settings, self._schema
         counted = bins.counted_columns(schema, settings.max_bins)
         if settings.binning == "private" and counted:
-            exact = bins.cell_counts(labelled.table, counted, labelled.counts)
+            exact = table.cell_counts(counted)
             counts, event = release_counts(settings, len(counted), exact, self._random)
             self.events.append(event)
             edges = bins.edges_from_counts(counts, counted, settings.max_bins)
             self.bins = bins.with_edges(self.bins, edges)
 
-    def load(self, labelled: Labelled) -> Records:
+    def load(self, table: TableLike) -> RecordsLike:
         """The rows in the form that trees are grown on."""
-        return Records(self.bins, labelled, self._settings, self._n_threads)
+        return table.records(self.bins, list_candidates(self._schema, self.bins), self._settings, self._n_threads)
 
-    def boost(self, records: Records, on_progress: OnProgress | None = None) -> Ensemble:
+    def count_misfits(self, records: RecordsLike) -> int | None:
+        """The noisy number of rows that did not fit the schema, if it is wanted."""
+        if not self._settings.clipped_count_share:
+            return None
+        count, event = release_counts(self._settings, 0, np.array([records.n_misfits], np.int64), self._random)
+        self.events.append(event)
+        return max(int(count[0]), 0)
+
+    def boost(self, records: RecordsLike, on_progress: OnProgress | None = None) -> Ensemble:
         """All ensembles, one after the other."""
         settings, features = self._settings, self.bins.features
         candidates = list_candidates(self._schema, self.bins)
-        grower = TreeGrower(records.rows, candidates, settings, self._random)
+        grower = TreeGrower(records, candidates, settings, self._random)
         edges = FlatEdges([feature.edges for feature in features])
         is_categorical = np.array([feature.is_categorical for feature in features])
         bound, filtering = _gradient_limit(settings)
@@ -112,10 +167,10 @@ class CentralTraining:
         for n_trees, stream in zip(settings.ensembles, self._streams, strict=True):
             events: list[Event] = []
             for place, rows in enumerate(subsets(settings, records.n_rows, n_trees, stream)):
-                records.start_tree(rows, bound, filtering=filtering)
+                records.start_subset(rows, bound, filtering=filtering)
                 grown = grower.grow(place)
                 values: Scores = (grown.leaf_value * settings.learning_rate).astype(np.float32)
-                records.add_tree(candidates, grown.asked, values)
+                records.add_released(*grown.asked, values)
                 shown = self._in_units(grown.leaf_value * settings.learning_rate)
                 model.append(released_tree(grown.asked, candidates, is_categorical, edges, shown), checked=True)
                 events.append(grown.event)
@@ -124,10 +179,9 @@ class CentralTraining:
             self.events.append(Parallel(tuple(events)))
         return model
 
-    def plain(self, labelled: Labelled) -> Ensemble:
+    def plain(self, table: TableLike) -> Ensemble:
         """The engine on the same bins, without noise, sampling or clipping."""
         settings = self._settings
-        self.find_edges(labelled)
         params = BoostingParams(
             loss=settings.loss,
             n_iterations=settings.n_trees,
@@ -138,10 +192,8 @@ class CentralTraining:
             label_range=(-1.0, 1.0) if settings.loss == "squared" else None,
             n_threads=self._n_threads,
         )
-        codes = self.bins.transform(labelled.table, self._n_threads)[:, labelled.counts]
-        trained = train(params, self.bins, codes, labelled.labels[labelled.counts]).ensemble
         model = self._empty_model()
-        for tree in trained.trees:
+        for tree in table.train(params, self.bins).trees:
             model.append(replace(tree, value=self._in_units(tree.value.astype(np.float64))))
         return model
 

@@ -39,9 +39,8 @@ from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Tree
-from hedgerow.engine.growth import FlatEdges
+from hedgerow.engine.growth import FlatEdges, RowsLike
 from hedgerow.engine.histogram import Histograms, Layout, plan_histograms, subtract_siblings
-from hedgerow.engine.rows import Rows
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.choices import exponential, permute_and_flip
@@ -110,9 +109,9 @@ class GrownTree(NamedTuple):
 
 
 class TreeGrower:
-    """Grows trees on the rows that stand at the root; keeps its buffers from tree to tree."""
+    """Grows trees on the rows that stand at the root, wherever they are; keeps its buffers from tree to tree."""
 
-    def __init__(self, rows: Rows, candidates: Candidates, settings: DPBoostSettings, random: RandomBytes) -> None:
+    def __init__(self, rows: RowsLike, candidates: Candidates, settings: DPBoostSettings, random: RandomBytes) -> None:
         self._rows, self._candidates, self._settings, self._random = rows, candidates, settings, random
         most_nodes = 2 ** (settings.max_depth - 1)
         self._spread = Spread.over(rows.layout)
@@ -128,7 +127,7 @@ class TreeGrower:
         }
 
     def grow(self, place: int) -> GrownTree:
-        """The tree at this place of its ensemble; `rows.start_tree` has been called."""
+        """The tree at this place of its ensemble; `start_subset` has been called."""
         depth = self._settings.max_depth
         where = Histograms(slot=_ZERO, built=_ZERO, derived=_ZERO - 1)
         levels: list[Answers] = []
@@ -146,7 +145,7 @@ class TreeGrower:
             if last:
                 events += [event] * (depth - len(events))  # without noise only: a choice among nothing
                 break
-            where = Histograms(*plan_histograms(self._rows.node_counts, answers.feature, where.slot))
+            where = Histograms(*plan_histograms(answers.children & MAX_ROWS, answers.feature, where.slot))
         return self._finish(place, levels, np.concatenate(totals), events)
 
     # --- one level -------------------------------------------------------------------------------------------------

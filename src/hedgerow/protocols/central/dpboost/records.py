@@ -6,23 +6,27 @@ comes: one that serves the tenth tree of an ensemble is never scored by the fort
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.binning import BinMapper, bin_counts
+from hedgerow.engine.boosting import train
 from hedgerow.engine.dtypes import SCORE, Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores, Words
-from hedgerow.engine.histogram import Layout
-from hedgerow.engine.losses import Loss, Quantiser, logistic_gradients, squared_gradients
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.histogram import Layout, pack
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, logistic_gradients, squared_gradients
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.bad_rows import OnBadRows, fit_rows, outside_bounds
-from hedgerow.protocols.central.dpboost.growth import Asked, Candidates
+from hedgerow.protocols.central.bins import cell_counts
+from hedgerow.protocols.central.dpboost.growth import Candidates
 from hedgerow.protocols.central.dpboost.settings import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, DPBoostSettings, LossName
-from hedgerow.schema import Schema
+from hedgerow.schema import NumericColumn, Schema
 
 _BLOCK = 256
 _ROWS_WORTH_A_THREAD = 1 << 14
@@ -39,12 +43,41 @@ class Labelled(NamedTuple):
     n_misfits: int
     """Rows with a value or a label that the schema does not allow. Not private."""
 
+    def cell_counts(self, columns: Mapping[int, NumericColumn]) -> Ints:
+        """Rows in each cell of these columns. Not private."""
+        return cell_counts(self.table, columns, self.counts)
+
+    def coded(self, bins: BinMapper, n_threads: int) -> CodedRecords:
+        """The rows by their bins."""
+        return CodedRecords(bins.transform(self.table, n_threads), self.labels, self.counts, self.n_misfits)
+
+    def records(self, bins: BinMapper, candidates: Candidates, settings: DPBoostSettings, n_threads: int) -> Records:
+        """The rows in the form that trees are grown on."""
+        return Records(bins, self.coded(bins, n_threads), candidates, settings, n_threads)
+
+    def train(self, params: BoostingParams, bins: BinMapper) -> Ensemble:
+        """The engine's model of the rows that count. Not private."""
+        codes, labels = self.coded(bins, params.n_threads).that_count()
+        return train(params, bins, codes, labels).ensemble
+
+
+class CodedRecords(NamedTuple):
+    """The same without the table: what is kept of it once bins are known."""
+
+    codes: Bytes  # [features, rows]
+    labels: Floats
+    counts: Bools
+    n_misfits: int
+
+    def that_count(self) -> tuple[Bytes, Floats]:
+        """Codes and labels of the rows that count."""
+        return self.codes[:, self.counts], self.labels[self.counts]
+
 
 def read_labelled(X: Any, y: Any, schema: Schema, loss: LossName, on_bad_rows: OnBadRows = "map") -> Labelled:
     """Read a table and its labels as the schema describes them."""
     given = fit_rows(X, y, schema, on_bad_rows=on_bad_rows)
-    if given.table.n_rows > MAX_ROWS:  # that there are no more is taken to be public (plan.py)
-        raise InvalidInput(f"X: at most {MAX_ROWS:,} rows can be summed exactly, and there are more")
+    check_size(given.table.n_rows)
     if schema.label_bounds is not None:
         low, high = schema.label_bounds
         labels = 2.0 * ((given.labels - low) / (high - low) - 0.5)
@@ -54,47 +87,61 @@ def read_labelled(X: Any, y: Any, schema: Schema, loss: LossName, on_bad_rows: O
     return Labelled(given.table, labels, given.counts, int(np.count_nonzero(misfits)))
 
 
-class Records:
+def check_size(n_rows: int) -> None:
+    """Raise for more rows than can be summed; that there are no more is taken to be public (plan.py)."""
+    if n_rows > MAX_ROWS:
+        raise InvalidInput(f"X: at most {MAX_ROWS:,} rows can be summed exactly, and there are more")
+
+
+class Records(Rows):
     """Rows that a tree can be grown on, any subset of them at a time."""
 
-    def __init__(self, bins: BinMapper, labelled: Labelled, settings: DPBoostSettings, n_threads: int) -> None:
-        labels, loss, depth = labelled.labels, settings.loss, settings.max_depth
-        codes, unused = bins.transform(labelled.table, n_threads), Quantiser(1.0, 1.0)
-        ranged = Loss(loss, label_range=(-1.0, 1.0))
-        self.rows = Rows.from_codes(
-            bins, codes, labels, None, loss=ranged, base_scores=np.zeros(1), quantiser=unused, n_threads=n_threads
-        )
-        self.n_rows = self.rows.n_rows
-        self._loss = loss
-        self._counts = None if labelled.counts.all() else labelled.counts
-        self._labels: Scores = labels.astype(SCORE)
+    def __init__(
+        self,
+        bins: BinMapper,
+        coded: CodedRecords,
+        candidates: Candidates,
+        settings: DPBoostSettings,
+        n_threads: int,
+        *,
+        bundle: bool = True,
+    ) -> None:
+        """`bundle`: columns of few levels may share bytes; not where a layout is common to several machines."""
+        loss, unused = Loss(settings.loss, label_range=(-1.0, 1.0)), Quantiser(1.0, 1.0)
+        packed = pack(coded.codes, *bin_counts(bins.features), bundle=bundle, n_threads=n_threads)
+        super().__init__(packed, coded.labels, None, loss, np.zeros(1), unused, n_threads=n_threads)
+        self.n_misfits = coded.n_misfits
+        """Rows with a value or a label that the schema does not allow. Not private."""
+        self._targets: Scores = coded.labels.astype(SCORE)
+        self._counts = None if coded.counts.all() else coded.counts
         self._seen = np.zeros(self.n_rows, np.int32)  # trees that are in a row's score already
-        self._scores: Scores = np.zeros(self.n_rows, SCORE)
-        self._walkable = Walkable.room_for(settings.n_trees, 2 ** (depth + 1) - 1)
+        self._candidates = candidates
+        self._walkable = Walkable.room_for(settings.n_trees, 2 ** (settings.max_depth + 1) - 1)
         self._n_trees = 0
-        self._depth = depth
-        self._places = _byte_places(self.rows.layout)
-        self._team = Team(n_threads)
+        self._depth = settings.max_depth
+        self._places = _byte_places(self.layout)
+        self._walkers = Team(n_threads)
 
-    def start_tree(self, ids: RowIds, bound: int, *, filtering: bool) -> None:
+    def start_subset(self, ids: RowIds, bound: int, *, filtering: bool) -> None:
         """Bring rows up to date, compute their gradients, and let those that may take part stand at the root.
 
         `bound` is g* in steps: beyond it a record is left out, or without `filtering` its gradient is clipped.
         """
         ids = self._scored(ids if self._counts is None else ids[self._counts[ids]])
         packed = np.empty(len(ids), np.int64)
-        scores, labels = self._scores[ids], self._labels[ids]
+        scores, labels = self.scores[0, ids], self._targets[ids]
         unit = np.float32(2.0**GRADIENT_BITS)
-        if self._loss == "squared":
+        if self.loss.name == "squared":
             squared_gradients(scores, labels, np.float32(2.0), unit, np.float32(1.0), packed)
         else:
             logistic_gradients(scores, labels, np.float32(0.0), unit, np.float32(1.0), packed)
-        kept = keep_bounded(ids, packed, bound, filtering, self.rows.gradients_packed[0])
-        self.rows.start_tree(rows=ids[:kept])
+        kept = keep_bounded(ids, packed, bound, filtering, self.gradients_packed[0])
+        self.start_tree(rows=ids[:kept])
 
-    def add_tree(self, candidates: Candidates, tree: Asked, values: Scores) -> None:
-        """A released tree, and the value of each node that is a leaf."""
-        write_walkable(candidates, self.rows.layout, self._places, *tree, values, self._n_trees, self._walkable)
+    def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
+        """A released tree, as `growth.Asked` has it, and the value of each node that is a leaf."""
+        asked = (self._candidates, self.layout, self._places, chosen, missing_left, child)
+        write_walkable(*asked, values, self._n_trees, self._walkable)
         self._n_trees += 1
 
     def _scored(self, ids: RowIds) -> RowIds:
@@ -104,11 +151,11 @@ class Records:
             ids = ids[np.argsort(seen.astype(np.int16) if self._n_trees < 2**15 else seen, kind="stable")]
         else:
             ids = ids.copy()
-        records = self.rows.packed.records.view(np.uint8)
-        n_tasks = max(1, min(self._team.n_threads, len(ids) // _ROWS_WORTH_A_THREAD))
+        records = self.packed.records.view(np.uint8)
+        n_tasks = max(1, min(self._walkers.n_threads, len(ids) // _ROWS_WORTH_A_THREAD))
         cuts = [len(ids) * task // n_tasks for task in range(n_tasks + 1)]
-        common = (self.rows.layout.bin_of_code, self._walkable, self._n_trees, self._depth, self._seen, self._scores)
-        self._team.run(walk, [(records, ids[cuts[t] : cuts[t + 1]], *common) for t in range(n_tasks)])
+        common = (self.layout.bin_of_code, self._walkable, self._n_trees, self._depth, self._seen, self.scores[0])
+        self._walkers.run(walk, [(records, ids[cuts[t] : cuts[t + 1]], *common) for t in range(n_tasks)])
         return ids
 
 

@@ -131,7 +131,7 @@ class PrivateRows:
     ) -> Self:
         """The same for the rows of several tables, of which one at a time is in memory."""
         loss, grid = loss_of(schema, multiclass=multiclass), grid_of(schema)
-        read = [_code_rows(X, y, schema, grid, n_threads, **how) for X, y in tables]
+        read = [code_rows(X, y, schema, grid, n_threads, **how) for X, y in tables]
         codes, labels = np.concatenate([r[0] for r in read], axis=1), np.concatenate([r[1] for r in read])
         rows = cls(codes, labels, cells_of(schema, grid), loss, n_threads, len(schema.classes or (0, 1)))
         rows.n_misfits = sum(r[2] for r in read)
@@ -264,7 +264,7 @@ class PrivateRows:
             raise InvalidInput(f"labels must lie between {low} and {high} for the {self.loss} loss")
 
 
-def _code_rows(
+def code_rows(
     X: Any,
     y: Any,
     schema: Schema,

@@ -31,7 +31,15 @@ NOTHING = np.empty(0, np.int64)
 
 def coordinator(me: Party, job: Job, data: PartyData | None = None) -> Ensemble:
     """The coordinator, from the owners' descriptions to the model; `data` if it is an owner itself."""
-    gathering = Gathering(me, job, None if data is None else Owner(me.name, data, job))
+    if data is None:
+        return _coordinate(me, job, None)
+    own = Owner(me.name, data, job)
+    with own.opened:
+        return _coordinate(me, job, own)
+
+
+def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
+    gathering = Gathering(me, job, own)
     n_begun, taken_up = _taken_up(gathering, job)
     state = taken_up or _set_up(gathering, job)
     agreement, start = state.agreement, state.start

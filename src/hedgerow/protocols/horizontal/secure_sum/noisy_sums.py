@@ -9,7 +9,6 @@ import numpy as np
 
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.table import Column
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import mu_for, share_of_sigma, sigma_for_mu
@@ -53,13 +52,8 @@ class NoisyGrid:
         """Of the noise that each owner draws."""
         return share_of_sigma(self.sigma, self._job.assumed_honest)
 
-    def cells(self, me: Party, columns: Sequence[Column]) -> tuple[NoisyCells, Event]:
-        """One owner's cells with its share of the noise."""
-        counts = np.empty(self.n_cells, np.int64)
-        for k, (feature, column) in enumerate(zip(self.features, columns, strict=True)):
-            present = column.values[~np.isnan(column.values)]
-            codes = np.searchsorted(np.asarray(feature.edges), present, side="right")
-            counts[self.first[k] : self.first[k + 1]] = np.bincount(codes, minlength=feature.n_value_bins)
+    def cells(self, me: Party, counts: Ints) -> tuple[NoisyCells, Event]:
+        """One owner's cells, of which these are the exact counts, with its share of the noise."""
         honest, sigma = self._job.assumed_honest, self.sigma_per_owner
         values, event = discrete_gaussian(
             counts * COUNT_UNIT, sensitivity=self.sensitivity, sigma=sigma, random=me.rng, parties=honest

@@ -15,24 +15,19 @@ from hedgerow.engine.dtypes import MAX_BINS, Floats, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import DEEPEST, split_rules
 from hedgerow.engine.losses import MOST_ROWS, Loss, Quantiser
-from hedgerow.engine.rows import Rows
-from hedgerow.engine.table import Column, Level, read_table
+from hedgerow.engine.rows_ray.rows import RayRows
+from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS, check_agreement
+from hedgerow.protocols.horizontal.secure_sum.agreement import check_agreement
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells, Nodes
 from hedgerow.protocols.horizontal.secure_sum.masks import COUNTS, TOTALS, TREES, Masks
 from hedgerow.protocols.horizontal.secure_sum.model import receive_model
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
-from hedgerow.protocols.horizontal.secure_sum.quantile_search import (
-    MAX_ROUNDS,
-    PROBES_PER_COLUMN,
-    counts_below,
-    sorted_values,
-)
-from hedgerow.protocols.number_line import kind_of
+from hedgerow.protocols.horizontal.secure_sum.own_table import Rules, table_of
+from hedgerow.protocols.horizontal.secure_sum.quantile_search import MAX_ROUNDS, PROBES_PER_COLUMN
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory
@@ -48,17 +43,18 @@ PATIENCE = 2.5
 def data_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     """One owner, from its table to the model that all owners get."""
     owner = Owner(me.name, data, job)
-    masks = Masks(me, job)
-    me.wait_longer(PATIENCE)
-    _, state = me.go_on(OwnerState, job)
-    if state is None:
-        state = _set_up(me, owner, masks, job)
-    else:
-        owner.agree(job.coordinator, state.agreement, state.label_range)
-        masks.agree(round_id=1)
-        owner.start(job.coordinator, state.start, state.scores)
-    _train(me, owner, masks, state)
-    return receive_model(me, job, owner.without_trees(), owner.n_trees, most_nodes=owner.most_nodes)
+    with owner.opened:
+        masks = Masks(me, job)
+        me.wait_longer(PATIENCE)
+        _, state = me.go_on(OwnerState, job)
+        if state is None:
+            state = _set_up(me, owner, masks, job)
+        else:
+            owner.agree(job.coordinator, state.agreement, state.label_range)
+            masks.agree(round_id=1)
+            owner.start(job.coordinator, state.start, state.scores)
+        _train(me, owner, masks, state)
+        return receive_model(me, job, owner.without_trees(), owner.n_trees, most_nodes=owner.most_nodes)
 
 
 def _set_up(me: Party, owner: Owner, masks: Masks, job: Job) -> OwnerState:
@@ -119,7 +115,7 @@ def _train(me: Party, owner: Owner, masks: Masks, state: OwnerState) -> None:
 
 
 def _count_at_probes(me: Party, owner: Owner, masks: Masks, to: str) -> None:
-    n_numeric = len(owner.numeric_columns)
+    n_numeric = owner.n_numeric
     ranges = {"n_numeric": n_numeric, "most_points": n_numeric * PROBES_PER_COLUMN}
     round_number = 0
     while len((probes := me.recv(to, messages.Probes, **ranges)).points):
@@ -148,7 +144,10 @@ class Begun:
 
 
 class Owner:
-    """One owner's rows and what it computes on them. What it returns is exact: masking is the caller's duty."""
+    """One owner's rows and what it computes on them. What it returns is exact: masking is the caller's duty.
+
+    Rows may be in memory, in files, or in actors (`own_table.py`), which live until `opened` is closed.
+    """
 
     def __init__(self, name: str, data: PartyData, job: Job) -> None:
         if data.labels is None:
@@ -156,17 +155,20 @@ class Owner:
         self._name, self._data, self._job, self._labels = name, data, job, data.labels
         self.coordinator = job.coordinator
         params = job.boosting
-        check_memory(
-            name, data.table.n_rows, len(data.table.columns), job.max_bins, params.max_depth, params.max_leaves
-        )
+        if data.blocks is None:
+            check_memory(
+                name, data.table.n_rows, len(data.table.columns), job.max_bins, params.max_depth, params.max_leaves
+            )
+        self._table = table_of(name, data)
+        self.opened = self._table.opened
 
     def description(self) -> messages.TableDescription:
         """What must fit together with the other owners'."""
-        columns, classes = self._data.table.columns, self._data.classes
+        table, classes = self._table, self._data.classes
         return messages.TableDescription(
-            columns=tuple(column.name for column in columns),
-            kinds=tuple(kind_of(column.values) if column.levels is None else LEVELS for column in columns),
-            levels=tuple("" if column.levels is None else json.dumps(list(column.levels)) for column in columns),
+            columns=table.names,
+            kinds=table.kinds,
+            levels=tuple("" if levels is None else json.dumps(list(levels)) for levels in table.levels),
             classes="" if classes is None else json.dumps(list(classes)),
         )
 
@@ -178,7 +180,6 @@ class Owner:
     def agree(self, sender: str, agreement: messages.Agreement, label_range: tuple[float, float]) -> None:
         """Go by the common levels, classes and label range."""
         check_agreement(sender, agreement, self.description())
-        self._kinds = agreement.kinds
         self._levels = [None if not levels else tuple(json.loads(levels)) for levels in agreement.levels]
         labels = self._labels
         self.classes: tuple[Any, ...] | None = None
@@ -199,24 +200,23 @@ class Owner:
 
     def totals(self) -> Words:
         """Number of rows, label totals, values present in each numeric column."""
-        self._sorted = [sorted_values(column) for column in self.numeric_columns]
-        n_rows, n_present = self._data.table.n_rows, map(len, self._sorted)
-        totals = [n_rows, *self.loss.label_totals(self._labels).tolist(), *n_present]
+        n_present = self._table.n_present().tolist()
+        totals = [self._table.n_rows, *self.loss.label_totals(self._labels).tolist(), *n_present]
         return np.array(totals, np.int64).view(np.uint64)
 
     @property
-    def numeric_columns(self) -> tuple[Column, ...]:
-        """Columns that have edges, once all have agreed on their kinds."""
-        columns = zip(self._data.table.columns, self._kinds, strict=True)
-        return tuple(column for column, kind in columns if kind != LEVELS)
+    def n_numeric(self) -> int:
+        """Columns that have edges."""
+        return sum(levels is None for levels in self._table.levels)
 
     def noisy_cells(self, me: Party) -> tuple[messages.NoisyCells, Event]:
         """Rows per cell of the public grid with this owner's noise, and the event of that noise.
 
         It is drawn once in a run: kept before it is sent, and sent as it was in a later attempt.
         """
-        numeric, before = self.numeric_columns, me.kept(0, Begun)
-        cells, event = NoisyGrid(self._job, [column.name for column in numeric]).cells(me, numeric)
+        table, before = self._table, me.kept(0, Begun)
+        grid = NoisyGrid(self._job, [n for n, levels in zip(table.names, table.levels, strict=True) if levels is None])
+        cells, event = grid.cells(me, np.concatenate([*table.cell_counts(grid.features), np.empty(0, np.int64)]))
         if before is not None and before.drawn is not None:
             return replace(cells, values=before.drawn), event
         me.keep(0, Begun(cells.values))
@@ -226,7 +226,7 @@ class Owner:
         """Rows below each probe."""
         check_increasing(sender, probes, probes.points, probes.ends, PROBES_PER_COLUMN)
         offsets = np.concatenate([[0], probes.ends]).astype(np.int64)
-        return counts_below(self._sorted, probes.points, offsets).view(np.uint64)
+        return self._table.counts_below(probes.points, offsets).view(np.uint64)
 
     @property
     def start_ranges(self) -> dict[str, Any]:
@@ -235,37 +235,27 @@ class Owner:
         low, high = loss.label_range if loss.name == "squared" else (-LARGEST_LOG, LARGEST_LOG)
         rounding = 1e-9 * max(abs(low), abs(high))
         scores = (low - rounding, high + rounding) if base_score is None else (float(base_score), float(base_score))
-        rows = (max(self._data.table.n_rows, 1), MOST_ROWS)
-        return start_ranges(len(self.numeric_columns), scores, self.loss.n_outputs, rows)
+        rows = (max(self._table.n_rows, 1), MOST_ROWS)
+        return start_ranges(self.n_numeric, scores, self.loss.n_outputs, rows)
 
     def start(self, sender: str, start: messages.Start, scores: Scores | None = None) -> None:
         """Bin the rows with the common edges; `scores` if there are trees already."""
         check_increasing(sender, start, start.edges, start.ends, self._job.max_bins - 2)
-        self._sorted = []
-        table, job = self._data.table, self._job
-        self.mapper = common_bins([c.name for c in table.columns], self._levels, start.edges, start.ends)
+        table, job = self._table, self._job
+        self.mapper = common_bins(table.names, self._levels, start.edges, start.ends)
         quantiser = Quantiser.for_job(
             self.loss, float(start.n_rows), n_rows=start.n_rows, gradient_bits=job.boosting.gradient_bits
         )
         self._base_scores = start.base_scores.copy()
-        self._rows = Rows.bin(
-            self.mapper,
-            read_table(table, like=self.mapper.features, where=self._name),
-            self._labels,
-            None,
-            loss=self.loss,
-            base_scores=self._base_scores,
-            quantiser=quantiser,
-            n_threads=self._data.n_threads,
-            scores=scores,
-        )
+        common = Rules(self.loss, self._base_scores, quantiser)
+        self._rows = table.rows(self.mapper, self._labels, self.classes, common, scores)
         self._exchanged = ExchangedCells(self.mapper)
         rules = split_rules(job.boosting, self.loss, quantiser, weighted=False)
         self._with_counts = rules.min_samples_leaf > 0
         self._cells = np.empty((0, self._rows.layout.n_cells), np.int64)
         self._slots = np.empty(0, np.int64)
         self.nodes = Nodes(
-            len(table.columns), self.loss.n_outputs, self.n_trees, self._exchanged.n_cells, job.boosting.max_depth
+            len(table.names), self.loss.n_outputs, self.n_trees, self._exchanged.n_cells, job.boosting.max_depth
         )
         depth = min(job.boosting.max_depth or DEEPEST, DEEPEST)
         self.most_nodes = self.n_trees * (2 * min(1 << depth, start.n_rows) - 1)
@@ -304,10 +294,14 @@ class Owner:
 
     def add_trees(self, ensemble: Ensemble) -> None:
         """Add trees to the scores that were not grown here."""
-        table = read_table(self._data.table, like=self.mapper.features, where=self._name)
-        codes = self.mapper.transform(table, self._data.n_threads)
+        rows, n_outputs = self._rows, ensemble.n_outputs
+        if isinstance(rows, RayRows):
+            for number, tree in enumerate(ensemble.trees):
+                rows.add_tree(tree, number % n_outputs)
+            return
+        codes = self._table.codes(self.mapper)
         for number, tree in enumerate(ensemble.trees):
-            ensemble.add_binned(codes, tree, self.scores[number % ensemble.n_outputs], n_threads=self._data.n_threads)
+            ensemble.add_binned(codes, tree, rows.scores[number % n_outputs], n_threads=self._data.n_threads)
 
     def without_trees(self) -> Ensemble:
         """What the owner knows of the model before it gets the trees."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -29,9 +30,10 @@ from hedgerow.privacy.calibrate import Budget
 from hedgerow.privacy.events import Event, Gaussian, Released
 from hedgerow.privacy.mechanisms import discrete_gaussian
 from hedgerow.protocols.central.bins import cells_of, grid_of
+from hedgerow.protocols.central.gaussian.on_ray import RayAnswers, answering_actors, answering_coded
 from hedgerow.protocols.central.gaussian.recipe import Recipe
 from hedgerow.protocols.central.gaussian.requests import Kind, SumRequest, Update
-from hedgerow.protocols.central.gaussian.rows import PrivateRows, loss_of
+from hedgerow.protocols.central.gaussian.rows import PrivateRows, code_rows, loss_of
 from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum.gathering import Gathering
 from hedgerow.protocols.horizontal.secure_sum.job import Job
@@ -59,6 +61,25 @@ MOST_NODES = 2**24
 def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     """One owner under dp, from its table to the model that all owners get."""
     owner = PrivateOwner(me, data, job)
+    with owner.opened:
+        _answer_all(me, owner, job)
+    to = job.coordinator
+    schema = _schema(job)
+    columns = grid_of(schema).features
+    n_numeric = sum(column.edges is not None for column in columns)
+    low, high = schema.label_bounds or (-LARGEST_SCORE, LARGEST_SCORE)
+    reach = LARGEST_SCORE * (high - low)  # base scores move by what was learned, which noise may push out of bounds
+    scores = (low - reach, high + reach)
+    # Nothing is said of the number of rows here.
+    start = me.recv(to, Start, **start_ranges(n_numeric, scores, n_outputs=1, rows=(0, 0)))
+    check_increasing(to, start, start.edges, start.ends, MAX_BINS - 2)
+    mapper = common_bins([c.name for c in columns], [c.levels for c in columns], start.edges, start.ends)
+    model = Ensemble(mapper, loss_of(schema), start.base_scores.copy(), classes=schema.classes)
+    return receive_model(me, job, model, MOST_TREES, most_nodes=MOST_NODES)
+
+
+def _answer_all(me: Party, owner: PrivateOwner, job: Job) -> None:
+    """Request after request, until the coordinator has no more wishes."""
     to = job.coordinator
     me.wait_longer(PATIENCE)
     owner.go_on(*me.go_on(PrivateState, job))
@@ -74,18 +95,6 @@ def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
             raise PeerLost(f"{to} has lost another owner, which ends a private training")
         me.send(to, NoisySum(hidden, answer.sensitivity, answer.sigma), event=event)
         masks.help_to_open()
-    schema = _schema(job)
-    columns = grid_of(schema).features
-    n_numeric = sum(column.edges is not None for column in columns)
-    low, high = schema.label_bounds or (-LARGEST_SCORE, LARGEST_SCORE)
-    reach = LARGEST_SCORE * (high - low)  # base scores move by what was learned, which noise may push out of bounds
-    scores = (low - reach, high + reach)
-    # Nothing is said of the number of rows here.
-    start = me.recv(to, Start, **start_ranges(n_numeric, scores, n_outputs=1, rows=(0, 0)))
-    check_increasing(to, start, start.edges, start.ends, MAX_BINS - 2)
-    mapper = common_bins([c.name for c in columns], [c.levels for c in columns], start.edges, start.ends)
-    model = Ensemble(mapper, loss_of(schema), start.base_scores.copy(), classes=schema.classes)
-    return receive_model(me, job, model, MOST_TREES, most_nodes=MOST_NODES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,22 +120,43 @@ class PrivateOwner:
     """One owner's rows: answers leave it with noise, and not without."""
 
     def __init__(self, me: Party, data: PartyData, job: Job) -> None:
-        if data.labels is None:
-            raise InvalidInput(f"{me.name}: an owner needs labels")
         schema = _schema(job)
-        labels = data.labels
-        if data.classes is not None:
-            labels = np.array(data.classes, dtype=object)[data.labels.astype(np.intp)]
-        if job.on_bad_rows == "raise" and data.misfits is not None and data.misfits.any():
-            raise InvalidInput(f"{me.name}: a row has a value that its column in the schema cannot hold")
-        self._rows = PrivateRows.read(
-            data.table, labels, schema, n_threads=data.n_threads, where=me.name, on_bad_rows=job.on_bad_rows,
-            unread=data.misfits,
-        )  # fmt: skip
         self._me, self._job = me, job
+        self.opened = ExitStack()
+        """Actors, if there are any, until it is closed."""
+        self._rows = self._read(data, schema)
         self._cells = cells_of(schema, grid_of(schema))
         # The owner keeps its own account: what the coordinator asks for beyond the job's budget is not answered.
         self._budget = Budget(*budget_of(job))
+
+    def _read(self, data: PartyData, schema: Schema) -> PrivateRows | RayAnswers:
+        """Codes on the public grid, and labels: of a table in memory, or of files, read here or by actors."""
+        where, how = self._me.name, self._job.on_bad_rows
+        loss_of(schema)  # refuses schemas that owners cannot train by
+        if data.blocks is not None:
+            target = data.blocks.target
+            if target is None:
+                raise InvalidInput(f"{where}: an owner needs labels")
+            if data.backend is not None:
+                actors = answering_actors(data.backend, data.blocks, target, schema, how)
+                return self.opened.enter_context(actors)
+            names = [column.name for column in schema.columns]
+            batches = data.blocks.batches([*names, target])
+            tables = ((batch.select(names), batch.column(target)) for _, batch in batches)
+            about: dict[str, Any] = {"n_threads": data.n_threads, "on_bad_rows": how, "where": where}
+            return PrivateRows.read_some(tables, schema, multiclass=False, **about)
+        if data.labels is None:
+            raise InvalidInput(f"{where}: an owner needs labels")
+        labels = data.labels
+        if data.classes is not None:
+            labels = np.array(data.classes, dtype=object)[data.labels.astype(np.intp)]
+        if how == "raise" and data.misfits is not None and data.misfits.any():
+            raise InvalidInput(f"{where}: a row has a value that its column in the schema cannot hold")
+        bad: dict[str, Any] = {"where": where, "on_bad_rows": how, "unread": data.misfits}
+        if data.backend is None:
+            return PrivateRows.read(data.table, labels, schema, n_threads=data.n_threads, **bad)
+        coded = code_rows(data.table, labels, schema, grid_of(schema), data.n_threads, **bad)
+        return self.opened.enter_context(answering_coded(data.backend, *coded, schema))
 
     def go_on(self, n_requests: int, state: PrivateState | None) -> None:
         """In a later attempt: stand as after so many requests. What was spent on more than these stays spent."""
@@ -171,8 +201,15 @@ class PrivateOwner:
 
 def private_coordinator(me: Party, job: Job, data: PartyData | None) -> Ensemble:
     """The coordinator under dp: all that it learns are noisy sums."""
+    if data is None:
+        return _coordinate(me, job, None)
+    own = PrivateOwner(me, data, job)
+    with own.opened:
+        return _coordinate(me, job, own)
+
+
+def _coordinate(me: Party, job: Job, own: PrivateOwner | None) -> Ensemble:
     schema, (epsilon, delta) = _schema(job), budget_of(job)
-    own = None if data is None else PrivateOwner(me, data, job)
     gathering = Gathering(me, job, None)
     n_requests, state = me.go_on(PrivateState, job)
     if own is not None:

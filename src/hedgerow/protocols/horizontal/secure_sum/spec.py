@@ -321,4 +321,6 @@ SPEC = Protocol(
     expected=expected,
     planned=planned,
     drawn=lambda job: "noise" if job.dp is not None or job.quantiles == "private" else None,
+    on_ray={COORDINATOR: None, OWNER: None},
+    reads_files=True,
 )

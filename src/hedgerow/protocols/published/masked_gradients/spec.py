@@ -99,5 +99,9 @@ SPEC = Protocol(
     warmup=warmup,
     result=part_from_dict,
     stamp=lambda _job: STAMP,
+    on_ray=dict.fromkeys(
+        (LABEL_HOLDER, FEATURE_HOLDER),
+        "gradients of all rows, masked, go from machine to machine for every candidate; sums over columns are quick",
+    ),
     drawn=lambda _job: "noise for every candidate",
 )

@@ -10,7 +10,7 @@ from hedgerow.protocols.published.mp_fedxgb.dealer import dealer
 from hedgerow.protocols.published.mp_fedxgb.holder import holder
 from hedgerow.protocols.published.mp_fedxgb.job import STAMP, MpFedXgbJob
 from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
-from hedgerow.protocols.shares.playing import dealing, result, small
+from hedgerow.protocols.shares.playing import NOT_ON_RAY, dealing, result, small
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
@@ -60,5 +60,6 @@ SPEC = Protocol(
     statement=statement,
     warmup=small,
     result=result,
+    on_ray=NOT_ON_RAY,
     drawn=lambda _job: "how quotients on shares are rounded, and shares of leaves",
 )

@@ -33,26 +33,26 @@ was tried too, and is hardly better than nothing: docs/results/federboost.md has
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.growth import FeatureDraw, FlatEdges, LevelSplits, TreeBuilder, split_rules
 from hedgerow.engine.histogram import Layout
 from hedgerow.engine.losses import BoostingParams, Quantiser
-from hedgerow.engine.rows import UPDATES_WORTH_A_THREAD, Rows
-from hedgerow.engine.splitting import SplitRules, evaluate_families, gradient_of, hessian_of
+from hedgerow.engine.rows_ray.cluster import RayBackend
+from hedgerow.engine.splitting import SplitRules, evaluate_families
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.bucket_rr import soft_nodes
-from hedgerow.protocols.vertical.bucket_rr.soft_nodes import ROWS_PER_BLOCK, Bench, Codes, Question, Randomised
+from hedgerow.protocols.vertical.bucket_rr.on_ray import SoftSetup, placed_soft_rows
+from hedgerow.protocols.vertical.bucket_rr.soft_nodes import Bench, Randomised
+from hedgerow.protocols.vertical.bucket_rr.soft_rows import LeafSums, number_leaves, piece_bounds, run_over
 
 DOUBT = 3.0
 """What a split of a randomised column must gain before it counts, where codes tell next to nothing: a question that
@@ -64,16 +64,8 @@ NO_CONSTRAINTS = np.empty(0, np.int64)
 DEEPEST = 8
 """Levels at most: a row may be in every leaf of a tree, and leaf values are found from all pairs of leaves."""
 
-ROWS_PER_SUM = 8_192
-"""Rows whose shares are summed in one piece: sums of floats must not depend on the number of threads."""
-
-MOST_SUMS = 16
-
 RAREST = 1e-4
 """A code counts as occurring at least this often, so that noise never rules out what may be."""
-
-WHOLE = -1
-"""Instead of a place among the shares: a node that has its rows entirely."""
 
 
 def check_debiased(params: BoostingParams, name: str) -> None:
@@ -97,33 +89,38 @@ def train_debiased(
     *,
     keep: Floats,
     n_codes: Ints,
-    on_trees: Callable[[Ensemble, Scores], None] | None = None,
+    on_trees: Callable[[Ensemble, SoftRowsLike], None] | None = None,
     n_threads: int = 1,
     init: Sequence[Tree] = (),
     scores: Scores | None = None,
+    backend: RayBackend | None = None,
 ) -> Ensemble:
     """Train on `codes` [features, rows], of which feature f kept its true code with probability keep[f].
 
     A code that was not kept is any other of the n_codes[f] with equal probability. keep = 1 for exact features. What
-    `on_trees` gets after each iteration are `init` and `scores` of a training that goes on from there.
+    `on_trees` gets after each iteration are the model, whose trees are `init` of a training that goes on from there,
+    and the rows, whose `scores` are. With a `backend`, rows are in actors of Ray.
     """
     check_debiased(params, "training")
     loss = params.loss_for(y)
     bases = params.base_scores(loss, y)
     ensemble = Ensemble(mapper, loss.name, bases, trees=init)
     quantiser = Quantiser.for_job(loss, float(len(y)), n_rows=len(y), gradient_bits=params.gradient_bits)
-    how: dict[str, Any] = {"quantiser": quantiser, "n_threads": n_threads, "scores": scores}
-    rows = Rows.from_codes(mapper, codes, y, None, loss=loss, base_scores=bases, **how)
     rules = split_rules(params, loss, quantiser, weighted=False)
     features = randomised_features(codes, np.asarray(keep, np.float64), np.asarray(n_codes, np.int64))
-    grower = _SoftGrower(params, mapper, codes, rows, rules, features, n_threads)
-    for iteration in range(ensemble.n_iterations, params.n_iterations):
-        rows.gradients()
-        for output in range(loss.n_outputs):
-            tree = grower.grow(iteration * loss.n_outputs + output, output)
-            ensemble.append(tree, checked=True)
-        if on_trees is not None:
-            on_trees(ensemble, rows.scores)
+    setup = SoftSetup(
+        mapper, loss, bases, quantiser, features.place >= 0, params.max_depth or DEEPEST,
+        tuple(piece_bounds(len(y))), n_threads,
+    )  # fmt: skip
+    with placed_soft_rows(backend, setup, codes, y, scores) as rows:
+        grower = _SoftGrower(params, mapper, rows, rules, features, n_threads)
+        for iteration in range(ensemble.n_iterations, params.n_iterations):
+            rows.gradients()
+            for output in range(loss.n_outputs):
+                tree = grower.grow(iteration * loss.n_outputs + output, output)
+                ensemble.append(tree, checked=True)
+            if on_trees is not None:
+                on_trees(ensemble, rows)
     return ensemble
 
 
@@ -159,61 +156,46 @@ def prior_of(counts: Ints, keep: float) -> Floats:
     return prior
 
 
-class Level(NamedTuple):
-    """The nodes of one level."""
+class SoftRowsLike(Protocol):
+    """What growth needs of its rows, wherever they are; see `SoftRows`."""
 
-    start: Ints  # [nodes] their rows are ids[start:stop]
-    stop: Ints
-    shares_at: Ints  # [nodes] their rows' shares are shares[shares_at : shares_at + stop - start], or WHOLE
+    layout: Layout
+
+    @property
+    def scores(self) -> Scores:
+        """Of all rows [outputs, rows]."""
+        ...
+
+    def gradients(self) -> None:
+        """Quantise the gradients of every output from the present scores."""
+        ...
+
+    def start_soft(self, output: int) -> None:
+        """All rows stand at the root, entirely."""
+        ...
+
+    def level_cells(self) -> Ints:
+        """The sums of every node of the level."""
+        ...
+
+    def divide(self, feature: Ints, goes_left: Bytes, to_left: Floats, *, last: bool) -> None:
+        """Move to the next level."""
+        ...
+
+    def leaf_sums(self, feature: Int32s, left: Int32s) -> LeafSums:
+        """Of every piece of the rows, what values of leaves are made of."""
+        ...
+
+    def add_values(self, feature: Int32s, left: Int32s, value: Scores) -> None:
+        """Add a finished tree to the scores, by shares."""
+        ...
+
+
+class Ways(NamedTuple):
+    """How one gets to the nodes of a level, with room to spare."""
+
     allowed: Bools  # [nodes, randomised, 256] true codes that the way to the node allows
-
-
-class Families(NamedTuple):
-    """The nodes of one level that split, with room to spare."""
-
-    parent: Ints  # place in the level
-    rows_at: Ints  # where the children's row numbers go; not used by randomised splits
-    shares_at: Ints  # where their shares go
-
-
-class Walks(NamedTuple):
-    """Nodes that have their rows entirely, below which shares begin or the tree ends: every row is in one of them."""
-
-    node: Ints
-    start: Ints  # rows are ids[start:stop]
-    stop: Ints
-
-    def piece(self, first: int, last: int) -> Walks:
-        """The same for rows first..last only, counted along the walks."""
-        sizes = self.stop - self.start
-        passed = np.cumsum(sizes) - sizes
-        start, stop = (self.start + np.clip(limit - passed, 0, sizes) for limit in (first, last))
-        some = start < stop
-        return Walks(self.node[some], start[some], stop[some])
-
-
-def _with_room(array: npt.NDArray[Any], size: int, *, filled: int = 0) -> npt.NDArray[Any]:
-    """The array, or one of at least `size` places in which the first `filled` are the same."""
-    if len(array) >= size:
-        return array
-    larger = np.empty(size, array.dtype)
-    larger[:filled] = array[:filled]
-    return larger
-
-
-class _LevelRoom:
-    """Room for the nodes of a level; there are two, for a level and the next. Unused memory is never touched."""
-
-    def __init__(self, n_nodes: int, n_soft: int, n_cells: int) -> None:
-        start, stop, shares_at = np.empty((3, n_nodes), np.int64)
-        self.level = Level(start, stop, shares_at, np.empty((n_nodes, n_soft, 256), np.bool_))
-        self.cells: Ints = np.empty((n_nodes, n_cells), np.int64)  # sums of (share * g, share^2 * h)
-        self.shares: Scores = np.empty(0, np.float32)
-
-    def first(self, n_nodes: int) -> tuple[Level, Ints]:
-        """The level and its sums without the spare room."""
-        start, stop, shares_at, allowed = self.level
-        return Level(start[:n_nodes], stop[:n_nodes], shares_at[:n_nodes], allowed[:n_nodes]), self.cells[:n_nodes]
+    whole: Bools  # [nodes] whether no randomised feature is asked about on the way, so that rows are there entirely
 
 
 class _SoftGrower:
@@ -223,100 +205,67 @@ class _SoftGrower:
         self,
         params: BoostingParams,
         mapper: BinMapper,
-        codes: Bytes,
-        rows: Rows,
+        rows: SoftRowsLike,
         rules: SplitRules,
         features: Randomised,
         n_threads: int,
     ) -> None:
         self._params, self._rows, self._rules, self._features = params, rows, rules, features
-        self._codes = Codes(np.ascontiguousarray(codes), rows.packed.records)
         self._team = Team(n_threads)
         self._edges = FlatEdges([feature.edges for feature in mapper.features])
         self._is_exact = features.place < 0
         self._all_features = np.ones((1, len(self._is_exact)), np.bool_)
         self._depth = params.max_depth or DEEPEST
-        widest, n_rows = 2 ** (self._depth - 1), rows.n_rows
-        self._rooms = [_LevelRoom(widest, len(features.other), rows.layout.n_cells) for _ in range(2)]
-        self._families = Families(*np.empty((3, widest), np.int64))
-        self._walks = Walks(*np.empty((3, widest), np.int64))
-        self._to_left = np.empty((2 * widest, 256))
-        self._ids: RowIds = np.arange(n_rows, dtype=np.uint32)
-        n_sums = max(1, min(MOST_SUMS, n_rows // ROWS_PER_SUM))
-        self._pieces = list(itertools.pairwise(n_rows * k // n_sums for k in range(n_sums + 1)))
+        widest, n_soft = 2 ** (self._depth - 1), len(features.other)
+        self._ways = [Ways(np.empty((widest, n_soft, 256), np.bool_), np.empty(widest, np.bool_)) for _ in range(2)]
+        self._to_left = np.empty((widest, 256))
+        self._walks = np.empty(widest, np.int64)
 
     def grow(self, tree_number: int, output: int) -> Tree:
         """One tree from the present gradients; scores are updated."""
-        rows, features = self._rows, self._features
-        packed = rows.gradients_packed[output]
+        rows = self._rows
         draw = FeatureDraw(self._params, self._all_features, tree_number)
-        here, there = self._rooms
-        root_total = self._start(here, output)
+        here, there = self._ways
+        here.allowed[0], here.whole[0] = True, True  # codes that do not occur have no prior
+        rows.start_soft(output)
+        cells, first = rows.level_cells(), int(rows.layout.first_cell[0])
+        root_total = int(cells[0, first : first + int(rows.layout.n_codes[0])].sum())
         building = TreeBuilder(self._rules, NO_CONSTRAINTS, self._edges, self._params.max_leaves, root_total)
-        n_level, first_node, n_walks, rows_end = 1, 0, 0, rows.n_rows
+        n_level, first_node, n_walks = 1, 0, 0
         for depth in range(1, self._depth + 1):
-            level, cells = here.first(n_level)
-            splits = self._best(level, cells, draw.for_nodes(n_level))
+            splits = self._best(here.allowed[:n_level], cells, draw.for_nodes(n_level))
             feature = building.divide(splits)
             is_last = depth == self._depth or building.is_full
-            n_families, n_walks, new_end, n_shares = plan_level(
-                feature, splits.goes_left, features, level, is_last, first_node, rows_end,
-                self._to_left, self._families, there.level, self._walks, n_walks,
+            n_families, n_walks = plan_ways(
+                feature, splits.goes_left, self._features, here, is_last, first_node, self._to_left, there,
+                self._walks, n_walks,
             )  # fmt: skip
-            if is_last or not n_families:
+            is_last = is_last or not n_families
+            rows.divide(feature, splits.goes_left, self._to_left[:n_level], last=is_last)
+            if is_last:
                 break
-            self._ids = _with_room(self._ids, new_end, filled=rows_end)
-            there.shares = _with_room(there.shares, n_shares)
-            question = (self._families, feature, splits.goes_left, first_node, self._to_left, features.place)
-            held = (level, there.level, self._ids, here.shares, there.shares)
-            sums = (self._codes, packed, cells, there.cells, rows.layout)
-            work = (new_end - rows_end + n_shares) * rows.layout.n_columns
-            self._run(divide_nodes, n_families, (*question, *held, *sums), work)
-            here, there = there, here
-            n_level, first_node, rows_end = 2 * n_families, first_node + n_level, new_end
-        walks = Walks(*[field[:n_walks] for field in self._walks])
-        return self._with_values(building, walks, packed, rows.scores[output])
+            cells, here, there = rows.level_cells(), there, here
+            n_level, first_node = 2 * n_families, first_node + n_level
+        return self._with_values(building, self._walks[:n_walks])
 
-    def _start(self, root: _LevelRoom, output: int) -> int:
-        """All rows stand at the root, entirely; its packed sum."""
-        rows, zero = self._rows, np.zeros(1, np.int64)
-        level, layout = root.level, rows.layout
-        level.start[0], level.stop[0], level.shares_at[0] = 0, rows.n_rows, WHOLE
-        level.allowed[0] = True  # codes that do not occur have no prior
-        rows.start_tree(output)
-        rows.histograms(zero, zero, root.cells)
-        first = int(layout.first_cell[0])
-        return int(root.cells[0, first : first + int(layout.n_codes[0])].sum())
-
-    def _best(self, level: Level, cells: Ints, asked: Bools) -> LevelSplits:
+    def _best(self, allowed: Bools, cells: Ints, asked: Bools) -> LevelSplits:
         """The best split of every node among the features that it may ask about."""
         splits = LevelSplits.room_for(len(cells))
         exact, soft = asked & self._is_exact, asked & ~self._is_exact
-        rest = (self._features, level, exact, soft, cells, self._rules, self._rows.layout, splits)
-        self._run(find_splits, len(cells), rest, 4 * cells.size)
+        rest = (self._features, allowed, exact, soft, cells, self._rules, self._rows.layout, splits)
+        run_over(self._team, find_splits, len(cells), rest, 4 * cells.size)
         return splits
 
-    def _run(self, kernel: Callable[..., None], n_items: int, rest: tuple[Any, ...], updates: int) -> None:
-        """kernel(first, last, ...) over all items: one by one on all threads where there is enough to do."""
-        if self._team.n_threads == 1 or n_items == 1 or updates < UPDATES_WORTH_A_THREAD:
-            kernel(0, n_items, *rest)
-        else:
-            self._team.run(kernel, [(item, item + 1, *rest) for item in range(n_items)])
-
-    def _with_values(self, building: TreeBuilder, walks: Walks, packed: Ints, scores: Scores) -> Tree:
+    def _with_values(self, building: TreeBuilder, walks: Ints) -> Tree:
         """The finished tree; its values, by shares, are added to the scores."""
         tree, _ = building.finish()
-        leaf, place = np.empty(tree.n_nodes, np.int64), self._features.place
+        leaf = np.empty(tree.n_nodes, np.int64)
         number_leaves(tree.left, leaf)
-        is_soft = (tree.feature >= 0) & (place[tree.feature] >= 0)
-        ask = Question(tree.feature, tree.left, is_soft, self._to_left, leaf, self._codes.columns, self._ids)
-        n_leaves, n_pieces = (tree.n_nodes + 1) // 2, len(self._pieces)
-        overlap, (g, h) = np.empty((n_pieces, n_leaves, n_leaves)), np.empty((2, n_pieces, n_leaves))
-        pieces = [(walks.piece(*piece), ask) for piece in self._pieces]
-        self._team.run(sum_leaves, [(*piece, packed, overlap[k], g[k], h[k]) for k, piece in enumerate(pieces)])
-        rules, rate = self._rules, self._params.learning_rate
-        finish_nodes(walks, ask, overlap, g, h, rules, rate, tree.value, tree.cover)
-        self._team.run(add_scores, [(*piece, tree.value, scores) for piece in pieces])
+        is_soft = (tree.feature >= 0) & ~self._is_exact[tree.feature]
+        sums = self._rows.leaf_sums(tree.feature, tree.left)
+        rate = self._params.learning_rate
+        finish_nodes(walks, tree.left, is_soft, leaf, *sums, self._rules, rate, tree.value, tree.cover)
+        self._rows.add_values(tree.feature, tree.left, tree.value)
         return tree
 
 
@@ -328,7 +277,7 @@ def find_splits(
     first: int,  # in  nodes first..last
     last: int,
     features: Randomised,
-    level: Level,
+    allowed: Bools,  # in  [nodes, randomised, 256]
     exact_features: Bools,  # in  [nodes, features] or [1, features]: which exact features may be asked about
     soft_features: Bools,  # in  likewise for randomised ones
     cells: Ints,  # in  [nodes, cells] sums of (share * g, share^2 * h)
@@ -356,184 +305,62 @@ def find_splits(
         asked = soft_features[node if soft_features.shape[0] > 1 else 0]
         for feature in range(asked.shape[0]):
             if asked[feature]:
-                soft_nodes.scan_randomised(
-                    node, feature, features, level.allowed, cells[node], rules, layout, bench, splits
-                )
+                soft_nodes.scan_randomised(node, feature, features, allowed, cells[node], rules, layout, bench, splits)
 
 
 @kernel
-def plan_level(
+def plan_ways(
     feature: Ints,  # in  [nodes] that each splits on, -1 for none
     goes_left: Bytes,  # in  [nodes, 256] by true code
     features: Randomised,
-    level: Level,
+    ways: Ways,
     is_last: bool,
     first_node: int,  # in  number of the level's first node
-    rows_at: int,  # in  where there is room for row numbers
-    to_left: Floats,  # out [all nodes, 256] by changed code
-    families: Families,  # out
-    children: Level,  # out `allowed` only
-    walks: Walks,  # out
+    to_left: Floats,  # out [nodes, 256] by changed code
+    children: Ways,  # out
+    walks: Ints,  # out numbers of nodes where walks begin
     n_walks: int,
-) -> tuple[int, int, int, int]:
-    """Which children arise, and where there is room for their rows and shares; nodes where walks begin.
-
-    Returns the number of families and of walks, and the ends of row numbers and of shares.
-    """
-    n_families, shares_at = 0, 0
+) -> tuple[int, int]:
+    """Which children arise, and how one gets there. Returns the number of families and of walks."""
+    n_families = 0
     for node in range(feature.shape[0]):
-        number, n_rows = first_node + node, level.stop[node] - level.start[node]
-        whole = level.shares_at[node] == WHOLE
+        whole = ways.whole[node]
         place = features.place[feature[node]] if feature[node] >= 0 else -1
         if whole and (feature[node] < 0 or place >= 0 or is_last):
-            walks.node[n_walks], walks.start[n_walks], walks.stop[n_walks] = number, level.start[node], level.stop[node]
+            walks[n_walks] = first_node + node
             n_walks += 1
         if feature[node] < 0:
             continue
         if place < 0:
             for code in range(256):
-                to_left[number, code] = goes_left[node, code]
+                to_left[node, code] = goes_left[node, code]
         else:
             soft_nodes.share_of_code(
-                features, place, feature[node], level.allowed[node, place], goes_left[node], to_left[number]
+                features, place, feature[node], ways.allowed[node, place], goes_left[node], to_left[node]
             )
         if is_last:
             continue
-        families.parent[n_families] = node
-        families.rows_at[n_families], families.shares_at[n_families] = rows_at, shares_at
-        if place < 0:
-            rows_at += n_rows
-            shares_at += 0 if whole else n_rows
-        else:
-            shares_at += 2 * n_rows
         for side in range(2):
-            allowed = children.allowed[2 * n_families + side]
+            child = 2 * n_families + side
+            children.whole[child] = whole and place < 0
+            allowed = children.allowed[child]
             for soft in range(allowed.shape[0]):
                 for code in range(256):
                     on_this_side = soft != place or goes_left[node, code] == 1 - side
-                    allowed[soft, code] = level.allowed[node, soft, code] and on_this_side
+                    allowed[soft, code] = ways.allowed[node, soft, code] and on_this_side
         n_families += 1
-    return n_families, n_walks, rows_at, shares_at
-
-
-@kernel
-def divide_nodes(
-    first: int,  # in  families first..last
-    last: int,
-    families: Families,
-    feature: Ints,  # in  [nodes]
-    goes_left: Bytes,
-    first_node: int,
-    to_left: Floats,
-    place: Ints,
-    level: Level,
-    children: Level,  # out rows and shares
-    ids: RowIds,  # in/out
-    shares: Scores,  # in
-    child_shares: Scores,  # out
-    codes: Codes,
-    packed: Ints,  # in  [rows] packed (g, h)
-    cells: Ints,  # in  [nodes, cells]
-    child_cells: Ints,  # out
-    layout: Layout,
-) -> None:
-    """Rows and shares of children, and their histograms."""
-    for family in range(first, last):
-        node = families.parent[family]
-        start, stop, at = level.start[node], level.stop[node], level.shares_at[node]
-        n_rows = stop - start
-        shares_at = families.shares_at[family]
-        mine = shares[at : at + n_rows] if at != WHOLE else shares[:0]
-        column, left, right = codes.columns[feature[node]], 2 * family, 2 * family + 1
-        if place[feature[node]] >= 0:
-            children.start[left], children.stop[left], children.shares_at[left] = start, stop, shares_at
-            children.start[right], children.stop[right], children.shares_at[right] = start, stop, shares_at + n_rows
-            soft_nodes.share_out(
-                column, ids[start:stop], to_left[first_node + node], mine,
-                child_shares[shares_at : shares_at + n_rows], child_shares[shares_at + n_rows : shares_at + 2 * n_rows],
-                codes, packed, child_cells[left], child_cells[right], layout,
-            )  # fmt: skip
-            continue
-        rows_at = families.rows_at[family]
-        rows = ids[rows_at : rows_at + n_rows]
-        theirs = child_shares[shares_at : shares_at + mine.shape[0]]
-        n_left = soft_nodes.part_rows(column, ids[start:stop], mine, goes_left[node], rows, theirs)
-        middle = rows_at + n_left
-        children.start[left], children.stop[left] = rows_at, middle
-        children.start[right], children.stop[right] = middle, rows_at + n_rows
-        children.shares_at[left] = shares_at if at != WHOLE else WHOLE
-        children.shares_at[right] = shares_at + n_left if at != WHOLE else WHOLE
-        n_left_shares = n_left if at != WHOLE else 0
-        if 2 * n_left <= n_rows:  # the smaller child is summed
-            small, large, small_rows, small_shares = left, right, rows[:n_left], theirs[:n_left_shares]
-        else:
-            small, large, small_rows, small_shares = right, left, rows[n_left:], theirs[n_left_shares:]
-        soft_nodes.sum_rows(small_rows, small_shares, codes, packed, child_cells[small], layout)
-        for k in range(layout.first_cell.shape[0]):
-            for cell in range(layout.first_cell[k], layout.first_cell[k] + layout.n_codes[k]):
-                child_cells[large, cell] = cells[node, cell] - child_cells[small, cell]
+    return n_families, n_walks
 
 
 # --- values of leaves -------------------------------------------------------------------------------------------------
 
 
 @kernel
-def number_leaves(left: Int32s, leaf: Ints) -> None:
-    """Leaves from left to right, so that those below a node are next to each other."""
-    n_below = np.empty(left.shape[0], np.int64)
-    for node in range(left.shape[0] - 1, -1, -1):
-        n_below[node] = n_below[left[node]] + n_below[left[node] + 1] if left[node] >= 0 else 1
-    leaf[0] = 0
-    for node in range(left.shape[0]):
-        if left[node] >= 0:
-            leaf[left[node]] = leaf[node]
-            leaf[left[node] + 1] = leaf[node] + n_below[left[node]]
-
-
-@kernel
-def sum_leaves(
-    walks: Walks,  # in  those of a piece of the rows
-    ask: Question,
-    packed: Ints,
-    overlap: Floats,  # out [leaves, leaves] sums of share * share * h, in whole units, up to the diagonal
-    g: Floats,  # out [leaves] sums of share * g
-    h: Floats,  # out [leaves] sums of share * h
-) -> None:
-    """What the values of leaves that hold shares are made of."""
-    for one in range(g.shape[0]):
-        g[one], h[one] = 0.0, 0.0
-        for other in range(one + 1):
-            overlap[one, other] = 0.0
-    block = soft_nodes.make_block(ask.leaf.shape[0])
-    for walk in range(walks.node.shape[0]):
-        if not ask.is_soft[walks.node[walk]]:
-            continue
-        start, stop = walks.start[walk], walks.stop[walk]
-        n_nodes, n_leaves = soft_nodes.nodes_below(walks.node[walk], ask, block.nodes)
-        first_leaf = ask.leaf[walks.node[walk]]
-        for at in range(start, stop, ROWS_PER_BLOCK):
-            rows = ask.ids[at : min(at + ROWS_PER_BLOCK, stop)]
-            n = rows.shape[0]
-            soft_nodes.find_shares(rows, n_nodes, ask, block)
-            for k in range(n):
-                block.g[k] = np.float64(gradient_of(packed[np.uint64(rows[k])]))
-                block.h[k] = np.float64(hessian_of(packed[np.uint64(rows[k])]))
-            for one in range(n_leaves):
-                shares = block.shares[one]
-                g[first_leaf + one] += soft_nodes.dot(shares, block.g, n)
-                h[first_leaf + one] += soft_nodes.dot(shares, block.h, n)
-                for k in range(n):
-                    block.weighted[k] = shares[k] * block.h[k]
-                for other in range(one + 1):
-                    overlap[first_leaf + one, first_leaf + other] += soft_nodes.dot(
-                        block.weighted, block.shares[other], n
-                    )
-
-
-@kernel
 def finish_nodes(
-    walks: Walks,
-    ask: Question,
+    walks: Ints,  # in  numbers of nodes where walks begin
+    left: Int32s,  # in  [nodes]
+    is_soft: Bools,  # in  [nodes]
+    leaf: Ints,  # in  [nodes]
     overlap: Floats,  # in  [pieces, leaves, leaves] what `sum_leaves` found, piece by piece; overwritten
     g: Floats,  # in  [pieces, leaves]
     h: Floats,
@@ -552,12 +379,12 @@ def finish_nodes(
                 overlap[0, one, other] += overlap[piece, one, other]
     nodes, total_g = np.empty(value.shape[0], np.int64), np.empty(value.shape[0])
     matrix, values = np.empty((n_all, n_all)), np.empty(n_all)
-    for walk in range(walks.node.shape[0]):
-        root = walks.node[walk]
-        if not ask.is_soft[root]:
+    for walk in range(walks.shape[0]):
+        root = walks[walk]
+        if not is_soft[root]:
             continue
-        n_nodes, n_leaves = soft_nodes.nodes_below(root, ask, nodes)
-        first = ask.leaf[root]
+        n_nodes, n_leaves = soft_nodes.nodes_below(root, left, nodes)
+        first = leaf[root]
         for one in range(n_leaves):
             values[one] = -g[0, first + one] * rules.gradient_unit
             for other in range(one + 1):
@@ -565,37 +392,11 @@ def finish_nodes(
         soft_nodes.solve_leaves(matrix, values, n_leaves, rules.l2)
         for n in range(n_nodes - 1, 0, -1):
             node = nodes[n]
-            left, leaf = ask.left[node], ask.leaf[node]
-            if left < 0:
-                total_g[node], cover[node] = g[0, leaf] * rules.gradient_unit, h[0, leaf] * rules.hessian_unit
-                value[node] = np.float32(values[leaf - first] * learning_rate)
+            child, own = left[node], leaf[node]
+            if child < 0:
+                total_g[node], cover[node] = g[0, own] * rules.gradient_unit, h[0, own] * rules.hessian_unit
+                value[node] = np.float32(values[own - first] * learning_rate)
                 continue
-            total_g[node], cover[node] = total_g[left] + total_g[left + 1], cover[left] + cover[left + 1]
+            total_g[node], cover[node] = total_g[child] + total_g[child + 1], cover[child] + cover[child + 1]
             weight = cover[node] + rules.l2
             value[node] = np.float32(-total_g[node] / weight * learning_rate) if weight > 0.0 else np.float32(0.0)
-
-
-@kernel
-def add_scores(
-    walks: Walks,  # in  those of a piece of the rows
-    ask: Question,
-    value: Scores,  # in  [nodes]
-    scores: Scores,  # in/out [rows]
-) -> None:
-    """scores[row] += sum over leaves of share * value."""
-    block = soft_nodes.make_block(ask.leaf.shape[0])
-    for walk in range(walks.node.shape[0]):
-        root = walks.node[walk]
-        rows = ask.ids[walks.start[walk] : walks.stop[walk]]
-        if ask.is_soft[root]:
-            n_nodes, _ = soft_nodes.nodes_below(root, ask, block.nodes)
-            for at in range(0, rows.shape[0], ROWS_PER_BLOCK):
-                soft_nodes.add_shared_values(rows[at : at + ROWS_PER_BLOCK], n_nodes, ask, value, block, scores)
-        elif ask.left[root] < 0:
-            for k in range(rows.shape[0]):
-                scores[np.uint64(rows[k])] += value[root]
-        else:  # a split of an exact feature at the end of the tree
-            column, to_left, left = ask.columns[ask.feature[root]], ask.to_left[root], ask.left[root]
-            for k in range(rows.shape[0]):
-                row = np.uint64(rows[k])
-                scores[row] += value[left] if to_left[column[row]] == 1.0 else value[left + 1]

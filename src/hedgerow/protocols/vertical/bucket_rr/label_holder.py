@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import train
+from hedgerow.engine.boosting import boost, check_rules, start_model, train
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, TreeStack
-from hedgerow.engine.losses import BoostingParams
+from hedgerow.engine.losses import BoostingParams, Quantiser
+from hedgerow.engine.rows_ray.cluster import RayBackend
+from hedgerow.engine.rows_ray.placing import placed_rows
+from hedgerow.engine.rows_ray.rows import RayRows
 from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
 from hedgerow.protocols.vertical.bucket_rr import buckets, messages
 from hedgerow.protocols.vertical.bucket_rr.buckets import History, Kinds
 from hedgerow.protocols.vertical.bucket_rr.cache import Kept, Shelf
-from hedgerow.protocols.vertical.bucket_rr.debias import train_debiased
+from hedgerow.protocols.vertical.bucket_rr.debias import SoftRowsLike, train_debiased
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, fitted
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, divide
@@ -58,7 +61,7 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
     pool = _Pool.of(job, own, own_codes, foreign, data.n_threads)
     if rows is not None:
         pool = replace(pool, codes=np.ascontiguousarray(pool.codes[:, rows]))
-    ensemble = _train(me, job, params, pool, labels)
+    ensemble = _train(me, job, params, pool, labels, data.backend)
     ensemble.classes = data.classes if job.task == "classification" else None
     transfers = {party: buckets.about_transfer(job, theirs.kinds, theirs.history) for party, theirs in foreign.items()}
     ensemble.meta |= {"rounds": {"setup": 3 if kept else 2, "training": 0}, "transfers": transfers}
@@ -262,14 +265,17 @@ class Boosted:
     base_scores: Floats | None = None
 
 
-def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Floats) -> Ensemble:
+def _train(
+    me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Floats, backend: RayBackend | None
+) -> Ensemble:
     """All trees, or those that an earlier attempt has not kept: only the label holder has any."""
     before, n_trees = Boosted(), params.n_iterations
     if me.attempt > 1 and me.checkpoints is not None and me.checkpoints.trees[-1]:
         before = me.kept(None, Boosted) or before
 
-    def after(model: Ensemble, scores: Scores | None) -> None:
+    def after(model: Ensemble, rows: SoftRowsLike | None) -> None:
         if me.checkpoints is not None:
+            scores = None if rows is None else rows.scores
             me.keep(model.n_iterations, Boosted(TreeStack.of(model.trees), scores, model.base_scores))
         me.report(model.n_iterations, n_trees)
 
@@ -282,7 +288,9 @@ def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Flo
                 return init
             params = replace(params, n_iterations=n_trees - init.n_iterations)
         told: Any = SimpleNamespace(after_iteration=lambda model, *_: after(model, None))
-        return train(params, pool.mapper, pool.codes, labels, callbacks=[told], init=init).ensemble
+        if backend is None:
+            return train(params, pool.mapper, pool.codes, labels, callbacks=[told], init=init).ensemble
+        return _train_on_ray(backend, params, pool, labels, told, init)
     return train_debiased(
         params,
         pool.mapper,
@@ -294,4 +302,24 @@ def _train(me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Flo
         n_threads=params.n_threads,
         init=before.trees.trees(),
         scores=before.scores,
+        backend=backend,
     )
+
+
+def _train_on_ray(
+    backend: RayBackend, params: BoostingParams, pool: _Pool, labels: Floats, told: Any, init: Ensemble | None
+) -> Ensemble:
+    """The engine's trees, with own codes and received buckets in actors."""
+    check_rules(params, pool.mapper, labels)
+    loss = params.loss_for(labels)
+    ensemble = start_model(params, pool.mapper, loss, labels, None, init)
+    quantiser = Quantiser.for_rows(loss, len(labels), gradient_bits=params.gradient_bits)
+    rules: dict[str, Any] = {"loss": loss, "base_scores": ensemble.base_scores, "quantiser": quantiser}
+    placed = placed_rows(
+        backend, pool.mapper, pool.codes, labels, None, **rules, n_threads=params.n_threads, ensemble=ensemble,
+        counts_first=params.min_rows_per_sum > 1,
+    )  # fmt: skip
+    with placed as there:
+        rows = cast("RayRows", there)
+        how: dict[str, Any] = {"weighted": False, "callbacks": [told], "after_iteration": rows.crew.settle}
+        return boost(params, loss, rows, ensemble, rows.add_tree, **how).ensemble

@@ -353,12 +353,12 @@ def make_block(n_nodes: int) -> Block:
 
 
 @kernel
-def nodes_below(root: int, ask: Question, nodes: Ints) -> tuple[int, int]:
+def nodes_below(root: int, left_of: Int32s, nodes: Ints) -> tuple[int, int]:
     """All nodes from `root` on, parents first; how many they are, and how many of them are leaves."""
     n_nodes, n_leaves, k = 1, 0, 0
     nodes[0] = root
     while k < n_nodes:
-        left = ask.left[nodes[k]]
+        left = left_of[nodes[k]]
         if left >= 0:
             nodes[n_nodes], nodes[n_nodes + 1] = left, left + 1
             n_nodes += 2

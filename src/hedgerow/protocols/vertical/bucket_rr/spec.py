@@ -245,5 +245,9 @@ SPEC = Protocol(
     planned=planned,
     stamp=Job.stamp,
     charges_itself=charges_itself,
+    on_ray={
+        LABEL_HOLDER: None,
+        FEATURE_HOLDER: "it changes the buckets of its columns once and takes no part in the training",
+    },
     drawn=lambda job: BUCKETS if job.is_noisy else EDGES if job.edges_mode == PRIVATE else job.cache and KEPT,
 )

@@ -156,5 +156,9 @@ SPEC = Protocol(
     takes_weights=lambda options: options.get("dp") is None,  # how far one row moves a sum would follow from its weight
     maps_rows=lambda options, has_labels: options.get("schema") is not None and not has_labels,
     planned=planned,
+    on_ray={
+        LABEL_HOLDER: "it encrypts every row for every tree, beside which sums over its own columns are nothing",
+        FEATURE_HOLDER: "it adds ciphertexts of all rows, new ones for every tree, which actors would have to be sent",
+    },
     drawn=lambda job: "noise" if job.has_noise else None,  # keys and orders of columns are gone once sums are opened
 )

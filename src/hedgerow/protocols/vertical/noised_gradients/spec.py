@@ -155,5 +155,9 @@ SPEC = Protocol(
     maps_rows=lambda _options, has_labels: has_labels,
     planned=planned,
     stamp=stamp,
+    on_ray={
+        LABEL_HOLDER: "it draws noise for every row and sends all gradients; beside that, sums over columns are quick",
+        FEATURE_HOLDER: "gradients of all rows come to its machine for every tree; sums over its columns are quick",
+    },
     drawn=lambda job: "noise for the gradients of rows" if job.has_noise else None,
 )

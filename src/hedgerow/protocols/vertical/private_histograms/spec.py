@@ -12,7 +12,7 @@ from hedgerow.privacy.events import Gaussian, NonPrivate, amount, best_guess, ch
 from hedgerow.protocols.bad_rows import about_misfits
 from hedgerow.protocols.made_up import made_up_schema
 from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
-from hedgerow.protocols.shares.playing import dealing, result, small
+from hedgerow.protocols.shares.playing import NOT_ON_RAY, dealing, result, small
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.private_histograms import messages
@@ -210,5 +210,6 @@ SPEC = Protocol(
     maps_rows=always,
     expected=lambda job: {"privacy": as_planned(job.noise, job.delta)},
     planned=planned,
+    on_ray=NOT_ON_RAY,
     drawn=lambda job: "noise" if job.is_noisy else "how words on shares are rounded",
 )

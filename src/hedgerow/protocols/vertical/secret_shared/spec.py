@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from hedgerow.protocols.shares.messages import ON_SHARES
-from hedgerow.protocols.shares.playing import dealing, result, small
+from hedgerow.protocols.shares.playing import NOT_ON_RAY, dealing, result, small
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.secret_shared import messages
@@ -69,5 +69,6 @@ SPEC = Protocol(
     result=result,
     variant=variant,
     of_variants=OF_THE_PAPER,
+    on_ray=NOT_ON_RAY,
     drawn=lambda _job: None,  # masks and shares are gone once words are opened
 )
