@@ -143,7 +143,7 @@ READERS = {
     "protocols/horizontal/secure_sum/agreement.py:check_agreement": TWISTED,
     "protocols/horizontal/secure_sum/agreement.py:read_list": TWISTED,
     "protocols/horizontal/secure_sum/coordinator.py:_params": TWISTED,
-    "protocols/horizontal/secure_sum/coordinator.py:coordinator": TWISTED,
+    "protocols/horizontal/secure_sum/coordinator.py:_coordinate": TWISTED,
     "protocols/horizontal/secure_sum/owner.py:agree": TWISTED,
     "protocols/services/align/roles.py:unpacked": OWN,
     "protocols/vertical/bucket_rr/cache.py:_bucketing": CACHE,
