@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -141,14 +142,15 @@ def test_whoever_holds_the_lock_for_too_long_is_not_waited_for(tmp_path):
 
 
 def test_another_process_rehearses_once(tmp_path, monkeypatch):
-    """It imports the module from where this process would, and calls its rehearsal; a second wish changes nothing."""
+    """It imports the module from where this process would, and calls its rehearsal, however many wish it at once."""
     seen = tmp_path / "seen"
     (tmp_path / "rehearsed_beside.py").write_text(
         f"def rehearse():\n    with open({str(seen)!r}, 'a') as file:\n        file.write('once')\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    for _ in range(2):
-        compiling.compile_beside("rehearsed_beside")
+    with ThreadPoolExecutor(8) as parties:
+        started = {id(each) for each in parties.map(compiling.compile_beside, ["rehearsed_beside"] * 8)}
+    assert len(started) == 1
     until = time.monotonic() + 60.0
     while not seen.exists() and time.monotonic() < until:
         time.sleep(0.05)

@@ -20,6 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,22 +58,28 @@ def is_compiled(compiled: Any) -> bool:
     return _caches[compiled].is_on_disk
 
 
-@functools.cache
+_beside: dict[str, subprocess.Popen[bytes]] = {}
+_starting = threading.Lock()
+
+
 def compile_beside(module: str) -> subprocess.Popen[bytes]:
-    """Let another process compile kernels, by `module.rehearse()`, while the caller compiles others.
+    """Let another process compile kernels, by `module.rehearse()`, while the caller compiles others: one, once.
 
     numba compiles one kernel at a time in a process. What both want is compiled once: one waits for the other. Nobody
     waits for the process, and no thread either: a thread would be a danger to whoever forks meanwhile.
     """
     package = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-P", "-c", f"from {module} import rehearse; rehearse()"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    with _starting:  # parties that are threads come at the same time
+        if module not in _beside:
+            _beside[module] = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-P", "-c", f"from {module} import rehearse; rehearse()"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        return _beside[module]
 
 
 # --- the cache -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hedgerow.errors import ClusterError, InvalidInput, InvalidParameter, JobError, PeerFailed, PeerRefused
+from hedgerow.errors import ClusterError, InvalidInput, JobError, PeerFailed, PeerRefused
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.ledger import Ledger, reconcile
 from hedgerow.node import commitments
@@ -21,6 +21,7 @@ from hedgerow.node.inputs import Inputs
 from hedgerow.node.papers import Papers, answer
 from hedgerow.node.playing import check_may_begin, play
 from hedgerow.node.policy import RefusalCode
+from hedgerow.protocols.services.align import on_ray
 from hedgerow.protocols.vertical.common.parts import load_part
 from hedgerow.runtime import running
 from twins.organisations import (
@@ -38,7 +39,7 @@ from twins.organisations import (
     trained,
     two_organisations,
 )
-from twins.stories import STORIES, check_same_model, homes_of_owners
+from twins.stories import STORIES, check_same_model, homes_of_owners, vertical_homes
 
 
 @pytest.mark.parametrize("protocol", VERTICAL)
@@ -120,21 +121,37 @@ def test_how_a_party_computes_is_its_own_affair(tmp_path, monkeypatch, lines):
     assert opening.with_inputs(in_memory).inputs == opening.inputs
 
 
-def test_who_cannot_compute_so_says_it_before_the_others_are_met(tmp_path):
-    """A role that runs on one machine, and a cluster that is not there: nothing has left the house."""
+def test_a_cluster_that_is_not_there_is_found_before_the_others_are_met(tmp_path):
+    """Whether it would match ids or hold rows: nothing has left the house. Who has no work for it does not look."""
+    pytest.importorskip("ray")
     homes = two_organisations(tmp_path)
     homes["shop"] = computing(homes["shop"], 'backend = "127.0.0.1:1"')
     proposal = proposed(homes["bank"], job_text("vertical.homomorphic", TREES, HOLDERS))
-    agreed_by_all(homes, proposal)
-    with pytest.raises(InvalidParameter, match=r"shop: backend: the feature holder of .* cannot use Ray"):
-        check_may_begin(homes["shop"], Papers(homes["shop"]).get(proposal.hash))
-    pytest.importorskip("ray")
     owners = homes_of_owners(tmp_path / "owners")
     owners["ben"] = computing(owners["ben"], 'backend = "127.0.0.1:1"')
-    proposal = proposed(owners["anna"], STORIES["secure_sum"].job)
-    agreed_by_all(owners, proposal)
-    with pytest.raises(ClusterError, match=r"backend: nobody answers at 127\.0\.0\.1:1"):
-        check_may_begin(owners["ben"], Papers(owners["ben"]).get(proposal.hash))
+    of_rows = proposed(owners["anna"], STORIES["secure_sum"].job)
+    for all_of_them, name, paper in ((homes, "shop", proposal), (owners, "ben", of_rows)):
+        agreed_by_all(all_of_them, paper)
+        with pytest.raises(ClusterError, match=r"backend: nobody answers at 127\.0\.0\.1:1"):
+            check_may_begin(all_of_them[name], Papers(all_of_them[name]).get(paper.hash))
+    unmatched = proposed(homes["bank"], job_text("vertical.homomorphic", TREES, HOLDERS, matching=False))
+    agreed_by_all(homes, unmatched)
+    check_may_begin(homes["shop"], Papers(homes["shop"]).get(unmatched.hash))
+
+
+@pytest.mark.long
+def test_ids_are_matched_on_the_cluster_that_a_party_has(tmp_path, monkeypatch):
+    """Its role in the training works on this machine; the other party, rows and model know nothing of it."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    story, homes = STORIES["homomorphic"], vertical_homes(tmp_path)
+    homes["shop"] = computing(homes["shop"], 'backend = "ray"', "actors = 2")
+    crews, start = [], on_ray.Crew.__init__
+    monkeypatch.setattr(on_ray.Crew, "__init__", lambda *args: (crews.append(args), start(*args))[1])
+    proposal = proposed(homes["bank"], story.job)
+    trained(homes, proposal)
+    check_same_model(homes, proposal, story)
+    assert len(crews) == 1
 
 
 def test_books_of_both_sides_agree(tmp_path):

@@ -36,6 +36,8 @@ from hedgerow.engine.rows_ray.cluster import reachable
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import DeadlineExceeded, HedgerowError, InvalidInput, JobError, PeerFailed, PeerLost, PeerRefused
 from hedgerow.federation.alignment import party_with_ids
+from hedgerow.federation.federation import Brought
+from hedgerow.federation.files import BroughtFiles
 from hedgerow.ledger import Ledger, Meter
 from hedgerow.node import commitments, documents, passing
 from hedgerow.node.books import KeptLedger, whole_lines
@@ -52,7 +54,7 @@ from hedgerow.node.proposal import Proposal
 from hedgerow.node.together import end_together
 from hedgerow.node.words import chosen_dataset, view
 from hedgerow.protocols.vertical.common.parts import Part, save_part
-from hedgerow.runtime.backends import check_role, with_backends
+from hedgerow.runtime.backends import passes_rows, why_not, with_backends
 from hedgerow.runtime.budgets import Budget
 from hedgerow.runtime.checkpoint import CheckpointFiles, Checkpoints
 from hedgerow.runtime.party import Party
@@ -267,13 +269,21 @@ def check_may_begin(home: Home, paper: Paper, *, resume: bool = False) -> Place:
                 f"{proposal.place(name).fingerprint}; propose it again"
             )
     compute = home.party_file.compute
-    if compute is not None and compute.backend is not None and home.name in proposal.owners_of_data:
-        check_role(proposal.chosen.protocol, proposal.job, home.name)
+    if compute is not None and compute.backend is not None and _can_use_ray(proposal, home.name):
         reachable(compute.backend)
     against = view(proposal, home, is_begun=bool(place.attempts)).refusals
     if against:
         raise JobError(f"the policy of {home.name} does not allow it any more: {against[0].sentence}")
     return place
+
+
+def _can_use_ray(proposal: Proposal, name: str) -> bool:
+    """Whether a party has some work in a run that a Ray cluster can do."""
+    if name not in proposal.owners_of_data:
+        return False
+    matching = proposal.matching_job
+    steps = [(proposal.chosen.protocol, proposal.job), *([] if matching is None else [(find(matching.NAME), matching)])]
+    return any(why_not(protocol, job, name) is None for protocol, job in steps)
 
 
 def _forget_rows(place: Place) -> None:
@@ -343,7 +353,7 @@ class _Run:
         inputs = read_inputs(proposal, node.home)
         if isinstance(inputs, StoredInputs):
             self._commit_to(inputs)
-            return self._with_backend(proposal.chosen.read(inputs.brought(proposal, node.name)))
+            return self._trained_on(inputs.brought(proposal, node.name))
         brought = inputs.brought(proposal, node.name)
         self._commit_to(inputs)
         if proposal.matching_job is not None:
@@ -355,14 +365,22 @@ class _Run:
             asked = Asked(proposal.hash, proposal.protocol, peers, how.dataset, how.columns, n_matched=self._n_matched)
             if against := refusals(node.home.party_file.policy, asked):
                 raise InvalidInput(f"{node.name}: {against[0].sentence}")
-        return self._with_backend(proposal.chosen.read(brought))
+        return self._trained_on(brought)
 
-    def _with_backend(self, data: PartyData) -> PartyData:
-        """How this party works on its rows, as party.toml says."""
-        name, proposal, compute = self._node.name, self._proposal, self._node.home.party_file.compute
-        backends = {} if compute is None or compute.backend is None else {name: compute.backend}
-        data = replace(data, n_threads=resolve_n_jobs(None))
-        return with_backends(proposal.chosen.protocol, proposal.job, {name: data}, backends)[name]
+    def _trained_on(self, brought: Brought | BroughtFiles) -> PartyData:
+        chosen = self._proposal.chosen
+        data = replace(chosen.read(brought), n_threads=resolve_n_jobs(None))
+        return self._with_backend(chosen.protocol, self._proposal.job, data)
+
+    def _with_backend(self, protocol: Protocol, job: Job, data: PartyData) -> PartyData:
+        """How this party works on its rows: as party.toml says, where its role can, and else on this machine."""
+        name, compute = self._node.name, self._node.home.party_file.compute
+        backend = None if compute is None else compute.backend
+        if backend is None or why_not(protocol, job, name) is not None:
+            return data
+        if passes_rows(data) and not backend.rows_in_object_store:
+            return data
+        return with_backends(protocol, job, {name: data}, {name: backend})[name]
 
     def _commit_to(self, inputs: Inputs | StoredInputs) -> None:
         """Before anything leaves the house. Who has begun goes on with the same table, or not at all."""
@@ -388,7 +406,8 @@ class _Run:
             raise InvalidInput(f"{where}: nothing is to be matched")
         if self._attempt > 1:
             job = replace(job, run_id=f"{job.run_id}-{self._attempt}")
-        data = party_with_ids(ids, where, resolve_n_jobs(None))
+        matching = find(job.NAME)
+        data = self._with_backend(matching, job, party_with_ids(ids, where, resolve_n_jobs(None)))
         place = self._place
 
         def save(found: Any) -> None:
@@ -396,7 +415,7 @@ class _Run:
             np.save(file, found.rows, allow_pickle=False)
             documents.write_whole(place.rows, file.getvalue())
 
-        return self._role("matching", find(job.NAME), job, data, save, lambda: None).rows
+        return self._role("matching", matching, job, data, save, lambda: None).rows
 
     def _budget(self, data: PartyData | None, *, resumed: bool) -> Budget | None:
         node, proposal = self._node, self._proposal

@@ -48,7 +48,7 @@ def with_backends(
     for party, backend in backends.items():
         check_role(protocol, job, party)
         with _naming(party):
-            if data[party].blocks is None and data[party].ids is None:
+            if passes_rows(data[party]):
                 check_allowed(backend, "a table in memory reaches Ray's actors only through its object store")
             reached[party] = replace(backend, address=reachable(backend))
     addresses = [backend.address for backend in reached.values()]
@@ -56,14 +56,23 @@ def with_backends(
     return {party: replace(brought, backend=reached.get(party)) for party, brought in data.items()}
 
 
+def passes_rows(data: PartyData) -> bool:
+    """Whether what a party brings reaches actors only through Ray's object store."""
+    return data.blocks is None and data.ids is None
+
+
 def check_role(protocol: Protocol, job: Any, party: str) -> None:
     """InvalidParameter, with the reason, unless the role of a party can do its work on Ray."""
-    role = job.cast[party]
-    reason = protocol.on_ray.get(role, ONE_MACHINE)
+    role, reason = job.cast[party], why_not(protocol, job, party)
     if reason is not None:
         raise InvalidParameter(
             f"{party}: backend: the {role} of {protocol.name} cannot use Ray: {reason}; leave backend out for {party}"
         )
+
+
+def why_not(protocol: Protocol, job: Any, party: str) -> str | None:
+    """Why the role of a party cannot do its work on Ray; None if it can."""
+    return protocol.on_ray.get(job.cast[party], ONE_MACHINE)
 
 
 @contextmanager
