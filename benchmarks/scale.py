@@ -7,6 +7,7 @@
     python benchmarks/scale.py columns | bins | depth      one of them at a time
     python benchmarks/scale.py owners                      horizontal.secure_sum, owners as processes, then in memory
     python benchmarks/scale.py protocols [NAME ...]        small runs of every protocol over gRPC
+    python benchmarks/scale.py model                       terms that explain these points, and how well (cost_model.py)
     python benchmarks/scale.py all --quick                 every curve, as small as it can be: does it run at all?
 
 Each point is a process of its own (of a protocol, each party), and one line of benchmarks/results/scale.jsonl (--out).
@@ -412,13 +413,19 @@ class Curves:
             for given in points_of(protocol)[: 1 if self.quick else None]:
                 self.point("protocols", "protocol", protocol=protocol, **given)
 
+    def model(self) -> None:
+        """What the points that were written down have in common; coefficients go beside them."""
+        from cost_model import fit_all
+
+        self.asked.out.with_suffix(".model.json").write_text(json.dumps(fit_all(self.asked.out), indent=1) + "\n")
+
     def all(self) -> None:
         """Every curve."""
-        for name in CURVES[:-1]:
+        for name in CURVES[:-2]:
             getattr(self, name)()
 
 
-CURVES = ("rows", "columns", "bins", "depth", "xgboost", "actors", "owners", "protocols", "all")
+CURVES = ("rows", "columns", "bins", "depth", "xgboost", "actors", "owners", "protocols", "model", "all")
 
 # rows, columns, depth, parties, bins, trees: one thing at a time from the middle, and some where all differ.
 _SHAPES = (
