@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +34,7 @@ from hedgerow.errors import ClusterError, InvalidInput, InvalidParameter, Invali
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.central.gaussian.central import fit_gaussian
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
+from twins.ray_cluster import small_cluster
 
 ALLOWED = RayBackend(rows_in_object_store=True, patience=60.0)
 N_ACTORS = 4
@@ -43,20 +43,8 @@ N_ACTORS = 4
 @pytest.fixture(scope="module")
 def ray():
     """A small cluster of its own for all tests here."""
-    ray = pytest.importorskip("ray")
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # Ray's own, about its plans and about files that it leaves open
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-        ray.init(
-            address="local",
-            num_cpus=N_ACTORS + 2,
-            object_store_memory=100 * 2**20,
-            include_dashboard=False,
-            log_to_driver=False,
-        )
+    with small_cluster(N_ACTORS + 2) as ray:
         yield ray
-        ray.shutdown()
 
 
 @pytest.fixture(scope="module")

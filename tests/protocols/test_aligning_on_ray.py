@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import warnings
 
 import numpy as np
 import pytest
@@ -25,6 +24,7 @@ from hedgerow.runtime.backends import backends_of, with_backends
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import in_memory, role
 from hedgerow.transport.memory import MemoryNetwork
+from twins.ray_cluster import small_cluster
 
 NUMBER = 0x1234567890ABCDEF1234567890
 NAMES = ("anna", "ben", "carla")
@@ -33,20 +33,8 @@ NAMES = ("anna", "ben", "carla")
 @pytest.fixture(scope="module")
 def ray():
     """A small cluster of its own for all tests here."""
-    ray = pytest.importorskip("ray")
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # Ray's own, about its plans and about files that it leaves open
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-        ray.init(
-            address="local",
-            num_cpus=5,
-            object_store_memory=100 * 2**20,
-            include_dashboard=False,
-            log_to_driver=False,
-        )
+    with small_cluster(5) as ray:
         yield ray
-        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +195,7 @@ def test_parties_that_share_a_cluster_share_its_processors():
             return {"CPU": 9.0}
 
     job = AligningJob(NAMES, "run")
-    data = {name: PartyData(Table((), 0, (), has_names=False)) for name in NAMES}
+    data = {name: PartyData(Table((), 0, (), has_names=False), ids=np.zeros(0, np.int64)) for name in NAMES}
     for given, expected in (("ray", [3, 3, 3]), ({"ben": "ray"}, [None, 9, None]), (RayBackend(actors=5), [5, 5, 5])):
         brought = with_backends(PROTOCOL, job, data, backends_of(given, NAMES, None))
         backends = [brought[name].backend for name in NAMES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.errors import ClusterError, InvalidInput, InvalidParameter
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.horizontal.secure_sum import noisy_sums, own_table, private
+from twins.ray_cluster import small_cluster
 from twins.resuming import Broken, resumed
 
 NAME = "horizontal.secure_sum"
@@ -33,15 +33,8 @@ LABELS = ("late", "three", "amount", "count")
 @pytest.fixture(scope="module")
 def ray():
     """A small cluster of its own for all tests here."""
-    ray = pytest.importorskip("ray")
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # Ray's own, about its plans and about files that it leaves open
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-        how = {"include_dashboard": False, "log_to_driver": False}
-        ray.init(address="local", num_cpus=6, object_store_memory=100 * 2**20, **how)
+    with small_cluster(6) as ray:
         yield ray
-        ray.shutdown()
 
 
 def rows_of(seed, n_rows):

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from contextlib import contextmanager
 
 import pytest
 
 from hedgerow.engine.rows_ray.actors import Crew
+
+TRIES = 3
+
+
+def start(ray, n_processors):
+    """A new cluster on this machine. Ray gives up after 30 seconds, which a busy machine may need."""
+    how = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
+    for left in reversed(range(TRIES)):
+        try:
+            ray.init(address="local", num_cpus=n_processors, **how)
+        except Exception:
+            if not left:
+                raise
+            ray.shutdown()
+            gc.collect()  # what is left of it warns here, and not in somebody else's test
+        else:
+            return
 
 
 @contextmanager
@@ -18,8 +36,7 @@ def small_cluster(n_processors):
         warnings.simplefilter("ignore")  # Ray's own, about its plans and about files that it leaves open
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-        how = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
-        ray.init(address="local", num_cpus=n_processors, **how)
+        start(ray, n_processors)
         try:
             yield ray
         finally:

@@ -343,8 +343,8 @@ class Federation:
             refuse_raising(params)
         chosen, data, job = self.plan(protocol, **params)
         spec, own = chosen.protocol, chosen.options
-        backends = backends_of(backend, self.parties, chosen.trees["n_jobs"])
-        data = with_backends(spec, job, data, backends)
+        backends = {} if backend is None else backends_of(backend, self.parties, chosen.trees["n_jobs"])
+        data = with_backends(spec, job, data, backends) if backends else data
         budgets = {} if budget is None else checked_budgets(budget, spec, job, data)
         if own.get("on_bad_rows") == "raise" and self.partition == "rows" and isinstance(own.get("schema"), Schema):
             for brought in self._brought.values():  # these rows are public
@@ -354,7 +354,8 @@ class Federation:
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
         if self._linkage is not None:
             self.align(**how, verbose=verbose, backend=backend)
-            data = with_backends(spec, job, self._read(chosen), backends)
+            data = self._read(chosen)
+            data = with_backends(spec, job, data, backends) if backends else data
         how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
         if verbose:
             get_ready(spec, job, transport)

@@ -67,9 +67,10 @@ def run_together(
         return run_in_processes(protocol, job, data, link, deadline, on_progress, **how)
     warm_up(protocol, job)
     names = protocol.parties(job)
-    single = link is None and all(brought.n_threads == 1 and brought.backend is None for brought in data.values())
+    on_ray = any(brought.backend is not None for brought in data.values())
+    single = link is None and not on_ray and all(brought.n_threads == 1 for brought in data.values())
     network = MemoryNetwork(names, link=link, one_core=single)
-    with one_connection(data), records or nullcontext():
+    with one_connection(data) if on_ray else nullcontext(), records or nullcontext():
         around = None if records is None else records.around
         how = {"deadline": deadline, "on_progress": on_progress, "attempt": attempt}
         parties = in_memory(network, names, around=around, checkpoints=checkpoints, **how)

@@ -34,6 +34,7 @@ was tried too, and is hardly better than nothing: docs/results/federboost.md has
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -50,9 +51,8 @@ from hedgerow.engine.splitting import SplitRules, evaluate_families
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.bucket_rr import soft_nodes
-from hedgerow.protocols.vertical.bucket_rr.on_ray import SoftSetup, placed_soft_rows
 from hedgerow.protocols.vertical.bucket_rr.soft_nodes import Bench, Randomised
-from hedgerow.protocols.vertical.bucket_rr.soft_rows import LeafSums, number_leaves, piece_bounds, run_over
+from hedgerow.protocols.vertical.bucket_rr.soft_rows import LeafSums, SoftSetup, number_leaves, piece_bounds, run_over
 
 DOUBT = 3.0
 """What a split of a randomised column must gain before it counts, where codes tell next to nothing: a question that
@@ -112,7 +112,9 @@ def train_debiased(
         mapper, loss, bases, quantiser, features.place >= 0, params.max_depth or DEEPEST,
         tuple(piece_bounds(len(y))), n_threads,
     )  # fmt: skip
-    with placed_soft_rows(backend, setup, codes, y, scores) as rows:
+    with _placed(setup, codes, y, backend) as rows:
+        if scores is not None:
+            rows.set_scores(scores)
         grower = _SoftGrower(params, mapper, rows, rules, features, n_threads)
         for iteration in range(ensemble.n_iterations, params.n_iterations):
             rows.gradients()
@@ -122,6 +124,17 @@ def train_debiased(
             if on_trees is not None:
                 on_trees(ensemble, rows)
     return ensemble
+
+
+def _placed(
+    setup: SoftSetup, codes: Bytes, labels: Floats, backend: RayBackend | None
+) -> AbstractContextManager[SoftRowsLike]:
+    """Rows here; or in actors, for as long as the block lasts."""
+    if backend is None:
+        return nullcontext(setup.rows(codes, labels, setup.bounds, bundle=True))
+    from hedgerow.protocols.vertical.bucket_rr.on_ray import soft_rows_on_ray
+
+    return soft_rows_on_ray(backend, setup, codes, labels)
 
 
 def randomised_features(codes: Bytes, keep: Floats, n_codes: Ints) -> Randomised:
@@ -164,6 +177,10 @@ class SoftRowsLike(Protocol):
     @property
     def scores(self) -> Scores:
         """Of all rows [outputs, rows]."""
+        ...
+
+    def set_scores(self, scores: Scores) -> None:
+        """Stand as rows stood with these scores [outputs, rows]."""
         ...
 
     def gradients(self) -> None:

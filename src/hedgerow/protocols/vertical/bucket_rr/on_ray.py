@@ -11,48 +11,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hedgerow.engine.binning import BinMapper, bin_counts
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
-from hedgerow.engine.histogram import Layout, pack
-from hedgerow.engine.losses import Loss, Quantiser
-from hedgerow.engine.rows_ray.actors import CodedRows, Command, Crew, Holder, Own, Source, used_cells
+from hedgerow.engine.binning import bin_counts
+from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.histogram import Layout
+from hedgerow.engine.rows_ray.actors import CodedRows, Command, Crew, Holder, Own, used_cells
 from hedgerow.engine.rows_ray.cluster import RayBackend, connected, n_actors_of
 from hedgerow.engine.rows_ray.rows import blocks_in_memory
-from hedgerow.protocols.vertical.bucket_rr.soft_rows import LeafSums, SoftRows
-
-
-@dataclass(frozen=True)
-class SoftSetup:
-    """Makes `SoftRows` of codes, here or in an actor."""
-
-    mapper: BinMapper
-    loss: Loss
-    base_scores: Floats
-    quantiser: Quantiser
-    is_randomised: Bools
-    depth: int
-    bounds: tuple[int, ...]  # of the pieces, in numbers of rows of the whole table
-    n_threads: int
-
-    def load(self, source: Source, _state: None) -> SoftRows:
-        """The rows of one block."""
-        codes, labels, _, pieces = source.read(self.mapper, self.n_threads)
-        first = int(pieces[0, 1])
-        own = [bound - first for bound in self.bounds if first <= bound <= first + len(labels)]
-        return self.rows(codes, labels, own, bundle=False)
-
-    def rows(self, codes: Bytes, labels: Floats, bounds: Sequence[int], *, bundle: bool) -> SoftRows:
-        """Rows of these codes, in these pieces; `bundle`: columns of few levels may share bytes."""
-        packed = pack(codes, *bin_counts(self.mapper.features), bundle=bundle, n_threads=self.n_threads)
-        how: dict[str, Any] = {"depth": self.depth, "bounds": bounds, "n_threads": self.n_threads}
-        rules = (self.loss, self.base_scores, self.quantiser)
-        return SoftRows(packed, codes, labels, *rules, is_randomised=self.is_randomised.copy(), **how)
+from hedgerow.protocols.vertical.bucket_rr.soft_rows import LeafSums, SoftSetup
 
 
 class RaySoftRows:
@@ -132,22 +103,14 @@ def side_by_side(mine: list[Any], theirs: list[Any]) -> list[Any]:
 
 
 @contextmanager
-def placed_soft_rows(
-    backend: RayBackend | None, setup: SoftSetup, codes: Bytes, labels: Floats, scores: Scores | None
-) -> Iterator[SoftRows | RaySoftRows]:
-    """Rows here; or in actors, for as long as the block lasts, of which each holds a run of pieces."""
-    with ExitStack() as stack:
-        if backend is None:
-            rows: SoftRows | RaySoftRows = setup.rows(codes, labels, setup.bounds, bundle=True)
-        else:
-            ray, n_pieces = stack.enter_context(connected(backend)), len(setup.bounds) - 1
-            n_actors = min(n_actors_of(ray, backend), n_pieces)
-            cuts = [setup.bounds[n_pieces * actor // n_actors] for actor in range(n_actors + 1)]
-            held = CodedRows(codes, labels, None, np.empty((0, 2), np.int64))
-            blocks = blocks_in_memory(ray, backend, held, cuts)
-            crew = stack.enter_context(closing(Crew(ray, backend, n_actors)))
+def soft_rows_on_ray(backend: RayBackend, setup: SoftSetup, codes: Bytes, labels: Floats) -> Iterator[RaySoftRows]:
+    """Rows in actors, for as long as the block lasts, of which each holds a run of pieces."""
+    with connected(backend) as ray:
+        n_pieces = len(setup.bounds) - 1
+        n_actors = min(n_actors_of(ray, backend), n_pieces)
+        cuts = [setup.bounds[n_pieces * actor // n_actors] for actor in range(n_actors + 1)]
+        held = CodedRows(codes, labels, None, np.empty((0, 2), np.int64))
+        blocks = blocks_in_memory(ray, backend, held, cuts)
+        with closing(Crew(ray, backend, n_actors)) as crew:
             crew.assign(blocks)
-            rows = RaySoftRows(crew, replace(setup, n_threads=backend.threads), cuts[:-1])
-        if scores is not None:
-            rows.set_scores(scores)
-        yield rows
+            yield RaySoftRows(crew, replace(setup, n_threads=backend.threads), cuts[:-1])

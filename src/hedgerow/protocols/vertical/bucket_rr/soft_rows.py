@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hedgerow.compiling import kernel
+from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores
-from hedgerow.engine.histogram import Layout, PackedColumns
+from hedgerow.engine.histogram import Layout, PackedColumns, pack
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.rows import UPDATES_WORTH_A_THREAD, Rows
+from hedgerow.engine.rows_ray.actors import Source
 from hedgerow.engine.splitting import gradient_of, hessian_of
 from hedgerow.engine.threads import Team
 from hedgerow.protocols.vertical.bucket_rr import soft_nodes
@@ -190,6 +193,34 @@ class SoftRows(Rows):
         cuts = np.empty((len(self._bounds), self._n_walks), np.int64)
         cut_walks(walks, self._ids, self._bounds, cuts)
         return ask, [Walks(walks.node, start, stop) for start, stop in itertools.pairwise(cuts)]
+
+
+@dataclass(frozen=True)
+class SoftSetup:
+    """Makes `SoftRows` of codes, here or in an actor."""
+
+    mapper: BinMapper
+    loss: Loss
+    base_scores: Floats
+    quantiser: Quantiser
+    is_randomised: Bools
+    depth: int
+    bounds: tuple[int, ...]  # of the pieces, in numbers of rows of the whole table
+    n_threads: int
+
+    def load(self, source: Source, _state: None) -> SoftRows:
+        """The rows of one block."""
+        codes, labels, _, pieces = source.read(self.mapper, self.n_threads)
+        first = int(pieces[0, 1])
+        own = [bound - first for bound in self.bounds if first <= bound <= first + len(labels)]
+        return self.rows(codes, labels, own, bundle=False)
+
+    def rows(self, codes: Bytes, labels: Floats, bounds: Sequence[int], *, bundle: bool) -> SoftRows:
+        """Rows of these codes, in these pieces; `bundle`: columns of few levels may share bytes."""
+        packed = pack(codes, *bin_counts(self.mapper.features), bundle=bundle, n_threads=self.n_threads)
+        how: dict[str, Any] = {"depth": self.depth, "bounds": bounds, "n_threads": self.n_threads}
+        rules = (self.loss, self.base_scores, self.quantiser)
+        return SoftRows(packed, codes, labels, *rules, is_randomised=self.is_randomised.copy(), **how)
 
 
 def run_over(team: Team, task: Callable[..., None], n_items: int, rest: tuple[Any, ...], updates: int) -> None:
