@@ -145,6 +145,7 @@ def test_ids_are_matched_on_the_cluster_that_a_party_has(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     story, homes = STORIES["homomorphic"], vertical_homes(tmp_path)
+    del homes["notary"]
     homes["shop"] = computing(homes["shop"], 'backend = "ray"', "actors = 2")
     crews, start = [], on_ray.Crew.__init__
     monkeypatch.setattr(on_ray.Crew, "__init__", lambda *args: (crews.append(args), start(*args))[1])
