@@ -34,7 +34,6 @@ from hedgerow.errors import ClusterError, InvalidInput, InvalidParameter, Invali
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.central.gaussian.central import fit_gaussian
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
-from twins.ray_cluster import small_cluster
 
 ALLOWED = RayBackend(rows_in_object_store=True, patience=60.0)
 N_ACTORS = 4
@@ -43,6 +42,8 @@ N_ACTORS = 4
 @pytest.fixture(scope="module")
 def ray():
     """A small cluster of its own for all tests here."""
+    from twins.ray_cluster import small_cluster  # actors import this file, but know nothing of twins
+
     with small_cluster(N_ACTORS + 2) as ray:
         yield ray
 

@@ -24,7 +24,6 @@ from hedgerow.runtime.backends import backends_of, with_backends
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.running import in_memory, role
 from hedgerow.transport.memory import MemoryNetwork
-from twins.ray_cluster import small_cluster
 
 NUMBER = 0x1234567890ABCDEF1234567890
 NAMES = ("anna", "ben", "carla")
@@ -33,6 +32,8 @@ NAMES = ("anna", "ben", "carla")
 @pytest.fixture(scope="module")
 def ray():
     """A small cluster of its own for all tests here."""
+    from twins.ray_cluster import small_cluster  # actors import this file, but know nothing of twins
+
     with small_cluster(5) as ray:
         yield ray
 

@@ -15,7 +15,6 @@ from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.errors import ClusterError, InvalidInput, InvalidParameter
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.protocols.horizontal.secure_sum import noisy_sums, own_table, private
-from twins.ray_cluster import small_cluster
 from twins.resuming import Broken, resumed
 
 NAME = "horizontal.secure_sum"
@@ -33,6 +32,8 @@ LABELS = ("late", "three", "amount", "count")
 @pytest.fixture(scope="module")
 def ray():
     """A small cluster of its own for all tests here."""
+    from twins.ray_cluster import small_cluster  # actors import this file, but know nothing of twins
+
     with small_cluster(6) as ray:
         yield ray
 
