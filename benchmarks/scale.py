@@ -1,13 +1,14 @@
-"""How far it goes: time and memory against rows, columns, bins, depth, owners and actors; and all protocols.
+"""How far it goes: time and memory against rows, columns, bins, depth, owners and actors; protocols; the cost model.
 
     make bench-scale                                       every curve (more than an hour on 2 quiet cores)
     python benchmarks/scale.py rows --sizes 1 5 20 50      millions of rows x 28 in Parquet files, out of core
     python benchmarks/scale.py xgboost --rows 20000000     beside XGBoost's external memory mode, on the same files
     python benchmarks/scale.py actors                      rows on Ray's actors beside the same rows on threads
-    python benchmarks/scale.py columns | bins | depth      one of them at a time
+    python benchmarks/scale.py columns | bins | depth | trees   one of them at a time
     python benchmarks/scale.py owners                      horizontal.secure_sum, owners as processes, then in memory
-    python benchmarks/scale.py protocols [NAME ...]        small runs of every protocol over gRPC
-    python benchmarks/scale.py model                       terms that explain these points, and how well (cost_model.py)
+    python benchmarks/scale.py protocols [NAME ...]        small runs of every protocol over gRPC, for the cost model
+    python benchmarks/scale.py model                       fits the cost model to these, and checks it on the other half
+    python benchmarks/scale.py show                        all points as tables
     python benchmarks/scale.py all --quick                 every curve, as small as it can be: does it run at all?
 
 Each point is a process of its own (of a protocol, each party), and one line of benchmarks/results/scale.jsonl (--out).
@@ -17,10 +18,10 @@ same folder.
 
 What is counted. Seconds of a fit: from the call to the model, with reading, edges, codes and trees; a small fit comes
 first and compiles. `free_cores` is the share of the machine that was free right before and after; where it is below
-0.9, seconds mean little. Seconds of processors are all that the threads of a fit used, which other work moves less.
-Memory: the largest that the process ever had (VmHWM), and apart from it the largest that was not pages of files
-(RssAnon, looked at every 50 ms). With --limit GIB the process may not even ask for more than that, less what scratch
-files take: the limit (RLIMIT_DATA) counts all private memory, touched or not, and no pages of files.
+0.85, seconds mean little, and below 0.5 the cost model does not learn from them. Seconds of processors are all that the
+threads of a fit used, which other work moves less. Memory: the largest that the process ever had (VmHWM), and apart
+from it the largest that was not pages of files (RssAnon, looked at every 50 ms). With --limit GIB the fit runs in a
+control group that has no more memory than that, for the process and for cached pages of all files it reads and writes.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 RESULTS = Path(__file__).parent / "results" / "scale.jsonl"
+COSTS = Path(__file__).parents[1] / "src" / "hedgerow" / "node" / "costs.json"
 VALUES_PER_FILE = 28_000_000
 LABEL = "label"
 MIB, GIB = 1 << 20, 1 << 30
@@ -124,11 +126,29 @@ def memory_watched() -> Iterator[dict[str, float]]:
         found["peak_mib_without_files"] = most[0] / MIB
 
 
-def limit_memory(gib: float, n_rows: int, n_columns: int) -> None:
-    """No private memory beyond this, less what scratch files take (`docs/scale.md` has how much per row)."""
-    scratch = n_rows * (n_columns + 2 * 8 * -(-n_columns // 8))
-    left = int(gib * GIB) - scratch
-    resource.setrlimit(resource.RLIMIT_DATA, (left, left))
+@contextmanager
+def memory_limited(gib: float | None) -> Iterator[dict[str, float]]:
+    """All memory of this process, cached pages of files included, by a control group of its own; Linux, as root."""
+    if gib is None:
+        yield {}
+        return
+    is_first = Path("/sys/fs/cgroup/memory").is_dir()  # the first version has a folder for each kind of limit
+    root = Path("/sys/fs/cgroup/memory" if is_first else "/sys/fs/cgroup")
+    limit, peak = ("memory.limit_in_bytes", "memory.max_usage_in_bytes") if is_first else ("memory.max", "memory.peak")
+    group = root / f"hedgerow-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(int(gib * GIB)))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError as error:
+        sys.exit(f"--limit needs a control group, and {group} cannot be used: {error}")
+    found: dict[str, float] = {}
+    try:
+        yield found
+    finally:
+        found["peak_mib_of_group"] = int((group / peak).read_text()) / MIB
+        (root / "cgroup.procs").write_text(str(os.getpid()))
+        group.rmdir()
 
 
 # --- points: each runs in a process of its own -----------------------------------------------------------------------
@@ -188,22 +208,21 @@ def scratch() -> str:
     return os.environ.get("SCALE_SCRATCH", tempfile.gettempdir())
 
 
-def small_file(folder: str, n_columns: int) -> str:
-    """Few rows of as many columns, to compile with."""
+def small_file(folder: str, given: dict[str, Any]) -> str:
+    """Few rows of as many columns, to compile with; enough of them for all that many rows need."""
     path = Path(folder) / "small.parquet"
-    pq.write_table(made_up(0, 2_000, n_columns), path)
+    n_rows = min(given["rows"], 600_000, max(2_000, 20_000_000 // given["columns"]))
+    pq.write_table(made_up(0, n_rows, given["columns"]), path)
     return str(path)
 
 
 def fit_point(given: dict[str, Any]) -> dict[str, Any]:
     """Trees on files, out of core."""
     with tempfile.TemporaryDirectory() as folder:
-        fit_files([small_file(folder, given["columns"])], {**given, "trees": 2}, n_jobs=given["threads"])
-    if given.get("limit_gib"):
-        limit_memory(given["limit_gib"], given["rows"], given["columns"])
-    with memory_watched() as memory:
+        fit_files([small_file(folder, given)], {**given, "trees": 2}, n_jobs=given["threads"])
+    with memory_limited(given.get("limit_gib")) as group, memory_watched() as memory:
         _, seconds = fit_files(given["paths"], given, n_jobs=given["threads"])
-    return {**seconds, **memory}
+    return {**seconds, **memory, **group}
 
 
 def xgboost_point(given: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +263,7 @@ def xgboost_point(given: dict[str, Any]) -> dict[str, Any]:
         return coded
 
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        train([small_file(folder, given["columns"])], 2, f"{folder}/small")
+        train([small_file(folder, given)], 2, f"{folder}/small")
         with memory_watched() as memory:
             start = time.perf_counter()
             coded = train(given["paths"], given["trees"], f"{folder}/pages")
@@ -254,8 +273,10 @@ def xgboost_point(given: dict[str, Any]) -> dict[str, Any]:
 
 def actors_point(given: dict[str, Any]) -> dict[str, Any]:
     """Threads first, then actors, on the same files: seconds of trees, the largest actor, and whether models agree."""
+    import ray
+
     from hedgerow.engine.rows_ray.actors import Crew, Holder
-    from hedgerow.engine.rows_ray.cluster import RayBackend, connected
+    from hedgerow.engine.rows_ray.cluster import RayBackend
 
     peaks: list[float] = []
     close = Crew.close
@@ -269,8 +290,11 @@ def actors_point(given: dict[str, Any]) -> dict[str, Any]:
 
     fit_files(given["paths"][:1], {**given, "trees": 1}, n_jobs=given["threads"])
     one, local = fit_files(given["paths"], given, n_jobs=given["threads"])
-    with connected(RayBackend()), mock.patch.object(Crew, "close", look_and_close):
+    # More actors than processors take turns.
+    ray.init(num_cpus=max(given["actors"], machine()["cores"]), include_dashboard=False, logging_level="ERROR")
+    with mock.patch.object(Crew, "close", look_and_close):
         model, there = fit_files(given["paths"], given, backend=RayBackend(actors=given["actors"]))
+    ray.shutdown()
     share = given["rows"] * given["columns"] / given["actors"] / MIB
     return {
         **there,
@@ -378,6 +402,11 @@ class Curves:
         for depth in [2, 4] if self.quick else [2, 4, 6, 8, 10]:
             self.fit("depth", depth=depth)
 
+    def trees(self) -> None:
+        """To 100."""
+        for n_trees in [2, 4] if self.quick else [2, 5, 20, 50, 100]:
+            self.fit("trees", trees=n_trees)
+
     def xgboost(self) -> None:
         """In turn, on the same files."""
         sizes = {"columns": 28, "bins": 256, "depth": 6, "threads": 2, "trees": self.asked.trees}
@@ -406,7 +435,7 @@ class Curves:
                 self.point("owners", "protocol", rows=rows, parties=n_owners, transport=transport, **trees)
 
     def protocols(self) -> None:
-        """Seconds, rounds, bytes and memory of small runs."""
+        """Points of the cost model."""
         from hedgerow.runtime.protocol import names
 
         for protocol in self.asked.names or names():
@@ -414,20 +443,37 @@ class Curves:
                 self.point("protocols", "protocol", protocol=protocol, **given)
 
     def model(self) -> None:
-        """What the points that were written down have in common; coefficients go beside them."""
+        """The coefficients that `hedgerow estimate` uses, from the points that were written down."""
         from cost_model import fit_all
 
-        self.asked.out.with_suffix(".model.json").write_text(json.dumps(fit_all(self.asked.out), indent=1) + "\n")
+        self.asked.costs.write_text(json.dumps(fit_all(self.asked.out, machine()), indent=1) + "\n")
+
+    def show(self) -> None:
+        """All points that were written down, a Markdown table for each curve."""
+        lines = [json.loads(line) for line in self.asked.out.read_text().splitlines()]
+        for curve in dict.fromkeys(line["curve"] for line in lines):
+            points = [line for line in lines if line["curve"] == curve]
+            given = [name for name in points[0] if name not in NOT_SHOWN]
+            found = [name for name in points[-1]["found"] if name not in NOT_SHOWN]
+            print(f"\n{curve}\n\n| {' | '.join([*given, *found])} |\n{'|---' * len([*given, *found])}|")
+            for line in points:
+                values = [line.get(name, "") for name in given] + [line["found"].get(name, "") for name in found]
+                cells = [f"{v:,}" if isinstance(v, int) else f"{v:.3g}" if isinstance(v, float) else v for v in values]
+                print(f"| {' | '.join(cells)} |")
 
     def all(self) -> None:
         """Every curve."""
-        for name in CURVES[:-2]:
+        for name in CURVES[: CURVES.index("model")]:
             getattr(self, name)()
 
 
-CURVES = ("rows", "columns", "bins", "depth", "xgboost", "actors", "owners", "protocols", "model", "all")
+CURVES = (
+    "rows", "columns", "bins", "depth", "trees", "xgboost", "actors", "owners", "protocols", "model", "show", "all",
+)  # fmt: skip
+NOT_SHOWN = {"curve", "found", "machine", "free_cores", "all seconds", "threads"}
 
-# rows, columns, depth, parties, bins, trees: one thing at a time from the middle, and some where all differ.
+# rows, columns, depth, parties, bins, trees: one thing at a time from the middle, and some where all differ. Every
+# second one is for checking, so neighbours are alike.
 _SHAPES = (
     (20_000, 12, 4, 3, 32, 5), (10_000, 12, 4, 3, 32, 5), (80_000, 12, 4, 3, 32, 5), (50_000, 12, 4, 3, 32, 5),
     (20_000, 48, 4, 3, 32, 5), (20_000, 24, 4, 3, 32, 5), (20_000, 12, 2, 3, 32, 5), (20_000, 12, 3, 3, 32, 5),
@@ -489,13 +535,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="of protocols")
     parser.add_argument("--quick", action="store_true", help="as small as it can be")
     parser.add_argument("--sizes", type=float, nargs="+", default=[1, 2, 5, 10, 20, 50], help="millions of rows")
-    parser.add_argument("--limit", type=float, help="GiB of memory and scratch files that a fit may take")
+    parser.add_argument("--limit", type=float, help="GiB of memory that a fit may take, cached files included")
     parser.add_argument("--rows", type=int, default=20_000_000, help="beside XGBoost")
     parser.add_argument("--trees", type=int, default=10, help="beside XGBoost")
     parser.add_argument("--repetitions", type=int, default=1, help="beside XGBoost")
     parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--data", type=Path, help="where files of rows are made, and stay; else a temporary folder")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where lines are added")
+    parser.add_argument("--costs", type=Path, default=COSTS, help="where the cost model's coefficients go")
     asked = parser.parse_args()
     if asked.data is not None:
         getattr(Curves(asked, asked.data), asked.curve)()

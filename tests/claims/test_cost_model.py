@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hedgerow.node.costs import PLAIN, QUANTITIES, TERMS
+from hedgerow.runtime.protocol import names
+
 spec = spec_from_file_location("cost_model", Path(__file__).parents[2] / "benchmarks" / "cost_model.py")
 model = sys.modules["cost_model"] = module_from_spec(spec)
 spec.loader.exec_module(model)
@@ -34,28 +37,39 @@ def points(path, off=lambda _number: 1.0, free_cores=1.0):
     return path
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_timed(monkeypatch):
+    """How fast this machine is has no part in it."""
+    monkeypatch.setattr(model, "yardstick", lambda: 0.5)
+    terms = {"seconds": ["start", "parties", "rows x trees", "values", "cells"], "bytes": ["pairs", "cells x parties"]}
+    monkeypatch.setitem(model.MADE_OF, "made.up", terms)
+
+
 def test_a_law_that_there_is_is_found(tmp_path):
     """The half that had no part in the fit is predicted, and terms of the law have their coefficients."""
-    found = model.fit_all(points(tmp_path / "points.jsonl"))["made.up"]
-    assert {name: each["checked"] for name, each in found.items()} == {"seconds": 1.0, "bytes": 1.0}
-    coefficients = found["seconds"]["coefficients"]
+    told = model.fit_all(points(tmp_path / "points.jsonl"), {"cores": 2})
+    assert told["checked"] == {"made.up": {"seconds": 1.0, "bytes": 1.0}}
+    assert told["largest"]["made.up"]["rows"] == 100_000
+    assert (told["machine"], told["yardstick_seconds"]) == ({"cores": 2}, 0.5)
+    coefficients = told["coefficients"]["made.up"]["seconds"]
     assert {term: coefficients[term] for term in LAW["seconds"]} == pytest.approx(LAW["seconds"], rel=1e-6)
 
 
-def test_points_that_follow_no_law_are_told(tmp_path, capsys):
+def test_points_that_follow_no_law_are_told_and_left_out(tmp_path, capsys):
     """Every second point, that is all those for checking, is twice as large."""
-    found = model.fit_all(points(tmp_path / "points.jsonl", off=lambda number: 1.0 + number % 2))["made.up"]
-    assert all(each["checked"] == pytest.approx(2.0) for each in found.values())
-    assert capsys.readouterr().out.count("BEYOND") == 2
+    told = model.fit_all(points(tmp_path / "points.jsonl", off=lambda number: 1.0 + number % 2), {})
+    assert told["coefficients"] == {}  # nothing that cannot be relied on is predicted
+    assert capsys.readouterr().out.count("2.000 BEYOND") == 2
 
 
 def test_seconds_of_a_busy_machine_are_not_learned_from(tmp_path):
     """Bytes are."""
-    assert set(model.fit_all(points(tmp_path / "points.jsonl", free_cores=0.5))["made.up"]) == {"bytes"}
+    told = model.fit_all(points(tmp_path / "points.jsonl", free_cores=0.4), {})
+    assert set(told["coefficients"]["made.up"]) == {"bytes"}
 
 
 @given(
-    st.sampled_from(sorted(model.TERMS)),
+    st.sampled_from(sorted(TERMS)),
     st.sampled_from(["rows", "columns", "parties", "trees", "depth", "bins", "actors"]),
     st.builds(
         model.Size,
@@ -72,4 +86,12 @@ def test_seconds_of_a_busy_machine_are_not_learned_from(tmp_path):
 def test_nothing_gets_cheaper_with_more_of_it(term, name, size):
     """Of rows, columns, parties, trees, levels, bins and actors."""
     more = replace(size, **{name: getattr(size, name) + 1})
-    assert model.TERMS[term](more) >= model.TERMS[term](size)
+    assert TERMS[term](more) >= TERMS[term](size)
+
+
+def test_every_protocol_is_made_of_terms_that_there_are():
+    """And every quantity of it; there are no messages where all rows are in one place."""
+    assert set(model.MADE_OF) - {"made.up"} == {PLAIN, *names()}
+    assert all(set(model.MADE_OF[name]) == set(QUANTITIES) for name in names())
+    used = {term for quantities in model.MADE_OF.values() for terms in quantities.values() for term in terms}
+    assert used == set(TERMS)

@@ -16,6 +16,7 @@ KINDS = {
     "columns": {"fit"},
     "bins": {"fit"},
     "depth": {"fit"},
+    "trees": {"fit"},
     "xgboost": {"fit", "xgboost"},
     "actors": {"actors"},
     "owners": {"protocol"},

@@ -47,7 +47,6 @@ SYNOPSES = "docs/reference/cli.md"
 """The page that shows how commands are made up, with words in capitals for what is to be put in."""
 
 VERBS = {
-    "estimate": "tests/node/test_estimate.py::test_the_command",
     "inspect": "tests/twins/offices.py::agree",  # as test_story.py::test_from_nothing_to_a_model does
     "manifest": "tests/node/test_manifest.py::test_before_and_after_a_run",
     "protocols": "tests/cli/test_docs.py::test_protocols_and_their_options_are_listed",

@@ -86,6 +86,7 @@ READERS = {
     "node/audit_lines.py:read_line": TRAIL,
     "node/bare_sockets.py:look_at_arrivals": "tests/node/test_doctor.py::test_anything_may_arrive_in_place_of_the_peer",
     "node/books.py:whole_lines": "no: earlier books are copied as they are, up to their last whole line",
+    "node/costs.py:shipped": PROGRAM,
     "node/databases.py:_from_duckdb": (
         "tests/hostile/test_files_elsewhere.py::test_a_database_file_that_was_changed_is_refused"
     ),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hedgerow.cli.outcome import Outcome, aligned, print_lines, verb, wrapped
-from hedgerow.cli.rehearse import JobArgument, SchemaOption, home_if_any, schemas_of
+from hedgerow.cli.rehearse import SchemaOption, home_if_any, schemas_of
 from hedgerow.cli.telling import mention, progress
 from hedgerow.cli.unlocking import HomeOption, PassphraseFileOption, unlocked
 from hedgerow.errors import InvalidParameter, JobError
 
 if TYPE_CHECKING:
+    from hedgerow.node.costs import Size
     from hedgerow.node.home import Home
     from hedgerow.transport.emulate import Link
 
@@ -22,7 +24,9 @@ _CACHE = "estimates.json"
 
 @verb("The same as JSON on stdout.", is_long=True)
 def estimate(
-    job: JobArgument,
+    job: Annotated[
+        Path, typer.Argument(metavar="JOB.toml", help="The run, as it would be proposed; with --size, a protocol.")
+    ],
     *,
     rows: Annotated[
         list[str] | None,
@@ -41,21 +45,31 @@ def estimate(
         str | None, typer.Option(metavar="PEER", help="Measure the round trip to this peer, which must be up.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="What the estimate may take, about.")] = 60.0,
+    probes: Annotated[bool, typer.Option(help="Run probes; without, predict from known costs.")] = True,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="rows=N,columns=N,...", help="Predict a run of this size, without a job file."),
+    ] = None,
     home: HomeOption = None,
     passphrase_file: PassphraseFileOption = None,
 ) -> Outcome:
     """Say how long a run will take, how much memory each party needs, and how much is sent, before it begins.
 
     The job is probed on made-up rows on this machine: a part of the rows, few trees. Probes are kept in the party's
-    folder. Of your own rows only the number is looked up.
+    folder. Of your own rows only the number is looked up. With --no-probes or --size nothing is run but a short
+    comparison of machines, and what comes out is a prediction.
 
     Example: hedgerow estimate job.toml --columns shop=12 --link 100Mbit/10ms
     """
+    from hedgerow.node.costs import size_of
     from hedgerow.node.estimate import estimate as estimated
+    from hedgerow.node.estimate import predicted_size
     from hedgerow.node.job_file import read_job_file
     from hedgerow.node.links import link_of
     from hedgerow.node.made_up import cast_of, plain_columns
 
+    if size is not None:
+        return _predicted(str(job), str(job), size_of(size), None if link is None else link_of(link))
     place = home_if_any(home)
     given = schemas_of(schema)
     for name, n_columns in _counts("--columns", columns).items():
@@ -65,12 +79,56 @@ def estimate(
     if peer is not None:
         between = _measured(place, peer, between, passphrase_file)
     counts = _rows(_counts("--rows", rows), cast)
+    if not probes:
+        protocol, whole = predicted_size(cast, counts)
+        return _predicted(str(job), protocol, whole, between)
     cache = None if place is None else place.path / _CACHE
     with progress("seconds of probing") as on_progress:
         found = estimated(cast, counts, link=between, seconds=seconds, cache=cache, on_progress=on_progress)
     result = {"command": "estimate", "job": str(job), "protocol": cast.job.protocol, "notes": list(cast.notes)}
     result |= found.to_dict()
     return Outcome(result, lambda: print_lines(_lines(result)))
+
+
+def _predicted(job: str, protocol: str, size: Size, link: Link | None) -> Outcome:
+    """From the cost model, scaled to this machine."""
+    from hedgerow.engine.losses import MOST_ROWS
+    from hedgerow.node import costs
+    from hedgerow.node.links import told_bytes
+
+    costs.predict(protocol, size)  # refuses what it does not know, before anything is timed
+    slower = costs.slower_here()
+    predicted = costs.predict(protocol, size, slower=slower)
+    waiting = predicted.link_seconds(link)
+    result = {
+        "command": "estimate",
+        "job": job,
+        "protocol": protocol,
+        "is_prediction": True,
+        "size": asdict(size),
+        "link": None if link is None else asdict(link),
+        "seconds": None if predicted.seconds is None else predicted.seconds + waiting,
+        "seconds_of_work": predicted.seconds,
+        "seconds_of_link": waiting,
+        "rounds": None if predicted.rounds is None else round(predicted.rounds),
+        "bytes": None if predicted.bytes is None else round(predicted.bytes),
+        "slower_than_measured": slower,
+        "within_measured": costs.is_within_measured(protocol, size),
+    }
+    sizes = ", ".join(f"{number:,} {name}" for name, number in asdict(size).items() if number)
+    lines = wrapped(f"PREDICTION for {protocol}: {sizes}.")
+    if predicted.seconds is None:
+        lines.append(f"  seconds are not known well enough; the link takes {waiting:,.1f} s")
+    else:
+        lines.append(f"  {predicted.seconds + waiting:,.1f} s, of which {waiting:,.1f} s for the link")
+    if predicted.rounds is not None and predicted.bytes is not None:
+        lines.append(f"  {round(predicted.rounds):,} rounds, {told_bytes(predicted.bytes)} sent by all parties")
+    note = "Nothing was run but a comparison of machines; see docs/scale.md for what the terms are."
+    if not result["within_measured"]:
+        note = f"This lies far beyond every run that was measured. {note}"
+    if size.rows > MOST_ROWS:
+        note = f"{note} Sums of gradients hold {MOST_ROWS:,} rows today, and a training of more is refused."
+    return Outcome(result, lambda: print_lines([*lines, "", *wrapped(note)]))
 
 
 def _counts(flag: str, given: list[str] | None) -> dict[str, int]:

@@ -39,8 +39,8 @@ from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
 
 COLUMNS_SEARCHED, COLUMNS_READ = 8, 64
-"""Columns whose edges are searched together, for each takes some tens of megabytes meanwhile; and columns of a wide
-table that are read together, so that a batch has many rows of each."""
+"""Columns of many rows whose edges are searched together, for each takes some tens of megabytes meanwhile; and columns
+of a wide table that are read together, so that a batch has many rows of each."""
 
 Batches = Iterable[tuple[int, Any]]
 """What `Blocks.batches` gives: the number of a first row, and an arrow table."""
@@ -174,10 +174,11 @@ class Answers(Protocol):
 class AnswersHere:
     """Those of all rows of some blocks, read here."""
 
-    at_a_time = COLUMNS_SEARCHED
-
     def __init__(self, blocks: Blocks, choice: RowChoice, n_threads: int) -> None:
         self._blocks, self._choice, self._n_threads = blocks, choice, n_threads
+        # Of few rows more columns, up to the same memory: all files are opened again for every group of columns.
+        fitting = COLUMNS_SEARCHED * 4 * POINTS // blocks.n_rows
+        self.at_a_time = max(COLUMNS_SEARCHED, min(COLUMNS_READ, fitting))
         self.total_weight = total_weight(blocks.n_rows, choice)
 
     def levels(self, names: Sequence[str]) -> dict[str, LevelsSeen]:

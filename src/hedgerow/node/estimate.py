@@ -39,6 +39,7 @@ from hedgerow.codec import AsJson
 from hedgerow.errors import HedgerowError
 from hedgerow.ledger import Meter, Traffic
 from hedgerow.node import documents
+from hedgerow.node.costs import Size
 from hedgerow.node.links import longest_chain
 from hedgerow.node.made_up import Cast, make_up
 from hedgerow.node.peaks import LONGEST_NAME, peaks_of_processes
@@ -153,6 +154,12 @@ def estimate(
     return Estimate(dict(rows), job.trees, link, whole, tuple(corners.values()))
 
 
+def predicted_size(cast: Cast, rows: Mapping[str, int]) -> tuple[str, Size]:
+    """The protocol and the size of the job, for the cost model, which takes no probes."""
+    job = _Job(cast, dict(rows), None, _Kept(None), 0.0)
+    return job.protocol, job.size()
+
+
 def _left(last: Probe, trees: int, seconds: float) -> float:
     """How long probing goes on, about: until the whole job has been probed, or the time is over."""
     return min(max(seconds, 0.0), last.took + last.seconds * (trees / (last.share * last.trees) - 1.0))
@@ -218,9 +225,22 @@ class _Job:
         chosen = (
             make_up(cast, min(FEWEST_ROWS, *rows.values())).federation.plan(cast.job.protocol, **cast.params).chosen
         )
-        self._protocol = chosen.protocol.name
+        self.protocol = chosen.protocol.name
         self._params = {**chosen.options, **chosen.trees}
         self.trees = int(chosen.trees["max_iter"])
+
+    def size(self) -> Size:
+        """All of it, with parties on this machine."""
+        is_rows = self._cast.label_holder is None
+        columns = [len(schema.columns) for schema in self._cast.schemas.values()]
+        return Size(
+            rows=sum(self._rows.values()) if is_rows else max(self._rows.values()),
+            columns=max(columns) if is_rows else sum(columns),
+            parties=len(columns),
+            trees=self.trees,
+            depth=int(self._params["max_depth"]),
+            bins=int(self._params["max_bins"]),
+        )
 
     def probe(self, share: float, trees: int) -> Probe:
         """Measured once; where the file has it, not even that."""
@@ -256,7 +276,7 @@ class _Job:
         made = make_up(self._cast, {name: max(round(share * n), 1) for name, n in self._rows.items()}, seed)
         began = time.perf_counter()
         with peaks_of_processes() as peaks:
-            run = made.federation.fit(self._protocol, transport="grpc", **{**self._params, "max_iter": trees})
+            run = made.federation.fit(self.protocol, transport="grpc", **{**self._params, "max_iter": trees})
         took = time.perf_counter() - began
         aligned = run.alignment
         books = [*([] if aligned is None else [aligned.ledgers]), run.ledgers]
@@ -273,7 +293,7 @@ class _Job:
     def _key(self, share: float, trees: int) -> str:
         about = {
             "version": __version__,
-            "protocol": self._protocol,
+            "protocol": self.protocol,
             "params": repr(sorted(self._params.items(), key=lambda item: item[0])),
             "columns": {name: [repr(column) for column in s.columns] for name, s in self._cast.schemas.items()},
             "rows": self._rows,
