@@ -1,8 +1,8 @@
 """Fits the coefficients of `hedgerow.node.costs` to half of the points of scale.py, and checks them on the other half.
 
 Used by `python benchmarks/scale.py model`. Which terms a protocol is made of follows from what it does, and is written
-down here; their coefficients are those of the smallest squares of relative errors, none of them negative. Every second
-point of a protocol is for checking, and has no part in any of this.
+down here, settled with all points in view. Their coefficients are those of the smallest squares of relative errors,
+none of them negative; every second point of a protocol is for checking, and has no part in them.
 
 Of a size that was measured several times the fastest run counts: other work makes runs slower and never faster.
 """

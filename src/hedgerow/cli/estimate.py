@@ -125,7 +125,7 @@ def _predicted(job: str, protocol: str, size: Size, link: Link | None) -> Outcom
         lines.append(f"  {round(predicted.rounds):,} rounds, {told_bytes(predicted.bytes)} sent by all parties")
     note = "Nothing was run but a comparison of machines; see docs/scale.md for what the terms are."
     if not result["within_measured"]:
-        note = f"This lies far beyond every run that was measured. {note}"
+        note = f"This lies beyond every run that was measured. {note}"
     if size.rows > MOST_ROWS:
         note = f"{note} Sums of gradients hold {MOST_ROWS:,} rows today, and a training of more is refused."
     return Outcome(result, lambda: print_lines([*lines, "", *wrapped(note)]))
