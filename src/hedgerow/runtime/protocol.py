@@ -339,6 +339,8 @@ class Protocol:
     on_ray: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     """Role -> None if it can work on its rows on a Ray cluster (`PartyData.backend`), else the reason why it cannot,
     as errors say it: "it runs on one machine", which is that of roles not listed."""
+    lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Features of a boosting library (`runtime.features`) that it does not offer -> why not, in one sentence."""
     reads_files: bool = False
     """Whether parties may bring `PartyData.blocks`, Parquet files that are read some rows at a time."""
 

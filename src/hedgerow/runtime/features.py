@@ -1,0 +1,91 @@
+"""What users of a boosting library expect, and which protocol offers it: one table, from what the protocols declare.
+
+    offered("vertical.homomorphic", "sample_weight")      None: yes; else one sentence that says why not
+
+A protocol's spec lists what it lacks (`Protocol.lacks`), with the reason; what is not listed works, and a test trains
+with it. A reason is mathematics or privacy. One that begins with "not yet" is neither: it is work that is left.
+docs/reference/features.md is made from this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from hedgerow.errors import InvalidParameter
+from hedgerow.runtime.protocol import find, names
+
+FEATURES: Mapping[str, str] = {
+    "early_stopping": "validation rows, early stopping, best iteration, learning curve",
+    "sample_weight": "weights of rows",
+    "class_weight": "`class_weight`, `scale_pos_weight`",
+    "classes": "more than two classes",
+    "squared": "regression, squared loss",
+    "poisson": "regression, Poisson loss",
+    "quantile": "regression, absolute and quantile loss",
+    "levels": "categories with levels, also at feature holders; unseen levels",
+    "many_levels": "more than 255 levels of a category",
+    "dates": "booleans and dates",
+    "subsample": "`subsample`: a draw of rows for each tree",
+    "colsample_bytree": "`colsample_bytree`: a draw of columns for each tree",
+    "colsample_bylevel": "`colsample_bylevel`: a draw of columns for each level",
+    "max_features": "`max_features` (`colsample_bynode`): a draw of columns for each node",
+    "monotonic_cst": "monotone constraints",
+    "interaction_cst": "interaction constraints",
+    "max_leaf_nodes": "`max_leaf_nodes` (`max_leaves`)",
+    "min_child_weight": "`min_child_weight`",
+    "min_samples_leaf": "`min_samples_leaf`",
+    "warm_start": "continuing a training with more trees",
+    "sparse": "sparse tables (scipy)",
+    "cross_validation": "cross-validation and search of parameters",
+}
+"""Name -> what it is."""
+
+PLAIN, GAUSSIAN, DPBOOST = "plain", "central.gaussian", "central.dpboost"
+
+_ON_ONE_TABLE: Mapping[str, Mapping[str, str]] = {PLAIN: {}, GAUSSIAN: {}, DPBOOST: {}}
+"""What training on one table lacks: the estimators', which are not protocols between parties."""
+
+
+def everywhere() -> tuple[str, ...]:
+    """The columns of the table: what trains on one table, then all protocols between parties."""
+    return (*_ON_ONE_TABLE, *names())
+
+
+def lacking(name: str) -> Mapping[str, str]:
+    """What a protocol lacks, and why."""
+    return _ON_ONE_TABLE[name] if name in _ON_ONE_TABLE else find(name).lacks
+
+
+def offered(name: str, feature: str) -> str | None:
+    """None if a protocol offers a feature; else why it does not."""
+    if feature not in FEATURES:
+        raise InvalidParameter(f"there is no feature {feature!r} in the table; there are {', '.join(FEATURES)}")
+    return lacking(name).get(feature)
+
+
+def page() -> Iterator[str]:
+    """The lines of docs/reference/features.md."""
+    columns = everywhere()
+    yield "# What each protocol offers"
+    yield ""
+    yield "Made from what the protocols declare, and held by tests that train with every feature. A number stands for the"
+    yield "reason, below the table, why a protocol does not offer a feature. `plain` is `BoostedTreesClassifier` and"
+    yield "`BoostedTreesRegressor`, `central.gaussian` is `PrivateBoosting...`, `central.dpboost` is `DPBoost...`."
+    yield ""
+    yield f"| | {' | '.join(column.split('.')[-1] for column in columns)} |"
+    yield "|---" * (len(columns) + 1) + "|"
+    reasons: list[str] = []
+    for feature, words in FEATURES.items():
+        cells = []
+        for column in columns:
+            reason = offered(column, feature)
+            if reason is None:
+                cells.append("yes")
+                continue
+            if reason not in reasons:
+                reasons.append(reason)
+            cells.append(f"{'not yet' if reason.startswith('not yet') else 'no'} ({reasons.index(reason) + 1})")
+        yield f"| {words} | {' | '.join(cells)} |"
+    yield ""
+    for number, reason in enumerate(reasons, 1):
+        yield f"{number}. {reason[0].upper()}{reason[1:]}."
