@@ -198,6 +198,33 @@ def _scores_so_far(ensemble: Ensemble, codes: Bytes, n_threads: int) -> Scores:
     return scores
 
 
+class BestRound:
+    """What early stopping remembers: the values of a metric, one for each iteration, and the best of them.
+
+    Wherever the rows are, whoever computes the metric: the same values stop training in the same iteration.
+    """
+
+    def __init__(self, params: BoostingParams, metric: Metric, first: int = 0) -> None:
+        self.metric, self._params, self._first = metric, params, first
+        self.curve: list[float] = []
+        self.best_iteration: int | None = None
+        self._best = math.nan
+
+    def see(self, value: float) -> None:
+        """The metric after one more iteration."""
+        self.curve.append(value)
+        step = value - self._best if self.metric.larger_is_better else self._best - value
+        if math.isnan(self._best) or step > self._params.tol:
+            self._best, self.best_iteration = value, self._first + len(self.curve) - 1
+
+    @property
+    def wants_to_stop(self) -> bool:
+        """Whether the last `early_stopping_rounds` values were no better than the best one."""
+        if self._params.early_stopping_rounds is None or self.best_iteration is None:
+            return False
+        return self._first + len(self.curve) - 1 - self.best_iteration >= self._params.early_stopping_rounds
+
+
 class _Watch:
     """Scores the evaluation sets after each iteration and remembers the best one."""
 
@@ -212,37 +239,30 @@ class _Watch:
             self._metric = find_metric(metric, loss)
         self.log: EvalsLog = {evals.name: {self._metric.name: []} for evals in self._sets}
         self._scores = [_scores_so_far(ensemble, evals.codes, params.n_threads) for evals in self._sets]
-        self.wants_to_stop = False
-        self._best: float | None = None
-        self._best_iteration: int | None = None
+        stops = bool(self._sets) and params.early_stopping_rounds is not None
+        self._best = BestRound(params, self._metric, ensemble.n_iterations) if stops else None
+
+    @property
+    def wants_to_stop(self) -> bool:
+        """Once the last set has not improved for long enough."""
+        return self._best is not None and self._best.wants_to_stop
 
     def after_iteration(self) -> None:
-        """Log the metric of every set; `wants_to_stop` once the last set has not improved for long enough."""
+        """Log the metric of every set."""
         n_outputs, ensemble = self._loss.n_outputs, self._ensemble
         for evals, scores in zip(self._sets, self._scores, strict=True):
             for output, tree in enumerate(ensemble.trees[-n_outputs:]):
                 ensemble.add_binned(evals.codes, tree, scores[output], n_threads=self._params.n_threads)
             raw = scores.T.astype(np.float64) + ensemble.base_scores
             self.log[evals.name][self._metric.name].append(self._metric(self._loss, evals.y, raw, evals.weight))
-        if not self._sets or self._params.early_stopping_rounds is None:
-            return
-        value = self.log[self._sets[-1].name][self._metric.name][-1]
-        iteration = ensemble.n_iterations - 1
-        if self._best_iteration is None or self._improves(value):
-            self._best, self._best_iteration = value, iteration
-        self.wants_to_stop = iteration - self._best_iteration >= self._params.early_stopping_rounds
-
-    def _improves(self, value: float) -> bool:
-        if self._best is None or math.isnan(self._best):
-            return True
-        step = value - self._best if self._metric.larger_is_better else self._best - value
-        return step > self._params.tol
+        if self._best is not None:
+            self._best.see(self.log[self._sets[-1].name][self._metric.name][-1])
 
     def result(self) -> TrainingResult:
-        ensemble = self._ensemble
-        if self._best_iteration is not None:
-            ensemble = ensemble.truncated(self._best_iteration + 1)
-        return TrainingResult(ensemble, self.log, self._best_iteration)
+        if self._best is None or self._best.best_iteration is None:
+            return TrainingResult(self._ensemble, self.log)
+        kept = self._best.best_iteration
+        return TrainingResult(self._ensemble.truncated(kept + 1), self.log, kept)
 
 
 def _notify(callbacks: Sequence[Callback], event: str, ensemble: Ensemble) -> None:

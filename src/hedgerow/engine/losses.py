@@ -282,6 +282,7 @@ class BoostingParams:
     n_threads: int = 1
     early_stopping_rounds: int | None = None
     tol: float = 0.0
+    eval_metric: str | None = None
     missing_unseen: MissingUnseen = "heavier"
 
     def __post_init__(self) -> None:
