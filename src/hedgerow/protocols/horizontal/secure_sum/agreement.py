@@ -35,10 +35,12 @@ def agree(
     *,
     classes: Sequence[Any] | None = None,
     declared: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    weighs_classes: bool = False,
 ) -> Agreement:
     """What all owners go by; InvalidInput names the owner and the column that do not fit.
 
     `declared`: levels of columns for which a public schema has them; then nothing is united, and others are refused.
+    Rows are weighted if those of any owner are, or if classes are weighed.
     """
     names = list(descriptions)
     first = names[0]
@@ -54,7 +56,8 @@ def agree(
             _declared_levels(column, found, declared[column]) if column in declared else _united_levels(column, found)
         )
         levels.append(json.dumps(common) if kind == "levels" else "")
-    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes))
+    weighted = weighs_classes or any(description.weighted for description in descriptions.values())
+    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes), weighted)
 
 
 def _same_columns(first: str, theirs: TableDescription, owner: str, mine: TableDescription) -> None:
@@ -200,6 +203,8 @@ def check_agreement(sender: str, message: Agreement, mine: TableDescription) -> 
     _check_columns(sender, message)
     if bool(message.classes) != bool(mine.classes):
         raise refuse(sender, message, "with classes where there are none, or without where there are")
+    if mine.weighted and not message.weighted:
+        raise refuse(sender, message, "without weights, which this owner's rows have")
     pairs = [("classes", message.classes, mine.classes, MOST_LEVELS)] if mine.classes else []
     for kind, own_kind, levels, own in zip(message.kinds, mine.kinds, message.levels, mine.levels, strict=True):
         if (kind == LEVELS) != (own_kind == LEVELS):

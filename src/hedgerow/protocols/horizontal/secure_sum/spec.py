@@ -309,9 +309,11 @@ SPEC = Protocol(
     roles={COORDINATOR: coordinate, OWNER: own},
     messages=(
         *(messages.TableDescription, messages.Agreement, messages.OwnLabelRange, messages.CommonLabelRange),
-        *(messages.MaskKey, messages.MaskKeys, messages.MaskedTotals, messages.Probes, messages.MaskedCounts),
+        *(messages.MaskKey, messages.MaskKeys, messages.MaskedWeights, messages.CommonWeights),
+        *(messages.MaskedTotals, messages.Probes, messages.MaskedCounts),
         *(messages.NoisyCells, messages.SumWanted, messages.NoisySum, messages.Start, messages.NextStep),
-        *(messages.MaskedHistogram, messages.SealedSeeds, messages.RelayedSeeds, messages.WhoSent, messages.Unmasking),
+        *(messages.MaskedHistogram, messages.MaskedMetric, messages.SealedSeeds, messages.RelayedSeeds),
+        *(messages.WhoSent, messages.Unmasking),
         *(messages.FinishedModel, messages.NodeStatistics),
     ),
     statement=statement,
@@ -321,6 +323,7 @@ SPEC = Protocol(
     expected=expected,
     planned=planned,
     drawn=lambda job: "noise" if job.dp is not None or job.quantiles == "private" else None,
+    takes_weights=lambda options: options.get("dp") is None,
     on_ray={COORDINATOR: None, OWNER: None},
     reads_files=True,
 )
