@@ -297,7 +297,7 @@ def test_draws_without_levels_are_what_they_were():
 
 
 def test_paths_stay_within_a_group():
-    """What a node may ask about is the union of groups that hold its path; columns of no group are one by themselves."""
+    """What a node may ask about is the union of groups that hold its path; columns of no group are a group."""
     paths = InteractionPaths(((0, 1), (1, 2)), 5)
     assert paths.allowed.all()
     paths.split(np.array([1]))

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from hedgerow.estimators.streamed import BlockRows
 from hedgerow.runtime.progress import ProgressLines
 
 if TYPE_CHECKING:
+    from hedgerow.estimators.parameters import ClassifierParameters, RegressorParameters
     from hedgerow.report.page import Page
 
 Path = str | PathLike[str]
@@ -509,6 +510,10 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
     scale_pos_weight: float | None = None
     classes_: npt.NDArray[Any]
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[ClassifierParameters]) -> None: ...
+
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable class of each row."""
         return self._winners(self._raw(X))
@@ -556,7 +561,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         weight = inputs.class_weights(
             rows.labels, self.classes_.tolist(), self.class_weight, self.scale_pos_weight, rows.weight
         )
-        if weight is rows.weight:
+        if weight is None or weight is rows.weight:
             return rows
         if isinstance(rows, BlockRows) and self.backend is not None:
             raise InvalidParameter(
@@ -610,6 +615,10 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
     loss: Literal["squared_error", "poisson", "absolute_error", "quantile"] = "squared_error"
     quantile: float = 0.5
     label_range: tuple[float, float] | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[RegressorParameters]) -> None: ...
 
     def predict(self, X: Any) -> Floats:
         """The expected label of each row."""

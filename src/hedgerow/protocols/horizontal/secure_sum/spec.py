@@ -78,7 +78,10 @@ def warmup(job: Job) -> Rehearsal:
         owners=("a", "b", "c"),
         coordinator=COORDINATOR,
         boosting=replace(
-            job.boosting, n_iterations=job.boosting.n_iterations if job.dp else 2, monotone=None, interaction=None
+            job.boosting,
+            n_iterations=job.boosting.n_iterations if job.dp else 2,
+            monotone=None,
+            interaction=None,
         ),
         edges=None,
         quantiles="search" if job.quantiles == "given" else job.quantiles,
