@@ -191,3 +191,22 @@ def test_weights_of_classes_without_a_wish_are_the_rows_own() -> None:
     assert class_weights(np.zeros(3), [0, 1]) is None
     own = np.ones(3)
     assert class_weights(np.zeros(3), [0, 1], sample_weight=own) is own
+
+
+@pytest.mark.parametrize("n_classes", [0, 2, 3])
+def test_contributions_add_up_to_raw_scores(n_classes: int, tmp_path: Any) -> None:
+    """Of every row, for one output or several; from files and from rows of numbers as from a frame."""
+    X, y = some_rows()
+    X["text"] = np.where(X["c0"] > 0, "yes", "no")
+    kind: Any = BoostedTreesClassifier if n_classes else BoostedTreesRegressor
+    labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes)) if n_classes else y
+    model = kind(**SMALL).fit(X, labels)
+    found = model.contributions(X)
+    assert found.columns == tuple(X.columns)
+    assert found.values.shape == (len(X), 6, 3 if n_classes == 3 else 1)
+    raw = model.decision_function(X) if n_classes else model.predict(X)
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.expected, raw.reshape(len(X), -1), atol=1e-5)
+    X.to_parquet(tmp_path / "rows.parquet")
+    np.testing.assert_array_equal(model.contributions(tmp_path / "rows.parquet").values, found.values)
+    numbers = kind(**SMALL).fit(X.iloc[:, :5].to_numpy(), labels)
+    assert numbers.contributions(X.iloc[:, :5].to_numpy()[:3]).values.shape[:2] == (3, 5)

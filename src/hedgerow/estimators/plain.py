@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.boosting import EvalSet, TrainingResult, train
+from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.export_onnx import export_onnx
@@ -39,6 +40,7 @@ from hedgerow.runtime.progress import ProgressLines
 
 if TYPE_CHECKING:
     from hedgerow.estimators.parameters import ClassifierParameters, RegressorParameters
+    from hedgerow.protocols.services.explain.roles import Contributions
     from hedgerow.report.page import Page
 
 Path = str | PathLike[str]
@@ -413,6 +415,28 @@ class BoostedTrees(BaseEstimator):
         """Per column: the summed loss reduction of its splits ("gain"), or how many there are ("count")."""
         check_is_fitted(self, "ensemble_")
         return self.ensemble_.importances(kind)
+
+    def contributions(self, X: Any) -> Contributions:
+        """What each column adds to the raw scores of each row (TreeSHAP): `columns`, `values`, `expected`.
+
+        `values` is [rows, columns, outputs]; over all columns, and with `expected` [outputs], it adds up to the raw
+        score: log odds for two classes, else the scores of `decision_function`, or what `predict` gives (for Poisson
+        its logarithm).
+        """
+        from hedgerow.protocols.services.explain.roles import Contributions
+
+        check_is_fitted(self, "ensemble_")
+        blocks, _, _ = streamed.opened(X)
+        batches = [X] if blocks is None else self._batches(blocks)
+        found = np.concatenate([self._contributions(batch) for batch in batches])
+        names = tuple(feature.name for feature in self.ensemble_.features)
+        return Contributions("", names, found[:, :-1], found[0, -1])
+
+    def _contributions(self, X: Any) -> Floats:
+        self._check_names(X, reset=False)
+        table = read_table(X, like=self.ensemble_.features)
+        n_threads = 1 if table.n_rows < FEW_ROWS else resolve_n_jobs(self.n_jobs)
+        return contributions(self.ensemble_, self.ensemble_.mapper.transform(table, n_threads), n_threads=n_threads)
 
     # --- for people --------------------------------------------------------------------------------------------------
 
