@@ -227,7 +227,7 @@ def options_for(case: Case, protocol: str) -> dict[str, Any]:
         texts = {
             name: sorted(set(case.columns[name].tolist())) for name in NAMES if case.columns[name].dtype.kind == "U"
         }
-        bounds = {name: (0.0, 9.0) for name in NAMES if name not in texts}
+        bounds = dict.fromkeys([name for name in NAMES if name not in texts], (0.0, 9.0))
         about = {"label_bounds": (0.0, 24.0)} if case.task == "regression" else {"classes": _classes(case)}
         options["schema"] = Schema.from_public(bounds=bounds, levels=texts, may_be_missing=["b0"], **about)
     return options
