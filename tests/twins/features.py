@@ -26,7 +26,14 @@ from hedgerow import (
 N_ROWS = 160
 HOLDERS = {"anna": ["a0", "a1"], "ben": ["b0", "b1"], "carla": ["c0"]}
 NAMES = [name for names in HOLDERS.values() for name in names]
-SMALL = {"max_iter": 2, "max_depth": 3, "learning_rate": 0.3, "max_bins": 32, "random_state": 7, "min_child_weight": 0.0}
+SMALL = {
+    "max_iter": 2,
+    "max_depth": 3,
+    "learning_rate": 0.3,
+    "max_bins": 32,
+    "random_state": 7,
+    "min_child_weight": 0.0,
+}
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "horizontal.secure_sum": {},

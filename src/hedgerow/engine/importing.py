@@ -1,0 +1,38 @@
+"""Model files of any known kind, recognised by their first bytes.
+
+{"format": "hedgerow-model", ...      our own (`model_file.py`)
+{"learner": ..., "version": ...       XGBoost's JSON; {L..., {i..., ... its UBJSON (`import_xgboost.py`)
+tree\\nversion=v4 ...                  LightGBM's text (`import_lightgbm.py`)
+"""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from pathlib import Path
+
+from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.import_lightgbm import import_lightgbm
+from hedgerow.engine.import_xgboost import import_xgboost
+from hedgerow.errors import ModelFileError
+
+# A few bytes decide. What follows them is checked by the reader of that kind, and only by it: a file that begins like
+# XGBoost's and is damaged further on is told as a damaged file of XGBoost's.
+_XGBOOST = re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]{0,40}\]\s*,\s*)?"learner"')
+_UBJSON = re.compile(rb"\{[iUIlL]")
+_LIGHTGBM = re.compile(rb"tree\r?\nversion=")
+
+
+def load_ensemble(path: str | PathLike[str]) -> Ensemble:
+    """The model in a file of Hedgerow, XGBoost or LightGBM; ModelFileError names the file and what is wrong with it."""
+    content = Path(path).read_bytes()
+    if _LIGHTGBM.match(content):
+        read = import_lightgbm
+    elif _XGBOOST.match(content) or _UBJSON.match(content):
+        read = import_xgboost
+    else:
+        return Ensemble.load(path)
+    try:
+        return read(content)
+    except ModelFileError as problem:
+        raise ModelFileError(f"{path}: {problem}") from None
