@@ -22,6 +22,8 @@ def problem(n_rows=800, loss="logistic", seed=0):
         "logistic": signal > 0,
         "softmax": np.digitize(signal, [-0.7, 0.7]),
         "squared": 100 + signal,
+        "absolute": np.round(100 + signal, 1),
+        "quantile": 100 + signal,
         "poisson": rng.poisson(np.exp(np.clip(signal, -2, 2))),
     }[loss].astype(float)
     table = read_table(X)

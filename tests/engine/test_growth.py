@@ -51,10 +51,13 @@ def make_problem(seed, n_rows=120, loss="logistic", weighted=False, categorical=
         labels = rng.poisson(np.exp(np.clip(signal / 4, -2, 2))).astype(float)
         the_loss = Loss("poisson", 1, (0.0, float(labels.max() + 1)))
     else:
-        labels = signal
-        the_loss = Loss("squared", 1, (float(labels.min()), float(labels.max())))
+        labels = signal if loss == "squared" else np.round(signal * 4) / 4  # with ties among what rows lack
+        the_loss = Loss(loss, 1, (float(labels.min()), float(labels.max())), 0.3 if loss == "quantile" else 0.5)
+        scores_like = labels - 0.125
     weight = rng.choice([0.0, 0.5, 1.0, 2.0, 3.25], n_rows) if weighted else None
     scores = rng.normal(scale=0.5, size=(n_outputs, n_rows)).astype(np.float32)
+    if the_loss.refits_leaves:
+        scores = np.where(rng.random(scores.shape) < 0.2, scores_like, np.round(scores * 4) / 4).astype(np.float32)
     return features, codes, labels, weight, the_loss, scores
 
 
@@ -74,6 +77,10 @@ def grow_both(problem, rules, *, n_threads=1, bundle=True, output=0):
     tree = grower.grow(0)
     pairs = naive.quantised(loss, quantiser, scores, labels, bases, weight)[output]
     nodes = naive.grow_tree(codes, pairs, features, rules, quantiser)
+    if loss.refits_leaves:
+        lacking = (labels - bases[0]).astype(np.float32) - scores[0]
+        weights = np.ones(len(labels)) if weight is None else weight
+        naive.refit_leaves(nodes, lacking, weights, loss, rules.learning_rate)
     return tree, rows, nodes
 
 
@@ -111,7 +118,7 @@ def assert_scores_follow(nodes, rows, problem, output=0):
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    loss=st.sampled_from(["logistic", "squared", "softmax", "poisson"]),
+    loss=st.sampled_from(["logistic", "squared", "softmax", "poisson", "absolute", "quantile"]),
     weighted=st.booleans(),
     n_threads=st.sampled_from([1, 2, 3]),
     bundle=st.booleans(),
@@ -126,6 +133,7 @@ def assert_scores_follow(nodes, rows, problem, output=0):
         min_rows_per_sum=st.sampled_from([1, 1, 2, 15, 121]),
         learning_rate=st.sampled_from([0.1, 1.0]),
         missing_unseen=st.sampled_from(["heavier", "right"]),
+        interaction=st.sampled_from([None, None, ((0, 4), (4, 5, 6)), ((0, 1), (1, 2, 3)), tuple((k,) for k in range(9))]),
     ),
 )
 def test_grown_tree_equals_naive_tree(seed, loss, weighted, n_threads, bundle, rules):
@@ -265,7 +273,10 @@ def test_column_sampling_uses_only_the_drawn_features():
         ("min_child_weight", -0.1),
         ("min_samples_leaf", 0),
         ("colsample_bytree", 0.0),
+        ("colsample_bylevel", 0.0),
         ("colsample_bynode", 1.5),
+        ("quantile", 1.0),
+        ("interaction", ((0, 1), ())),
         ("monotone", (2,)),
         ("missing_unseen", "left"),
     ],

@@ -198,6 +198,33 @@ def _scores_so_far(ensemble: Ensemble, codes: Bytes, n_threads: int) -> Scores:
     return scores
 
 
+class BestRound:
+    """What early stopping remembers: the values of a metric, one for each iteration, and the best of them.
+
+    Wherever the rows are, whoever computes the metric: the same values stop training in the same iteration.
+    """
+
+    def __init__(self, params: BoostingParams, metric: Metric, first: int = 0) -> None:
+        self.metric, self._params, self._first = metric, params, first
+        self.curve: list[float] = []
+        self.best_iteration: int | None = None
+        self._best = math.nan
+
+    def see(self, value: float) -> None:
+        """The metric after one more iteration."""
+        self.curve.append(value)
+        step = value - self._best if self.metric.larger_is_better else self._best - value
+        if math.isnan(self._best) or step > self._params.tol:
+            self._best, self.best_iteration = value, self._first + len(self.curve) - 1
+
+    @property
+    def wants_to_stop(self) -> bool:
+        """Whether the last `early_stopping_rounds` values were no better than the best one."""
+        if self._params.early_stopping_rounds is None or self.best_iteration is None:
+            return False
+        return self._first + len(self.curve) - 1 - self.best_iteration >= self._params.early_stopping_rounds
+
+
 class _Watch:
     """Scores the evaluation sets after each iteration and remembers the best one."""
 
@@ -212,37 +239,30 @@ class _Watch:
             self._metric = find_metric(metric, loss)
         self.log: EvalsLog = {evals.name: {self._metric.name: []} for evals in self._sets}
         self._scores = [_scores_so_far(ensemble, evals.codes, params.n_threads) for evals in self._sets]
-        self.wants_to_stop = False
-        self._best: float | None = None
-        self._best_iteration: int | None = None
+        stops = bool(self._sets) and params.early_stopping_rounds is not None
+        self._best = BestRound(params, self._metric, ensemble.n_iterations) if stops else None
+
+    @property
+    def wants_to_stop(self) -> bool:
+        """Once the last set has not improved for long enough."""
+        return self._best is not None and self._best.wants_to_stop
 
     def after_iteration(self) -> None:
-        """Log the metric of every set; `wants_to_stop` once the last set has not improved for long enough."""
+        """Log the metric of every set."""
         n_outputs, ensemble = self._loss.n_outputs, self._ensemble
         for evals, scores in zip(self._sets, self._scores, strict=True):
             for output, tree in enumerate(ensemble.trees[-n_outputs:]):
                 ensemble.add_binned(evals.codes, tree, scores[output], n_threads=self._params.n_threads)
             raw = scores.T.astype(np.float64) + ensemble.base_scores
             self.log[evals.name][self._metric.name].append(self._metric(self._loss, evals.y, raw, evals.weight))
-        if not self._sets or self._params.early_stopping_rounds is None:
-            return
-        value = self.log[self._sets[-1].name][self._metric.name][-1]
-        iteration = ensemble.n_iterations - 1
-        if self._best_iteration is None or self._improves(value):
-            self._best, self._best_iteration = value, iteration
-        self.wants_to_stop = iteration - self._best_iteration >= self._params.early_stopping_rounds
-
-    def _improves(self, value: float) -> bool:
-        if self._best is None or math.isnan(self._best):
-            return True
-        step = value - self._best if self._metric.larger_is_better else self._best - value
-        return step > self._params.tol
+        if self._best is not None:
+            self._best.see(self.log[self._sets[-1].name][self._metric.name][-1])
 
     def result(self) -> TrainingResult:
-        ensemble = self._ensemble
-        if self._best_iteration is not None:
-            ensemble = ensemble.truncated(self._best_iteration + 1)
-        return TrainingResult(ensemble, self.log, self._best_iteration)
+        if self._best is None or self._best.best_iteration is None:
+            return TrainingResult(self._ensemble, self.log)
+        kept = self._best.best_iteration
+        return TrainingResult(self._ensemble.truncated(kept + 1), self.log, kept)
 
 
 def _notify(callbacks: Sequence[Callback], event: str, ensemble: Ensemble) -> None:
@@ -274,6 +294,14 @@ def check_rules(params: BoostingParams, mapper: BinMapper, y: Floats) -> None:
     """Raise unless the parameters fit the columns and the labels."""
     if params.monotone is not None:
         _check_monotone(params.monotone, mapper)
+        if params.loss_for(y).refits_leaves:
+            raise InvalidParameter(
+                f"monotone does not go with the {params.loss} loss: leaf values are quantiles of their own rows, and "
+                "those do not keep to an order"
+            )
+    for feature in {feature for group in params.interaction or () for feature in group}:
+        if not 0 <= feature < len(mapper.features):
+            raise InvalidParameter(f"interaction names feature {feature}, but there are {len(mapper.features)}")
     _check_labels(params, y)
 
 
@@ -317,13 +345,24 @@ class Metric:
         return float(self.function(labels, predictions_from(loss.name, raw), weight))
 
 
+def pinball_of(loss: Loss) -> Metric:
+    """The mean pinball loss at the loss's own quantile; at one half it is half the mean absolute error."""
+    too_low, too_high = loss.quantile, 1.0 - loss.quantile
+
+    def pinball(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
+        lacking = labels - predictions
+        return _mean(np.maximum(too_low * lacking, -too_high * lacking), weight)
+
+    return Metric("pinball", pinball, losses=("absolute", "quantile"))
+
+
 def find_metric(name: str | None, loss: Loss) -> Metric:
     """The metric of that name, or the loss's own."""
-    if name is None:
-        return METRICS[DEFAULT_METRIC[loss.name]]
-    metric = METRICS.get(name)
+    known = {**METRICS, "pinball": pinball_of(loss)}
+    name = DEFAULT_METRIC[loss.name] if name is None else name
+    metric = known.get(name)
     if metric is None:
-        raise InvalidParameter(f"eval_metric must be one of {', '.join(METRICS)}, got {name!r}")
+        raise InvalidParameter(f"eval_metric must be one of {', '.join(known)}, got {name!r}")
     if loss.name not in metric.losses:
         raise InvalidParameter(f"eval_metric={name!r} does not fit the {loss.name} loss")
     return metric
@@ -374,6 +413,7 @@ def poisson_deviance(labels: Floats, means: Floats, weight: Floats | None = None
     return 2 * _mean(labels * np.log(ratio) - labels + means, weight)
 
 
+REGRESSIONS = ("squared", "poisson", "absolute", "quantile")
 METRICS = {
     metric.name: metric
     for metric in (
@@ -382,10 +422,17 @@ METRICS = {
         Metric("error", error_rate, losses=("logistic",)),
         Metric("mlogloss", log_loss, losses=("softmax",)),
         Metric("merror", error_rate, losses=("softmax",)),
-        Metric("rmse", root_mean_squared_error, losses=("squared", "poisson")),
-        Metric("mae", mean_absolute_error, losses=("squared", "poisson")),
+        Metric("rmse", root_mean_squared_error, losses=REGRESSIONS),
+        Metric("mae", mean_absolute_error, losses=REGRESSIONS),
         Metric("poisson-deviance", poisson_deviance, losses=("poisson",)),
     )
 }
 
-DEFAULT_METRIC = {"logistic": "logloss", "softmax": "mlogloss", "squared": "rmse", "poisson": "poisson-deviance"}
+DEFAULT_METRIC = {
+    "logistic": "logloss",
+    "softmax": "mlogloss",
+    "squared": "rmse",
+    "poisson": "poisson-deviance",
+    "absolute": "mae",
+    "quantile": "pinball",
+}

@@ -228,24 +228,9 @@ class BoostedTrees(BaseEstimator):
         self.do_early_stopping_ = bool(given) if self.early_stopping == "auto" else bool(self.early_stopping)
         if given or not self.do_early_stopping_:
             return rows, given
-        learn, check = self._split(rows.labels)
+        by_class = isinstance(self, ClassifierMixin)
+        learn, check = split_rows(rows.labels, self.validation_fraction, self._seed, by_class=by_class)
         return rows.take(learn), [("valid", rows.take(check))]
-
-    def _split(self, labels: Floats) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Rows to learn from and rows to watch; of every class its share, and a class's only row to learn from."""
-        rows, classes = np.arange(labels.size), None
-        alone = np.zeros(labels.size, np.bool_)
-        if isinstance(self, ClassifierMixin):
-            classes = labels.astype(np.intp)
-            alone = np.bincount(classes)[classes] == 1
-        learn, check = _in_our_words(
-            train_test_split,
-            rows[~alone],
-            test_size=self.validation_fraction,
-            stratify=None if classes is None else classes[~alone],
-            random_state=self._seed,
-        )
-        return np.sort(np.concatenate([learn, rows[alone]])), np.sort(check)
 
     def _bin(self, rows: _AnyRows) -> tuple[BinMapper, Bytes]:
         """Cut the columns into bins (an earlier model's, when continuing it); the codes are one row per column."""
@@ -624,6 +609,23 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
 
     def _class_list(self) -> None:
         return None
+
+
+def split_rows(labels: Floats, share: float, seed: int, *, by_class: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Rows to learn from and rows to watch; of every class its share, and a class's only row to learn from."""
+    rows, classes = np.arange(labels.size), None
+    alone = np.zeros(labels.size, np.bool_)
+    if by_class:
+        classes = labels.astype(np.intp)
+        alone = np.bincount(classes)[classes] == 1
+    learn, check = _in_our_words(
+        train_test_split,
+        rows[~alone],
+        test_size=share,
+        stratify=None if classes is None else classes[~alone],
+        random_state=seed,
+    )
+    return np.sort(np.concatenate([learn, rows[alone]])), np.sort(check)
 
 
 def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:

@@ -38,7 +38,7 @@ from hedgerow.estimators.inputs import (
     read_weights,
     seed_from,
 )
-from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, split_rows
 from hedgerow.federation.alignment import Alignment, align, split_ids
 from hedgerow.federation.files import BroughtFiles, are_files
 from hedgerow.federation.run import Run
@@ -54,6 +54,7 @@ from hedgerow.protocols.bad_rows import (
     read_tolerantly,
 )
 from hedgerow.protocols.services.align.roles import MOST_IDS
+from hedgerow.runtime import features
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.backends import backends_of, with_backends
 from hedgerow.runtime.budgets import checked_budgets, refuse_raising
@@ -67,11 +68,13 @@ from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
 
 Estimator = BoostedTreesClassifier | BoostedTreesRegressor
-NOT_FEDERATED = ("warm_start", "early_stopping", "callbacks", "eval_metric", "categorical_features", "backend")
 _INSTEAD = {
-    "categorical_features": "; give it to the Federation instead",
-    "backend": "; each party says for itself how it computes",
+    "warm_start": "give fit the earlier model, init_model=run.model",
+    "callbacks": "on_progress tells a program how far a training is",
+    "categorical_features": "give it to the Federation instead",
+    "backend": "each party says for itself how it computes: fit(..., backend=...)",
 }
+"""Parameters of the estimators that a federation does not take -> what it takes in their place."""
 
 
 class Chosen(NamedTuple):
@@ -123,14 +126,40 @@ class Chosen(NamedTuple):
             is_squared = trees["loss"] == "squared_error"
             loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
         seed = seed_from(trees["random_state"])
-        boosting = engine_params(trees, columns, n_iterations=trees["max_iter"], seed=seed, **loss)
+        patience = trees["n_iter_no_change"] if self.stops_early else None
+        boosting = engine_params(
+            trees, columns, n_iterations=trees["max_iter"], seed=seed, early_stopping_rounds=patience, **loss
+        )
         settled = Settled(
             parties, run_id or uuid.uuid4().hex, self.task, boosting, int(trees["max_bins"]), label_holder
         )
         return self.protocol.job.from_user(self.options, settled)
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether training ends when rows that are watched no longer improve."""
+        return self.trees["early_stopping"] is True
+
     def read(self, brought: Brought | BroughtFiles) -> PartyData:
         """What a party brings, read as the protocol needs it. Where that protects rows, none of them raises."""
+        data = self._read(brought)
+        return self._with_validation(brought, data) if self.stops_early and brought.has_labels else data
+
+    def _with_validation(self, brought: Brought | BroughtFiles, data: PartyData) -> PartyData:
+        """Rows to watch are those that the party named; otherwise a share of its own is drawn, as the estimators do."""
+        if data.validation is not None:
+            return data
+        if data.labels is None:
+            raise InvalidParameter(f"{brought.name}: early_stopping needs rows in memory, or a column that names them")
+        seed = seed_from(self.trees["random_state"])
+        is_class, share = data.classes is not None, self.trees["validation_fraction"]
+        counted = np.arange(len(data.labels)) if data.weight is None else np.flatnonzero(data.weight)
+        _, check = split_rows(data.labels[counted], share, seed, by_class=is_class)
+        validation = np.zeros(len(data.labels), np.bool_)
+        validation[counted[check]] = True
+        return replace(data, validation=validation)
+
+    def _read(self, brought: Brought | BroughtFiles) -> PartyData:
         if brought.has_weights:
             self.protocol.check_weights(self.options, f"{brought.name}: sample_weight is given")
         declared = Declared.of(self.task, self.options, self.trees.get("label_range"))
@@ -191,13 +220,17 @@ class Federation:
     @classmethod
     def horizontal(
         cls,
-        data: Mapping[str, tuple[Any, Any]],
+        data: Mapping[str, tuple[Any, ...]],
         *,
+        validation: Mapping[str, Any] | None = None,
         task: str = "classification",
         categorical_features: Any = "from_dtype",
         schema: Schema | None = None,
     ) -> Federation:
-        """Owners of rows: name -> (X, y), with the same columns. `task` is "classification" or "regression".
+        """Owners of rows: name -> (X, y) or (X, y, sample_weight), with the same columns.
+
+        `task` is "classification" or "regression". `validation`: name of an owner -> which of its rows are watched for
+        early stopping, as a mask or as numbers of rows; without it each owner draws a share of its own rows.
 
         X may be a folder of Parquet files, a file or `Blocks`, with y the name of the column of labels: rows are then
         read some at a time, and are never all in memory (docs/scale.md).
@@ -212,14 +245,19 @@ class Federation:
         read: dict[str, Brought | BroughtFiles] = {}
         check_party_names(tuple(data))
         for name, pair in data.items():
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise InvalidInput(f"{name}: an owner brings (X, y), got {type(pair).__name__}")
+            if not isinstance(pair, tuple | list) or len(pair) not in (2, 3):
+                raise InvalidInput(
+                    f"{name}: an owner brings (X, y) or (X, y, sample_weight), got {type(pair).__name__}"
+                )
             if are_files(pair[0]):
                 read[name] = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
                 continue
             if schema is not None:
                 check_columns(pair[0], schema, where=name)
-            read[name] = Brought(name, *pair, task=task, categorical_features=categorical_features)
+            X, y, weight = (*pair, None)[:3]
+            watched = (validation or {}).get(name)
+            how: dict[str, Any] = {"task": task, "categorical_features": categorical_features}
+            read[name] = Brought(name, X, y, weight=weight, validation=watched, **how)
         federation = cls("rows", read, task)
         federation._schema = schema
         return federation
@@ -231,6 +269,7 @@ class Federation:
         *,
         labels: tuple[str, Any],
         sample_weight: Any = None,
+        validation: Any = None,
         task: str = "classification",
         categorical_features: Mapping[str, Any] | None = None,
         id: str | int | None = None,  # noqa: A002 - what users call it
@@ -242,7 +281,8 @@ class Federation:
         """Holders of columns of the same people: name -> X; `labels` = (name of their holder, y).
 
         `sample_weight`: a weight for each of the label holder's rows, which is its own as y is. Not all protocols take
-        weights.
+        weights. `validation`: which of its rows are watched for early stopping, as a mask or as numbers of rows;
+        without it a share of them is drawn, as the estimators do.
         Without `id` the rows of all parties must be the same ones, in the same order. With `id`, the name of a column
         that all tables have, parties find their common rows first, without showing each other the ids (`align`);
         `id_rule`, `duplicates`, `minimum` and `most_ids` as for `alignment.align`. That column is not trained on.
@@ -267,7 +307,7 @@ class Federation:
             if _n_columns(X) == 0:
                 raise InvalidInput(f"{name}: brings no column; a party that takes part needs at least one")
             kinds, has_labels = categorical.get(name, "from_dtype"), name == holder
-            own = {"y": y, "weight": sample_weight} if has_labels else {}
+            own = {"y": y, "weight": sample_weight, "validation": validation} if has_labels else {}
             read[name] = Brought(name, X, **own, task=task, categorical_features=kinds, has_labels=has_labels)
         federation = cls("columns", read, task, label_holder=holder)
         if id is not None:
@@ -411,12 +451,18 @@ def _trees(spec: Protocol, estimator: type[Estimator], params: dict[str, Any]) -
     except UnknownParameter as problem:
         raise UnknownParameter(f"{problem}; {spec.name} adds {', '.join(sorted(spec.options))}") from None
     default = defaults_of(estimator)
-    for name in NOT_FEDERATED:
+    for name, instead in _INSTEAD.items():
         if name in given and given[name] != default[name]:
-            hint = _INSTEAD.get(name, "")
-            raise InvalidParameter(f"{name} is not available in a federation, got {given[name]!r}{hint}")
+            raise InvalidParameter(f"a federation takes no {name}, got {given[name]!r}; {instead}")
+    for name in given:
+        if given[name] != default[name]:
+            features.check_parameter(spec.name, name, given[name])
     trees = {**default, **(spec.defaults or {}), **given}
     check_values(trees)
+    if trees["eval_metric"] is not None and not isinstance(trees["eval_metric"], str):
+        raise InvalidParameter(
+            f"eval_metric must be the name of a metric, which all parties know, got {trees['eval_metric']!r}"
+        )
     return trees
 
 
@@ -476,6 +522,7 @@ class Brought:
         categorical_features: Any,
         has_labels: bool = True,
         weight: Any = None,
+        validation: Any = None,
     ) -> None:
         self.name = name
         self.rows: Ints | None = None
@@ -491,6 +538,7 @@ class Brought:
             self._strict = InvalidInput(f"{name}: X or y cannot be read: {problem}")
         self.names, self._n_rows = self._look()
         self._weight = read_weights(weight, self._n_rows, f"{name}: sample_weight")
+        self._validation = _rows_named(validation, self._n_rows, f"{name}: validation")
 
     @property
     def has_weights(self) -> bool:
@@ -506,7 +554,7 @@ class Brought:
         """Everything as it is; raises what is wrong with a row."""
         if isinstance(self._strict, HedgerowError):
             raise self._strict
-        return self._taken(replace(self._strict, weight=self._weight))
+        return self._taken(self._strict)
 
     def as_rows(self, schema: Schema) -> PartyData:
         """A whole table of the schema's columns, and labels; rows that do not fit are still there."""
@@ -589,14 +637,34 @@ class Brought:
         return self._taken(PartyData(table, labels, None if classes is None else (*classes, None), misfits=misfits))
 
     def _taken(self, data: PartyData) -> PartyData:
+        data = replace(data, weight=self._weight, validation=self._validation)
         return data if self.rows is None else taken(data, self.rows)
+
+
+def _rows_named(rows: Any, n_rows: int, where: str) -> Bools | None:
+    """Rows that somebody names by a mask or by their numbers, as a mask."""
+    if rows is None:
+        return None
+    named = np.asarray(rows)
+    if named.dtype == np.bool_ and named.shape == (n_rows,):
+        mask: Bools = named.copy()
+    elif named.dtype.kind in "iu" and named.ndim == 1 and (not named.size or 0 <= named.min() <= named.max() < n_rows):
+        mask = np.zeros(n_rows, np.bool_)
+        mask[named] = True
+    else:
+        raise InvalidInput(f"{where} must be a mask of {n_rows} rows or numbers from 0 to {n_rows - 1}, got {rows!r}")
+    if not 0 < int(mask.sum()) < n_rows:
+        raise InvalidInput(
+            f"{where} names {int(mask.sum())} of {n_rows} rows; some must be watched, and some learned from"
+        )
+    return mask
 
 
 def taken(brought: PartyData, rows: Ints) -> PartyData:
     """Some rows of what a party brings, in this order."""
     table = brought.table
     columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
-    of_rows = {name: getattr(brought, name) for name in ("labels", "misfits", "weight")}
+    of_rows = {name: getattr(brought, name) for name in ("labels", "misfits", "weight", "validation")}
     some: dict[str, Any] = {name: None if values is None else values[rows] for name, values in of_rows.items()}
     return replace(brought, table=Table(columns, len(rows), table.names, table.has_names), **some)
 

@@ -10,6 +10,7 @@ docs/reference/features.md is made from this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.runtime.protocol import find, names
@@ -63,13 +64,30 @@ def offered(name: str, feature: str) -> str | None:
     return lacking(name).get(feature)
 
 
+def feature_of(parameter: str, value: Any) -> str | None:
+    """The feature that a parameter of trees, set to this value, asks for; None if it is no feature of the table."""
+    if parameter == "loss":
+        return {"squared_error": "squared", "poisson": "poisson"}.get(value, "quantile")
+    return parameter if parameter in FEATURES and parameter not in ("levels", "classes") else None
+
+
+def check_parameter(name: str, parameter: str, value: Any) -> None:
+    """InvalidParameter, with the reason and a way out, if a protocol does not offer what this parameter asks for."""
+    feature = feature_of(parameter, value)
+    reason = None if feature is None else offered(name, feature)
+    if feature is not None and reason is not None:
+        others = [other for other in names() if offered(other, feature) is None]
+        able = f"; protocols that offer it: {', '.join(others)}" if others else ""
+        raise InvalidParameter(f"{name} does not take {parameter}={value!r}: {reason}{able}")
+
+
 def page() -> Iterator[str]:
     """The lines of docs/reference/features.md."""
     columns = everywhere()
     yield "# What each protocol offers"
     yield ""
-    yield "Made from what the protocols declare, and held by tests that train with every feature. A number stands for the"
-    yield "reason, below the table, why a protocol does not offer a feature. `plain` is `BoostedTreesClassifier` and"
+    yield "Made from what the protocols declare, and held by tests that train with every feature. A number stands for"
+    yield "the reason, below the table, why a protocol lacks a feature. `plain` is `BoostedTreesClassifier` and"
     yield "`BoostedTreesRegressor`, `central.gaussian` is `PrivateBoosting...`, `central.dpboost` is `DPBoost...`."
     yield ""
     yield f"| | {' | '.join(column.split('.')[-1] for column in columns)} |"

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from hedgerow.codec import AsJson
 from hedgerow.engine.blocks import Blocks
-from hedgerow.engine.dtypes import Bools, Floats
+from hedgerow.engine.dtypes import Bools, Floats, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.rows_ray.cluster import RayBackend
@@ -221,6 +221,12 @@ class PartyData:
 
     `blocks`, where the protocol can read them (`Protocol.reads_files`), are rows in Parquet files in place of a table
     in memory: `table` then has their columns and no rows.
+
+    `validation` [rows] marks rows that are not learned from but watched, for early stopping: of the label holder, or
+    of an owner of rows. They walk down the trees as all rows do, with weight 0.
+
+    To go on from an earlier model a party brings its `part` of it (an owner of rows: the model), and the label holder
+    `init_scores` [outputs, rows], what the trees of that model add up to for each row, without the base score.
     """
 
     table: Table
@@ -233,6 +239,8 @@ class PartyData:
     weight: Floats | None = None
     backend: RayBackend | None = None
     blocks: Blocks | None = None
+    validation: Bools | None = None
+    init_scores: Scores | None = None
 
 
 class TrainingRecord(TypedDict, total=False):
@@ -253,6 +261,8 @@ class TrainingRecord(TypedDict, total=False):
     rounds: Mapping[str, int]  # of messages: "setup", before the first tree, and "training", for the trees
     attempts: int  # of a run that was broken off and taken up again
     weighted: bool  # whether rows had weights; written where they had
+    learning_curve: Mapping[str, list[float]]  # name of a metric -> its values for the rows that were watched
+    best_iteration: int  # with early stopping: the last iteration that was kept
     lost_owners: Mapping[str, int]  # whom the others went on without -> number of the tree in which that was noticed
 
     privacy: Mapping[str, Any] | None  # epsilon, delta and accountant of the whole model; None: no noise

@@ -2,6 +2,7 @@
 
 ReadyToTrain, GoAhead           the first messages of every training: do the tables fit together?
 Classes                         of a training of several classes: how many trees are there in an iteration?
+Onward                          of a training with early stopping: does it go on after this iteration?
 Winners, WhichWay, Partition    the conversation about splits (`joint_forest`); each protocol gives them its names
 Ready, Answers                  the same for services of a trained model
 """
@@ -50,6 +51,16 @@ class Classes(Message, name="vertical.classes", version=1):
 
     discloses = Exact("how many classes the labels have")
     n_classes: Annotated[int, Within(2, MOST_CLASSES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Onward(Message, name="vertical.onward", version=1):
+    """Label holder to feature holder, after each iteration of a training with early stopping: does it go on?"""
+
+    discloses = Result(
+        "whether the scores of the label holder's validation rows still improve, and which iterations are kept"
+    )
+    n_kept: Annotated[int, Within(0, "n_iterations")]  # 0: it goes on; else it ends, and the first ones are kept
 
 
 # --- the conversation about splits -----------------------------------------------------------------------------------
