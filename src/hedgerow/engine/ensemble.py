@@ -407,7 +407,7 @@ class Ensemble:
         return narrow, column_of_feature
 
     def codes(self, data: Table | npt.NDArray[Any], n_threads: int = 1) -> Bytes:
-        """The codes of all values that the trees ask about: uint8 [features of `narrowed`, rows]; others are not filled."""
+        """The codes of all values that the trees ask about: uint8 [features of `narrowed`, rows]; not of others."""
         rows = RawRows(data, len(self.features), n_threads)
         _, coding, n_codes = self._ready_for(rows.dtype)
         made = [rows.codes(coding, n_codes, start, stop) for start, stop in rows.ranges]

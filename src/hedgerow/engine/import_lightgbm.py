@@ -6,14 +6,14 @@ LightGBM is not needed. What is equal, and how far:
   -1e-35 to 1e-35 are 0 to it.
 * Missing values: where the file says missing_type NaN, NaN goes the default way; where it says None, NaN is taken for
   0; where it says Zero (`zero_as_missing`), NaN and all numbers from -1e-35 to 1e-35 go the default way. The last is no
-  single threshold where 0 would go the other way by its value; such a split becomes three, with copies of what is below.
+  single threshold where 0 would go the other way by its value: such a split becomes three (`zero_is_missing.py`).
 * LightGBM has leaf values in float64, we have float32, added in float32; the middle of the first tree's values becomes
   the base score in float64. With T trees for an output raw scores differ by at most
   2**-23 * (T + 1) * (sum over trees of the largest |leaf value|), the base score taken out of the first tree.
 
-Categories: those of a data frame are in the file by name, and are the levels; otherwise levels are the whole numbers that
-the file lists for the column. Missing and unknown ones go right. (A number with a fraction is rounded towards zero by
-LightGBM, and an unseen level here.) The cover of a node is its number of rows, as in LightGBM's own contributions.
+Categories: those of a data frame are in the file by name, and are the levels; otherwise levels are the whole numbers
+that the file lists for the column. Missing and unknown ones go right. (A number with a fraction is rounded towards zero
+by LightGBM, and an unseen level here.) The cover of a node is its number of rows, as in LightGBM's own contributions.
 
 A `sigmoid` other than 1 is multiplied into the leaves, and so is the mean of a random forest (`average_output`).
 Refused: other objectives, linear trees, categorical columns with more than 255 categories that some tree asks about.
@@ -35,7 +35,14 @@ from hedgerow.engine.table import MAX_LEVELS, Level, default_names
 from hedgerow.engine.zero_is_missing import ZERO, Crossing, expanded
 from hedgerow.errors import ModelFileError
 
-LOSSES = {"binary": "logistic", "multiclass": "softmax", "regression": "squared", "poisson": "poisson"}
+LOSSES = {
+    "binary": "logistic",
+    "multiclass": "softmax",
+    "regression": "squared",
+    "poisson": "poisson",
+    "regression_l1": "absolute",
+    "quantile": "quantile",
+}
 """LightGBM's objective -> loss."""
 CATEGORICAL, DEFAULT_LEFT = 1, 2
 NONE, ZERO_IS_MISSING, NAN = 0, 1, 2

@@ -3,8 +3,8 @@
 XGBoost is not needed. What is equal, and how far:
 
 * Every row reaches the same leaves. XGBoost rounds each value to float32 and asks x < t. For a value of 64 bits that is
-  the same as x < e, where e is the smallest number that float32 rounds to t or above; e is the edge here, and for values
-  of 32 bits it is t again. (Infinities are the exception: XGBoost refuses them.)
+  the same as x < e, where e is the smallest number that float32 rounds to t or above; e is the edge here, and for
+  values of 32 bits it is t again. (Infinities are the exception: XGBoost refuses them.)
 * XGBoost adds base score and leaf values in float32, we add the base score last and in float64. With T trees for an
   output, margins differ by at most 2**-23 * (T + 2) * (|base score| + sum over trees of the largest |leaf value|).
 * The base score of a probability or a rate is kept as that; its margin is calculated in float32, as XGBoost does.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,12 @@ LOSSES = {
     "multi:softmax": "softmax",
     "reg:squarederror": "squared",
     "count:poisson": "poisson",
+    "reg:absoluteerror": "absolute",
+    "reg:quantileerror": "quantile",
 }
 """XGBoost's objective -> loss."""
 _MOST_CLASSES = 1 << 16
+_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
 
 
 def import_xgboost(content: bytes) -> Ensemble:
@@ -56,9 +60,10 @@ def import_xgboost(content: bytes) -> Ensemble:
     if content[1:2] in (b"i", b"U", b"I", b"l", b"L"):
         return from_document(read_ubjson(content))
     try:
-        return from_document(json.loads(content))
+        document = json.loads(content)
     except (ValueError, RecursionError) as reason:  # also what is not UTF-8
         raise ModelFileError(f"this is not a complete JSON document: {reason}") from None
+    return from_document(document)
 
 
 def from_document(document: Any) -> Ensemble:
@@ -84,7 +89,9 @@ def from_document(document: Any) -> Ensemble:
     owner = whole_array(model.get("tree_info"), "tree_info", len(trees), 0, n_outputs - 1)
     drop = np.ones(len(trees)) if weights is None else number_array(weights, "weight_drop", len(trees))
     names, has_names = _names(learner.get("feature_names"), n_features)
-    known = _known_levels(model.get("cats"), n_features)
+    attributes = learner.get("attributes")
+    is_ours = isinstance(attributes, dict) and "hedgerow.version" in attributes  # written by `export_xgboost`
+    known = _known_levels(model.get("cats"), n_features, is_ours=is_ours)
     by_output: list[list[ForeignTree]] = [[] for _ in range(n_outputs)]
     levels: dict[int, tuple[Level, ...]] = dict(known)
     for t, (tree, output) in enumerate(zip(trees, owner.tolist(), strict=True)):
@@ -94,8 +101,8 @@ def from_document(document: Any) -> Ensemble:
             if feature not in levels:
                 levels[feature] = tuple(range(MAX_LEVELS))
         for node, codes in categories.items():
-            name = names[read.feature[node]]
-            check_levels(name, int(codes.max(initial=0)) + 1)
+            if int(read.feature[node]) not in known and not is_ours:  # our export also lists codes that no level has
+                check_levels(names[read.feature[node]], int(codes.max(initial=0)) + 1)
             read.left_levels[node] = _goes_left(codes, len(levels[int(read.feature[node])]), read.missing_left[node])
         by_output[output].append(read)
     return assemble(
@@ -212,9 +219,11 @@ def _base_scores(text: Any, loss: str, n_outputs: int) -> list[float]:
     low, high = {"logistic": (0.0, 1.0), "poisson": (0.0, np.inf)}.get(loss, (-np.inf, np.inf))
     if ((bases <= low) | (bases >= high)).any():
         raise ModelFileError(f"base_score must lie between {low:g} and {high:g} for this objective, got {text[:40]!r}")
-    one = np.float32(1.0)
-    margins = {"logistic": lambda p: -np.log(one / p - one), "poisson": np.log}.get(loss, lambda p: p)(bases)
-    return [float(margin) for margin in margins]
+    if loss == "logistic":
+        bases = -np.log(np.float32(1.0) / bases - np.float32(1.0))
+    elif loss == "poisson":
+        bases = np.log(bases)
+    return [float(margin) for margin in bases]
 
 
 def _names(given: Any, n_features: int) -> tuple[tuple[str, ...], bool]:
@@ -226,7 +235,7 @@ def _names(given: Any, n_features: int) -> tuple[tuple[str, ...], bool]:
     return tuple(given), True
 
 
-def _known_levels(cats: Any, n_features: int) -> dict[int, tuple[Level, ...]]:
+def _known_levels(cats: Any, n_features: int, *, is_ours: bool) -> dict[int, tuple[Level, ...]]:
     """Columns whose categories the file names: text, as one run of bytes with offsets, or numbers."""
     if not isinstance(cats, dict) or not isinstance(cats.get("enc"), list) or not cats["enc"]:
         return {}
@@ -238,6 +247,11 @@ def _known_levels(cats: Any, n_features: int) -> dict[int, tuple[Level, ...]]:
         entry = _mapping(encoded, where)
         if "offsets" in entry:
             found: Sequence[Any] = _texts(entry, where)
+            if not is_ours and not all(text.isascii() for text in found):
+                raise ModelFileError(
+                    f"{where} have names beyond ASCII, which XGBoost (3.2) cuts in the wrong places when it saves a "
+                    "model; give them other names, or train on codes"
+                )
         else:
             found = _numbers_as_levels(entry.get("values"), where)
         if found:
@@ -252,7 +266,7 @@ def _texts(entry: Mapping[str, Any], where: str) -> list[str]:
     bytes_of = whole_array(entry.get("values"), where, None, -128, 255).astype(np.uint8).tobytes()
     offsets = whole_array(entry.get("offsets"), f"offsets of {where}", None, 0, len(bytes_of)).tolist()
     try:
-        return [bytes_of[a:b].decode() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+        return [bytes_of[a:b].decode() for a, b in pairwise(offsets)]
     except UnicodeDecodeError:
         raise ModelFileError(f"{where} are not UTF-8") from None
 
@@ -272,6 +286,5 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 def _field(document: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
     if not isinstance(document.get(name), kind):
-        called = {dict: "an object", list: "a list", str: "text"}[kind]
-        raise ModelFileError(f"{where} must have {called} {name!r}, as XGBoost's files do")
+        raise ModelFileError(f"{where} must have {_KINDS[kind]} {name!r}, as XGBoost's files do")
     return document[name]

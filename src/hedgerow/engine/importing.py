@@ -1,8 +1,11 @@
-"""Model files of any known kind, recognised by their first bytes.
+r"""Model files of any known kind, recognised by their first bytes.
 
-{"format": "hedgerow-model", ...      our own (`model_file.py`)
-{"learner": ..., "version": ...       XGBoost's JSON; {L..., {i..., ... its UBJSON (`import_xgboost.py`)
-tree\\nversion=v4 ...                  LightGBM's text (`import_lightgbm.py`)
+The reader of one kind checks what follows, and only it does:
+
+    {"format": "hedgerow-model", ...      our own (`model_file.py`)
+    {"learner": ..., "version": ...       XGBoost's JSON (`import_xgboost.py`)
+    {L..., {i...                          XGBoost's UBJSON: a length follows the brace
+    tree\nversion=v4 ...                  LightGBM's text (`import_lightgbm.py`)
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ from hedgerow.engine.import_lightgbm import import_lightgbm
 from hedgerow.engine.import_xgboost import import_xgboost
 from hedgerow.errors import ModelFileError
 
-# A few bytes decide. What follows them is checked by the reader of that kind, and only by it: a file that begins like
-# XGBoost's and is damaged further on is told as a damaged file of XGBoost's.
+# A file that begins like XGBoost's and is damaged further on is told as a damaged file of XGBoost's.
 _XGBOOST = re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]{0,40}\]\s*,\s*)?"learner"')
 _UBJSON = re.compile(rb"\{[iUIlL]")
 _LIGHTGBM = re.compile(rb"tree\r?\nversion=")
 
 
 def load_ensemble(path: str | PathLike[str]) -> Ensemble:
-    """The model in a file of Hedgerow, XGBoost or LightGBM; ModelFileError names the file and what is wrong with it."""
+    """The model in a file of Hedgerow, XGBoost or LightGBM.
+
+    ModelFileError names the file and what is wrong with it, or what of it cannot be expressed here.
+    """
     content = Path(path).read_bytes()
     if _LIGHTGBM.match(content):
         read = import_lightgbm

@@ -43,9 +43,9 @@ def narrowed(
     renamed = []
     for tree in trees:
         inner = tree.feature >= 0
-        column = np.where(inner, tree.feature, 0)
+        asked = np.where(inner, tree.feature, 0)
         # A split after the last bin, where every value goes left, stays one after the last bin of the last piece.
-        piece = np.minimum(np.maximum(tree.bin, 0) // most, last_piece[column])
-        feature_of_node = np.where(inner, first[column] + piece, -1)
+        piece = np.minimum(np.maximum(tree.bin, 0) // most, last_piece[asked])
+        feature_of_node = np.where(inner, first[asked] + piece, -1)
         renamed.append(replace(tree, feature=feature_of_node, bin=tree.bin - most * piece))
     return renamed, tuple(narrow), np.array(column_of_feature, np.int64)

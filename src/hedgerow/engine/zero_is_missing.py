@@ -1,7 +1,7 @@
 """Splits of LightGBM's `zero_as_missing`, in which numbers around 0 go the way of missing values.
 
-Where 0 would go the other way by its value, no single threshold says so. Such a split "x < t, zero goes D" becomes three
-of the same column, with the subtrees L and R below them:
+Where 0 would go the other way by its value, no single threshold says so. Such a split becomes three of the same column,
+with the subtrees L and R below them:
 
     t > 0, zero right                      t <= 0, zero left
       x < -1e-35 : L' , else                 x < t : L , else
@@ -49,8 +49,14 @@ class _Growing(NamedTuple):
     def add(self, old: int, split: tuple[int, float, bool], cover: float, gain: float, below: tuple[int, int]) -> int:
         """A node without children as yet, hung below another one, left or right."""
         node = len(self.feature)
-        for column, value in zip(self, (old, *split, [-1, -1], cover, gain), strict=True):
-            column.append(value)  # type: ignore[arg-type]  # each list has its own type
+        feature, threshold, missing_left = split
+        self.came_from.append(old)
+        self.feature.append(feature)
+        self.threshold.append(threshold)
+        self.missing_left.append(missing_left)
+        self.children.append([-1, -1])
+        self.cover.append(cover)
+        self.gain.append(gain)
         if node:
             self.children[below[0]][below[1]] = node
         return node
