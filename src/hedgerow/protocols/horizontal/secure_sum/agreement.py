@@ -152,6 +152,20 @@ def _common_classes(descriptions: Mapping[str, TableDescription], declared: Sequ
     return json.dumps(united)
 
 
+def same_model(descriptions: Mapping[str, TableDescription]) -> str:
+    """The digest of the model that all owners go on from, "" for none; InvalidInput names one that has another."""
+    first = next(iter(descriptions))
+    for owner, description in descriptions.items():
+        if description.earlier != descriptions[first].earlier:
+            have = {True: "goes on from a model", False: "begins anew"}
+            raise InvalidInput(
+                f"{owner}: {have[bool(description.earlier)]}, and {first} {have[bool(descriptions[first].earlier)]}"
+                f"{' that is another' * bool(description.earlier and descriptions[first].earlier)}; all owners must "
+                "bring the same earlier model, or none"
+            )
+    return descriptions[first].earlier
+
+
 def _some(values: Sequence[Any]) -> str:
     shown = ", ".join(repr(value) for value in values[:5])
     return f"[{shown}{', ...' if len(values) > 5 else ''}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +19,8 @@ from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, BoostingParams, Loss, Quantiser
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS, agree, check_description
+from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS, agree, check_description, same_model
+from hedgerow.protocols.horizontal.secure_sum.earlier import check_goes_on, read_earlier
 from hedgerow.protocols.horizontal.secure_sum.gathering import CoordinatorState, Gathering, SumLost
 from hedgerow.protocols.horizontal.secure_sum.job import BALANCED, Job
 from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
@@ -49,7 +51,7 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     state = taken_up or _set_up(gathering, job)
     agreement, start = state.agreement, state.start
     params, loss = _params(job, agreement, state.label_range)
-    n_earlier = 0
+    n_earlier = state.n_earlier
     gathering.all_until = n_begun * loss.n_outputs
     levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
     mapper = common_bins(state.columns, levels, start.edges, start.ends)
@@ -57,7 +59,7 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     quantiser = Quantiser.for_job(loss, start.total_weight, n_rows=n_rows, gradient_bits=params.gradient_bits)
     classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
     ensemble = Ensemble(mapper, loss.name, start.base_scores, trees=state.trees.trees(), classes=classes)
-    if ensemble.trees:
+    if n_begun:  # in a later attempt
         gathering.with_own(lambda owner: owner.add_trees(ensemble))
     watch = None
     if job.stops_early:
@@ -66,7 +68,7 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     _grow(gathering, ensemble, params, loss, quantiser, state, watch)
     if watch is not None:
         ensemble = ensemble.truncated(watch.best_iteration + 1)
-    ensemble = hand_out(gathering.tell, job, ensemble)
+    ensemble = hand_out(gathering.tell, job, ensemble, n_earlier * loss.n_outputs)
     if watch is not None:
         ensemble.meta["learning_curve"] = {watch.metric.metric.name: watch.curve}
         ensemble.meta["best_iteration"] = watch.best_iteration
@@ -80,13 +82,13 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     return ensemble
 
 
-def _taken_up(gathering: Gathering, job: Job) -> tuple[int, CoordinatorState | None]:
+def _taken_up(gathering: Gathering, job: Job) -> tuple[float, CoordinatorState | None]:
     """In a later attempt: iterations that may have been begun, and where all go on from; None: they begin anew."""
     me = gathering.me
     if me.attempt == 1:
         return 0, None
     last = gathering.last_kept
-    n_begun = job.boosting.n_iterations if me.checkpoints is None or last is None else 1 + me.checkpoints.trees[-1]
+    n_begun = math.inf if me.checkpoints is None or last is None else 1 + me.checkpoints.trees[-1]
     lost = {} if last is None else last.lost
     _, state = me.go_on(CoordinatorState, job, without=lost)
     if last is None and me.most_kept and not job.ends_with_a_loss:
@@ -112,17 +114,25 @@ def _taken_up(gathering: Gathering, job: Job) -> tuple[int, CoordinatorState | N
 def _set_up(gathering: Gathering, job: Job) -> CoordinatorState:
     """All that comes before the first tree."""
     me = gathering.me
-    columns, agreement, label_range = _agree(gathering, job)
+    columns, agreement, label_range, earlier = _agree(gathering, job)
     gathering.exchange_keys()
     weights = _weights(gathering, job, agreement) if agreement.weighted else {}
     totals = _totals(gathering, job, agreement, label_range, weights.get("total_weight"))
-    edges, edges_privacy = _find_edges(gathering, job, columns, agreement, totals.n_present)
+    edges_privacy = None
+    if earlier is None:
+        edges, edges_privacy = _find_edges(gathering, job, columns, agreement, totals.n_present)
+    else:
+        edges = [feature.edges for feature in earlier.features if feature.edges is not None]
+    base_scores = totals.base_scores if earlier is None else earlier.base_scores
     gathering.setup_rounds = gathering.rounds
-    start = write_start(edges, totals.base_scores, totals.n_rows, watched=totals.watched, **weights)
+    start = write_start(edges, base_scores, totals.n_rows, watched=totals.watched, **weights)
     gathering.tell(start, lambda owner: owner.start(me.name, start))
     if me.kept(0, Begun) is None:
         me.keep(0, Begun())
-    return CoordinatorState(columns, agreement, label_range, start, edges_privacy)
+    begun = CoordinatorState(columns, agreement, label_range, start, edges_privacy)
+    return (
+        begun if earlier is None else replace(begun, trees=TreeStack.of(earlier.trees), n_earlier=earlier.n_iterations)
+    )
 
 
 def _params(job: Job, agreement: messages.Agreement, label_range: tuple[float, float]) -> tuple[BoostingParams, Loss]:
@@ -131,21 +141,48 @@ def _params(job: Job, agreement: messages.Agreement, label_range: tuple[float, f
     return params, params.loss_for(np.array(label_range))
 
 
-def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], messages.Agreement, tuple[float, float]]:
-    """Columns, what all go by, and the range of the labels."""
+class _Agreed(NamedTuple):
+    """Columns, what all go by, the range of the labels, and the model that all go on from, if there is one."""
+
+    columns: tuple[str, ...]
+    agreement: messages.Agreement
+    label_range: tuple[float, float]
+    earlier: Ensemble | None
+
+
+def _agree(gathering: Gathering, job: Job) -> _Agreed:
+    """What the owners' descriptions come to."""
     descriptions = gathering.each(messages.TableDescription, lambda owner: owner.description())
     for name, description in descriptions.items():
         check_description(name, description, has_classes=job.task == "classification")
     by_owner = {name: descriptions[name] for name in job.owners}
+    earlier = _earlier_model(gathering, job, same_model(by_owner))
     levels = {} if job.schema is None else job.schema.levels
-    agreement = agree(by_owner, classes=job.classes, declared=levels, weighs_classes=job.weighs_classes)
+    classes = job.classes
+    if earlier is not None:
+        levels, classes = {f.name: f.levels for f in earlier.features if f.levels is not None}, earlier.classes
+    agreement = agree(by_owner, classes=classes, declared=levels, weighs_classes=job.weighs_classes)
     if job.weighs_classes:
         n_classes = len(json.loads(agreement.classes))
         class_factors(job, json.loads(agreement.classes), np.ones(n_classes))  # refuses weights of other classes
     gathering.tell(agreement)
     label_range = job.label_range or _exact_label_range(gathering)
     gathering.with_own(lambda owner: owner.agree(gathering.me.name, agreement, label_range))
-    return descriptions[job.owners[0]].columns, agreement, label_range
+    if earlier is not None:
+        check_goes_on(gathering.me.name, earlier, _params(job, agreement, label_range)[1])
+    return _Agreed(descriptions[job.owners[0]].columns, agreement, label_range, earlier)
+
+
+def _earlier_model(gathering: Gathering, job: Job, digest: str) -> Ensemble | None:
+    """The model of this digest: the coordinator's own if it is an owner, else one owner sends it."""
+    if not digest:
+        return None
+    own: list[Ensemble | None] = []
+    gathering.with_own(lambda owner: own.append(owner.earlier))
+    if own:
+        return own[0]
+    sender = job.masked_owners[0]
+    return read_earlier(sender, gathering.me.recv(sender, messages.EarlierModel), digest)
 
 
 def _exact_label_range(gathering: Gathering) -> tuple[float, float]:
@@ -275,7 +312,7 @@ def _grow(
     edges = [feature.edges for feature in ensemble.mapper.features]
     grower = TreeGrower(rows, params, loss, quantiser, edges, weighted=state.agreement.weighted)
     rows.with_counts = grower.with_counts
-    for iteration in range(ensemble.n_iterations, params.n_iterations):
+    for iteration in range(ensemble.n_iterations, state.n_earlier + params.n_iterations):
         if watch is not None and watch.wants_to_stop:
             break
         for output in range(loss.n_outputs):
@@ -297,7 +334,7 @@ def _grow(
             if watch is not None:
                 after = replace(after, curve=tuple(watch.curve), curve_begins=watch.begins)
             me.keep(iteration + 1, after)
-        me.report(iteration + 1, params.n_iterations)
+        me.report(iteration + 1 - state.n_earlier, params.n_iterations)
     rows.finish()
 
 

@@ -50,6 +50,7 @@ class CoordinatorState:
     setup_rounds: int = 0
     curve: tuple[float, ...] = ()
     curve_begins: int = 0
+    n_earlier: int = 0  # iterations of an earlier model that this one goes on from
 
 
 class Gathering:

@@ -47,6 +47,10 @@ NOT_WITH_DP = {
 }
 """Parameters of trees that the private recipe does not ask for -> their names outside."""
 BALANCED = "balanced"
+NO_QUANTILES = (
+    "a leaf's value would be what one single row still lacks, and so its label, which every owner would be told; sums "
+    "over all owners hide single rows, quantiles name one"
+)
 GIVEN_EDGES = ": quantiles='given' and edges={column: [...]} go together"
 NO_BAD_ROWS = (
     ": on_bad_rows is for dp=(epsilon, delta), where a schema says what fits; without dp what cannot be trained "
@@ -187,6 +191,8 @@ class Job(AnyJob):
             yield NO_SUM.format(name=self.boosting.eval_metric)
         if self.weighs_classes and self.task == "regression":
             yield ": class_weight and scale_pos_weight are for classes; give rows of a regression weights of their own"
+        if self.task == "regression" and self.boosting.loss not in ("squared", "poisson"):
+            yield f" has no {self.boosting.loss} loss: {NO_QUANTILES}; use squared_error"
         if self.quantiles == "private" and self.schema is None:
             yield (
                 ": quantiles='private' needs the columns' public bounds: "

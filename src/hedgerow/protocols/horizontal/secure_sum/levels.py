@@ -141,8 +141,7 @@ def _after(
         if node <= previous or node >= n_active or len(build) > most_built:
             return -_BUILD, 0
         previous = node
-    if not len(build) and (n_active or n_leaves):
-        return -_ENDS, 0
-    if watch and (len(build) or (tree + 1) % n_outputs):
-        return -_WATCHES, 0
+    ends_early = not len(build) and (n_active or n_leaves)
+    if ends_early or (watch and (len(build) or (tree + 1) % n_outputs)):
+        return -(_ENDS if ends_early else _WATCHES), 0
     return n_active, n_leaves

@@ -17,6 +17,8 @@ from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape
 MOST_COLUMNS = 2**16
 MOST_CLASS_BYTES = 2**20
 """Of the list of classes, as JSON."""
+MOST_MODEL_BYTES = 2**30
+"""Of a model as JSON."""
 LATEST_ROUND = 2**31 - 1
 """Of keys."""
 MOST_REQUESTS = 2**20
@@ -50,13 +52,22 @@ class TableDescription(Message, name="horizontal.table_description", version=3):
 
     discloses = Exact(
         "the owner's column names and types, the levels that occur in its categorical columns, whether numeric columns "
-        "hold whole numbers only, its label classes, whether its rows have weights"
+        "hold whole numbers only, its label classes, whether its rows have weights, which model it goes on from"
     )
     columns: Annotated[tuple[str, ...], Shape(Free("n_columns", 1, MOST_COLUMNS))]
     kinds: Annotated[tuple[str, ...], Shape("n_columns")]  # "float64", "float32", "integer" or "levels"
     levels: Annotated[tuple[str, ...], Shape("n_columns")]  # JSON list of a categorical column's, "" for a numeric one
     classes: Annotated[str, _CLASSES]  # JSON list, "" for regression
     weighted: bool
+    earlier: Annotated[str, Shape(Free("n_digest_letters", at_most=64))]  # SHA-256 of the model to go on from, or ""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierModel(Message, name="horizontal.earlier_model", version=1):
+    """One owner to a coordinator that is none: the model that all owners go on from."""
+
+    discloses = Result("the model that training goes on from, which all owners have")
+    document: Annotated[str, Shape(Free("n_model_letters", 1, MOST_MODEL_BYTES))]  # JSON, as in model files
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +147,8 @@ class MaskedTotals(Message, name="horizontal.masked_totals", version=1):
     """
 
     discloses = SecureSum(
-        "number of rows, label totals, values present per numeric column; with early stopping the number of watched rows"
+        "number of rows, label totals, values present per numeric column; with early stopping the total weight of the "
+        "rows that are watched"
     )
     values: Annotated[UInt64s, Shape("n_values"), Anything()]
 
@@ -216,7 +228,7 @@ class Start(Message, name="horizontal.start", version=2):
 
 @dataclass(frozen=True, slots=True)
 class NextStep(Message, name="horizontal.next_step", version=2):
-    """Coordinator to owners. In this order: new keys, descend, close the tree, look at it, begin one, sum some nodes."""
+    """Coordinator to owners. In this order: new keys, descend, close the tree, watch, begin one, sum some nodes."""
 
     discloses = Result("the splits and leaf values of the growing model")
     # What is left open here, sizes and numbers, follows from the steps before: `levels.Nodes.follow`.

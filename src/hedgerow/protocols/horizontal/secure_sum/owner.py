@@ -23,6 +23,13 @@ from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.agreement import check_agreement
+from hedgerow.protocols.horizontal.secure_sum.earlier import (
+    check_columns,
+    check_goes_on,
+    check_same_start,
+    digest_of,
+    document_of,
+)
 from hedgerow.protocols.horizontal.secure_sum.job import BALANCED, Job
 from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells, Nodes
 from hedgerow.protocols.horizontal.secure_sum.masks import COUNTS, TOTALS, TREES, WEIGHTS, Masks
@@ -66,6 +73,8 @@ def _set_up(me: Party, owner: Owner, masks: Masks, job: Job) -> OwnerState:
     to = job.coordinator
     description = owner.description()
     me.send(to, description)
+    if owner.earlier is not None and to not in job.owners and me.name == job.masked_owners[0]:
+        me.send(to, messages.EarlierModel(document_of(owner.earlier)))
     agreement = me.recv(to, messages.Agreement, n_columns=len(description.columns))
     label_range = agree_on_label_range(me, owner, job)
     owner.agree(to, agreement, label_range)
@@ -76,7 +85,9 @@ def _set_up(me: Party, owner: Owner, masks: Masks, job: Job) -> OwnerState:
             me.send(to, messages.MaskedWeights(sums))
             owner.weigh(n_totals, me.recv(to, messages.CommonWeights, n_totals=n_totals or 1, **owner.row_ranges))
     me.send(to, messages.MaskedTotals(masks.hide(owner.totals(), Position(TOTALS))))
-    if job.quantiles == "private":
+    if owner.earlier is not None:
+        pass  # its bins stay
+    elif job.quantiles == "private":
         cells, event = owner.noisy_cells(me)
         hidden = masks.hide(cells.values, Position(COUNTS))
         me.send(to, messages.NoisyCells(hidden, cells.sensitivity, cells.sigma), event=event)
@@ -198,7 +209,11 @@ class Owner:
     def __init__(self, name: str, data: PartyData, job: Job) -> None:
         if data.labels is None:
             raise InvalidInput(f"{name}: an owner needs labels")
+        if not job.stops_early:
+            data = replace(data, validation=None)
         self._name, self._data, self._job = name, data, job
+        self.earlier: Ensemble | None = data.part
+        """The model that training goes on from."""
         if job.weighs_classes and data.blocks is not None and data.backend is not None:
             raise InvalidInput(
                 f"{name}: class_weight and scale_pos_weight are for rows in memory, or in files that this machine "
@@ -207,9 +222,7 @@ class Owner:
         learned = slice(None) if (some := learned_from(data)) is None else some
         self._labels = data.labels[learned]
         self._own_weight = self._weight = None if data.weight is None else data.weight[learned]
-        watched = (
-            data.validation if job.stops_early and data.validation is not None else np.zeros(len(data.labels), np.bool_)
-        )
+        watched = slice(0) if data.validation is None else data.validation
         self._watched = Watched(data.labels[watched], None if data.weight is None else data.weight[watched])
         self.coordinator = job.coordinator
         params = job.boosting
@@ -219,16 +232,21 @@ class Owner:
             )
         self._table = table_of(name, data)
         self.opened = self._table.opened
+        if self.earlier is not None:
+            check_columns(name, job, self.earlier, self._table.names, self._table.levels)
 
     def description(self) -> messages.TableDescription:
         """What must fit together with the other owners'."""
         table, classes = self._table, self._data.classes
+        # Levels that the earlier model does not know are to this one what they are to that: unseen.
+        levels = table.levels if self.earlier is None else tuple(feature.levels for feature in self.earlier.features)
         return messages.TableDescription(
             columns=table.names,
             kinds=table.kinds,
-            levels=tuple("" if levels is None else json.dumps(list(levels)) for levels in table.levels),
+            levels=tuple("" if these is None else json.dumps(list(these)) for these in levels),
             classes="" if classes is None else json.dumps(list(classes)),
             weighted=self._own_weight is not None,
+            earlier="" if self.earlier is None else digest_of(self.earlier),
         )
 
     @property
@@ -258,6 +276,10 @@ class Owner:
         self.params = self._job.for_labels(len(self.classes or ()), (low, high))
         self.loss: Loss = self.params.loss_for(np.array([low, high]))
         self.n_trees = self.params.n_iterations * self.loss.n_outputs
+        self.n_earlier = 0
+        if self.earlier is not None:
+            check_goes_on(self._name, self.earlier, self.loss)
+            self.n_earlier = len(self.earlier.trees)
 
     @property
     def weight_rounds(self) -> tuple[int, ...]:
@@ -330,6 +352,8 @@ class Owner:
         low, high = loss.label_range if loss.name == "squared" else (-LARGEST_LOG, LARGEST_LOG)
         rounding = 1e-9 * max(abs(low), abs(high))
         scores = (low - rounding, high + rounding) if base_score is None else (float(base_score), float(base_score))
+        if self.earlier is not None:
+            scores = (float(self.earlier.base_scores.min()), float(self.earlier.base_scores.max()))
         rows = (max(self._table.n_rows, 1), MOST_ROWS)
         n_class_totals = self.weight_rounds[0] if self.is_weighted else 0
         return start_ranges(self.n_numeric, scores, self.loss.n_outputs, rows, n_class_totals)
@@ -338,9 +362,12 @@ class Owner:
         self, sender: str, start: messages.Start, scores: Scores | None = None, watched: Scores | None = None
     ) -> None:
         """Bin the rows with the common edges; `scores` (and those of watched rows) if there are trees already."""
-        check_increasing(sender, start, start.edges, start.ends, self._job.max_bins - 2)
+        most = self._job.max_bins if self.earlier is None else MAX_BINS
+        check_increasing(sender, start, start.edges, start.ends, most - 2)
         table, job = self._table, self._job
         self.mapper = common_bins(table.names, self._levels, start.edges, start.ends)
+        if self.earlier is not None:
+            check_same_start(sender, start, self.mapper, self.earlier)
         if job.weighs_classes:
             self._weigh_classes(start.class_totals)
         quantiser = self._quantiser(start.n_rows, start.total_weight)
@@ -349,14 +376,16 @@ class Owner:
         learned = Learned(self._labels, self.classes, self._weight, scores)
         self._rows = table.rows(self.mapper, learned, common)
         self._watch(start, common, watched)
+        if scores is None and self.earlier is not None:
+            self._add_trees(self.earlier, 0)
         self._exchanged = ExchangedCells(self.mapper)
         rules = split_rules(job.boosting, self.loss, quantiser, weighted=self.is_weighted)
         self._with_counts = rules.min_samples_leaf > 0
         self._cells = np.empty((0, self._rows.layout.n_cells), np.int64)
         self._slots = np.empty(0, np.int64)
         self.nodes = Nodes(
-            len(table.names), self.loss.n_outputs, self.n_trees, self._exchanged.n_cells, job.boosting.max_depth,
-            watches=job.stops_early,
+            len(table.names), self.loss.n_outputs, self.n_earlier + self.n_trees, self._exchanged.n_cells,
+            job.boosting.max_depth, watches=job.stops_early,
         )  # fmt: skip
         depth = min(job.boosting.max_depth or DEEPEST, DEEPEST)
         self.most_nodes = self.n_trees * (2 * min(1 << depth, start.n_rows) - 1)
@@ -447,27 +476,26 @@ class Owner:
         return self._rows.scores
 
     def add_trees(self, ensemble: Ensemble) -> None:
-        """Add trees to the scores that were not grown here."""
-        rows, n_outputs = self._rows, ensemble.n_outputs
-        self._add_to_watched(ensemble)
-        if isinstance(rows, RayRows):
-            for number, tree in enumerate(ensemble.trees):
-                rows.add_tree(tree, number % n_outputs)
-            return
-        codes = self._table.codes(self.mapper)
-        for number, tree in enumerate(ensemble.trees):
-            ensemble.add_binned(codes, tree, rows.scores[number % n_outputs], n_threads=self._data.n_threads)
+        """Add trees to the scores that were not grown here; those of the earlier model are in them."""
+        self._add_trees(ensemble, self.n_earlier)
 
-    def _add_to_watched(self, ensemble: Ensemble) -> None:
-        if self._watched.rows is not None:
-            codes = self._table.codes(self.mapper, watched=True)
-            for number, tree in enumerate(ensemble.trees):
-                scores = self._watched.rows.scores[number % ensemble.n_outputs]
-                ensemble.add_binned(codes, tree, scores, n_threads=self._data.n_threads)
+    def _add_trees(self, ensemble: Ensemble, first: int) -> None:
+        trees = [(tree, number % ensemble.n_outputs) for number, tree in enumerate(ensemble.trees)][first:]
+        for rows in self._walking if trees else []:
+            if isinstance(rows, RayRows):
+                for tree, output in trees:
+                    rows.add_tree(tree, output)
+                continue
+            codes = self._table.codes(self.mapper, watched=rows is self._watched.rows)
+            for tree, output in trees:
+                ensemble.add_binned(codes, tree, rows.scores[output], n_threads=self._data.n_threads)
 
     def without_trees(self) -> Ensemble:
-        """What the owner knows of the model before it gets the trees."""
-        return Ensemble(self.mapper, self.loss.name, self._base_scores, classes=self.classes)
+        """What the owner knows of the model before it gets the new trees."""
+        known = Ensemble(self.mapper, self.loss.name, self._base_scores, classes=self.classes)
+        for tree in () if self.earlier is None else self.earlier.trees:
+            known.append(tree, checked=True)
+        return known
 
 
 def common_bins(
@@ -493,11 +521,10 @@ def write_start(
 ) -> messages.Start:
     """The message that training begins with: the edges of all numeric columns, one after the other."""
     ends = np.cumsum([len(these) for these in edges]).astype(np.int64)
-    weights = (
-        float(n_rows) if total_weight is None else total_weight,
-        np.empty(0) if class_totals is None else class_totals,
-    )
-    return messages.Start(np.concatenate([*edges, np.empty(0)]), ends, base_scores, n_rows, *weights, watched)
+    total_weight = float(n_rows) if total_weight is None else total_weight
+    class_totals = np.empty(0) if class_totals is None else class_totals
+    weights = (total_weight, class_totals, watched)
+    return messages.Start(np.concatenate([*edges, np.empty(0)]), ends, base_scores, n_rows, *weights)
 
 
 # --- what ranges of single fields cannot say --------------------------------------------------------------------------

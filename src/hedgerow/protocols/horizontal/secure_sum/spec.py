@@ -20,12 +20,22 @@ from hedgerow.protocols.bad_rows import MISFITS_FACT, RAISED
 from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.coordinator import coordinator
-from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, Job
+from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, NO_QUANTILES, Job
 from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.made_up import made_up_rows, made_up_schema
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import COORDINATOR, OWNER, ROWS, PartyData, Planned, Protocol, Rehearsal, as_planned
+from hedgerow.runtime.protocol import (
+    COORDINATOR,
+    OWNER,
+    ROWS,
+    PartyData,
+    Planned,
+    Protocol,
+    Rehearsal,
+    as_planned,
+    not_yet,
+)
 from hedgerow.statement import Registry, Statement
 
 UNIT = "adding or removing one row of one owner"
@@ -77,7 +87,12 @@ def warmup(job: Job) -> Rehearsal:
         job,
         owners=("a", "b", "c"),
         coordinator=COORDINATOR,
-        boosting=replace(job.boosting, n_iterations=job.boosting.n_iterations if job.dp else 2, monotone=None),
+        boosting=replace(
+            job.boosting,
+            n_iterations=job.boosting.n_iterations if job.dp else 2,
+            monotone=None,
+            interaction=None,
+        ),
         edges=None,
         quantiles="search" if job.quantiles == "given" else job.quantiles,
         dp=None if job.dp is None else (1.0, 1e-5),
@@ -308,7 +323,8 @@ SPEC = Protocol(
     Job,
     roles={COORDINATOR: coordinate, OWNER: own},
     messages=(
-        *(messages.TableDescription, messages.Agreement, messages.OwnLabelRange, messages.CommonLabelRange),
+        *(messages.TableDescription, messages.EarlierModel, messages.Agreement),
+        *(messages.OwnLabelRange, messages.CommonLabelRange),
         *(messages.MaskKey, messages.MaskKeys, messages.MaskedWeights, messages.CommonWeights),
         *(messages.MaskedTotals, messages.Probes, messages.MaskedCounts),
         *(messages.NoisyCells, messages.SumWanted, messages.NoisySum, messages.Start, messages.NextStep),
@@ -326,4 +342,6 @@ SPEC = Protocol(
     takes_weights=lambda options: options.get("dp") is None,
     on_ray={COORDINATOR: None, OWNER: None},
     reads_files=True,
+    part=Ensemble.from_dict,
+    lacks={"quantile": NO_QUANTILES, **not_yet("many_levels dates sparse")},
 )

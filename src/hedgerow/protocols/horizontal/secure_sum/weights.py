@@ -68,8 +68,8 @@ def class_factors(job: Job, classes: Sequence[Any], totals: Floats) -> Floats:
     if job.scale_pos_weight is not None:
         if len(classes) != 2:
             raise InvalidParameter(
-                f"{job.NAME}: scale_pos_weight={job.scale_pos_weight} is for two classes, and there are {len(classes)}; "
-                "use class_weight"
+                f"{job.NAME}: scale_pos_weight={job.scale_pos_weight} is for two classes, and there are "
+                f"{len(classes)}; use class_weight"
             )
         factors[1] *= job.scale_pos_weight
     return factors
