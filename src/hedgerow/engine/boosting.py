@@ -383,7 +383,8 @@ def log_loss(labels: Floats, shares: Floats, weight: Floats | None = None) -> fl
 
 def errors(labels: Floats, shares: Floats) -> Floats:
     """1 for rows whose likeliest class is not the true one, else 0."""
-    return (shares.argmax(axis=1) != labels).astype(np.float64)
+    wrong: Floats = (shares.argmax(axis=1) != labels).astype(np.float64)
+    return wrong
 
 
 def error_rate(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
@@ -406,7 +407,8 @@ def area_under_curve(labels: Floats, shares: Floats, weight: Floats | None = Non
 
 def squared_errors(labels: Floats, predictions: Floats) -> Floats:
     """Squared differences, by row."""
-    return (labels - predictions) ** 2
+    squares: Floats = (labels - predictions) ** 2
+    return squares
 
 
 def root_mean_squared_error(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:

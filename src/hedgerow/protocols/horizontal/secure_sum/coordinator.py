@@ -59,8 +59,7 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     quantiser = Quantiser.for_job(loss, start.total_weight, n_rows=n_rows, gradient_bits=params.gradient_bits)
     classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
     ensemble = Ensemble(mapper, loss.name, start.base_scores, trees=state.trees.trees(), classes=classes)
-    if n_begun:  # in a later attempt
-        gathering.with_own(lambda owner: owner.add_trees(ensemble))
+    gathering.with_own(lambda owner: owner.add_trees(ensemble))
     watch = None
     if job.stops_early:
         watch = Watch(params, SummedMetric.of(params, loss, start.watched), n_earlier)
@@ -130,9 +129,9 @@ def _set_up(gathering: Gathering, job: Job) -> CoordinatorState:
     if me.kept(0, Begun) is None:
         me.keep(0, Begun())
     begun = CoordinatorState(columns, agreement, label_range, start, edges_privacy)
-    return (
-        begun if earlier is None else replace(begun, trees=TreeStack.of(earlier.trees), n_earlier=earlier.n_iterations)
-    )
+    if earlier is None:
+        return begun
+    return replace(begun, trees=TreeStack.of(earlier.trees), n_earlier=earlier.n_iterations)
 
 
 def _params(job: Job, agreement: messages.Agreement, label_range: tuple[float, float]) -> tuple[BoostingParams, Loss]:

@@ -3,8 +3,8 @@
     owner -> coordinator   TableDescription   with the digest of the model: all must have the same
     owner -> coordinator   EarlierModel       the model, from one owner, if the coordinator is none
 
-Bins, levels, classes and base score are those of the earlier model. Each owner scores its own rows with its trees, which
-stay as they are. Everything else is as without it: totals of the new rows, then trees.
+Bins, levels, classes and base score are those of the earlier model. Each owner scores its own rows with its trees,
+which stay as they are. Everything else is as without it: totals of the new rows, then trees.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def check_goes_on(where: str, model: Ensemble, loss: Loss) -> None:
     """InvalidParameter unless trees of this loss can be added to a model."""
     if (model.loss, model.n_outputs) != (loss.name, loss.n_outputs):
         raise InvalidParameter(
-            f"{where}: the earlier model is for the {model.loss} loss with {model.n_outputs} outputs, and this training "
-            f"for the {loss.name} loss with {loss.n_outputs}; train a new one"
+            f"{where}: the earlier model is for the {model.loss} loss with {model.n_outputs} outputs, and this "
+            f"training for the {loss.name} loss with {loss.n_outputs}; train a new one"
         )
 
 

@@ -58,8 +58,8 @@ class TableDescription(Message, name="horizontal.table_description", version=3):
     kinds: Annotated[tuple[str, ...], Shape("n_columns")]  # "float64", "float32", "integer" or "levels"
     levels: Annotated[tuple[str, ...], Shape("n_columns")]  # JSON list of a categorical column's, "" for a numeric one
     classes: Annotated[str, _CLASSES]  # JSON list, "" for regression
-    weighted: bool
-    earlier: Annotated[str, Shape(Free("n_digest_letters", at_most=64))]  # SHA-256 of the model to go on from, or ""
+    weighted: bool = False
+    earlier: Annotated[str, Shape(Free("n_digest_letters", at_most=64))] = ""  # SHA-256 of the model to go on from
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Agreement(Message, name="horizontal.agreement", version=3):
     kinds: Annotated[tuple[str, ...], Shape("n_columns")]
     levels: Annotated[tuple[str, ...], Shape("n_columns")]
     classes: Annotated[str, _CLASSES]
-    weighted: bool
+    weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

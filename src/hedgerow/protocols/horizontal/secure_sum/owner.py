@@ -209,6 +209,7 @@ class Owner:
     def __init__(self, name: str, data: PartyData, job: Job) -> None:
         if data.labels is None:
             raise InvalidInput(f"{name}: an owner needs labels")
+        labels = data.labels
         if not job.stops_early:
             data = replace(data, validation=None)
         self._name, self._data, self._job = name, data, job
@@ -220,10 +221,10 @@ class Owner:
                 "reads; where a cluster reads the files, put the weights into a column: Blocks(..., weight='column')"
             )
         learned = slice(None) if (some := learned_from(data)) is None else some
-        self._labels = data.labels[learned]
+        self._labels = labels[learned]
         self._own_weight = self._weight = None if data.weight is None else data.weight[learned]
         watched = slice(0) if data.validation is None else data.validation
-        self._watched = Watched(data.labels[watched], None if data.weight is None else data.weight[watched])
+        self._watched = Watched(labels[watched], None if data.weight is None else data.weight[watched])
         self.coordinator = job.coordinator
         params = job.boosting
         if data.blocks is None:
@@ -413,7 +414,8 @@ class Owner:
 
     def _start_tree(self, tree: int, output: int) -> None:
         rows, params = self._rows, self._job.boosting
-        self._ways, self._output = [], output
+        self._ways: list[_Way] = []
+        self._output = output
         if output == 0:
             rows.gradients()
         sample = None

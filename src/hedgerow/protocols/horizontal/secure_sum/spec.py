@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.accountants import GaussianDP
@@ -20,7 +22,7 @@ from hedgerow.protocols.bad_rows import MISFITS_FACT, RAISED
 from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.coordinator import coordinator
-from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, NO_QUANTILES, Job
+from hedgerow.protocols.horizontal.secure_sum.job import BALANCED, FEWEST_MASKED_OWNERS, NAME, NO_QUANTILES, Job
 from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.made_up import made_up_rows, made_up_schema
@@ -98,10 +100,14 @@ def warmup(job: Job) -> Rehearsal:
         dp=None if job.dp is None else (1.0, 1e-5),
         min_owners=None,
         honest_owners=None,
+        class_weight=BALANCED if job.weighs_classes else None,
+        scale_pos_weight=None,
         **changes,
     )
+    watched = np.arange(40) < 10 if job.stops_early else None
     return small, lambda: {
-        name: made_up_rows(small, n_rows=40, seed=seed, classes=classes) for seed, name in enumerate(small.owners)
+        name: replace(made_up_rows(small, n_rows=40, seed=seed, classes=classes), validation=watched)
+        for seed, name in enumerate(small.owners)
     }
 
 
