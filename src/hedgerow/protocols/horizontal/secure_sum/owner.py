@@ -238,7 +238,7 @@ class Owner:
 
     def description(self) -> messages.TableDescription:
         """What must fit together with the other owners'."""
-        table, classes = self._table, self._data.classes
+        table, classes = self._table, self._classes()
         # Levels that the earlier model does not know are to this one what they are to that: unseen.
         levels = table.levels if self.earlier is None else tuple(feature.levels for feature in self.earlier.features)
         return messages.TableDescription(
@@ -249,6 +249,15 @@ class Owner:
             weighted=self._own_weight is not None,
             earlier="" if self.earlier is None else digest_of(self.earlier),
         )
+
+    def _classes(self) -> tuple[Any, ...] | None:
+        """Those of its labels, but for classes of which no row counts."""
+        known = self._data.classes
+        if known is None or self._data.labels is None or learned_from(self._data) is None:
+            return known
+        counted = np.union1d(self._labels, self._watched.labels)
+        gone = np.setdiff1d(self._data.labels, counted).tolist()
+        return tuple(label for code, label in enumerate(known) if code not in gone)
 
     @property
     def label_range(self) -> tuple[float, float]:
@@ -264,7 +273,8 @@ class Owner:
         self.classes: tuple[Any, ...] | None = None
         if self._data.classes is not None:
             self.classes = tuple(json.loads(agreement.classes))
-            place = np.array([self.classes.index(label) for label in self._data.classes], np.float64)
+            places = {label: float(code) for code, label in enumerate(self.classes)}
+            place = np.array([places.get(label, -1.0) for label in self._data.classes])
             labels = place[labels.astype(np.intp)]
             self._watched.labels = place[self._watched.labels.astype(np.intp)]
         low, high = label_range

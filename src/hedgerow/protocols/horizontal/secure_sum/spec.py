@@ -94,6 +94,7 @@ def warmup(job: Job) -> Rehearsal:
             n_iterations=job.boosting.n_iterations if job.dp else 2,
             monotone=None,
             interaction=None,
+            eval_metric=None,
         ),
         edges=None,
         quantiles="search" if job.quantiles == "given" else job.quantiles,
