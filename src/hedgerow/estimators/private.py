@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,6 +99,7 @@ class _Private(BoostedTrees, ABC):
             if hasattr(self, name):
                 delattr(self, name)  # a fit that fails must not leave the last one's model behind
         self._seed = inputs.seed_from(self.random_state)
+        _warn_of_folds(self)
         began = datetime.now(UTC).isoformat(timespec="seconds")  # not when it ends: that would tell how long it took
         self._check_guarantee()
         X, y, columns = self._where_rows_are(X, y)
@@ -344,6 +347,33 @@ class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
     if TYPE_CHECKING:
 
         def __init__(self, **params: Unpack[GaussianParameters]) -> None: ...
+
+
+_warned: set[str] = set()
+"""Kinds of estimators of which somebody was told in this process that every fold spends."""
+
+
+def _warn_of_folds(estimator: _Private) -> None:
+    """UserWarning, once for each kind, if scikit-learn cross-validates or searches without a budget that adds it up.
+
+    Every fold and every candidate spends epsilon once more, on rows that others have seen as well. Who called is told
+    by the stack, since nothing else tells a fold from a fit by itself, which says nothing.
+    """
+    kind, frame = type(estimator).__name__, sys._getframe()  # noqa: SLF001 - CPython's own, for such questions
+    if estimator.budget is not None or math.isinf(estimator.epsilon) or kind in _warned:
+        return
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+        frame = frame.f_back
+    if frame is None:
+        return
+    _warned.add(kind)
+    warnings.warn(
+        f"{kind} is cross-validated without a budget: every fold and every candidate spends "
+        f"epsilon={estimator.epsilon:g} of the rows that it sees, and nobody adds it up. Give "
+        "budget=BudgetFile(path).dataset(name), which every fit is charged to",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:
