@@ -140,4 +140,7 @@ def _service_job(name: str) -> Any:
     from hedgerow.protocols.services.align.spec import SPEC as ALIGNING
     from hedgerow.runtime.protocol import find
 
-    return None if name == ALIGNING.name else find(name).job(("a", "b"), "a", "warmup", MADE_UP)
+    if name == ALIGNING.name:
+        return None
+    kind: Any = find(name).job
+    return kind(("a", "b"), "a", "warmup", MADE_UP)

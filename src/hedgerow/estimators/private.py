@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 import numpy as np
@@ -99,7 +100,6 @@ class _Private(BoostedTrees, ABC):
             if hasattr(self, name):
                 delattr(self, name)  # a fit that fails must not leave the last one's model behind
         self._seed = inputs.seed_from(self.random_state)
-        _warn_of_folds(self)
         began = datetime.now(UTC).isoformat(timespec="seconds")  # not when it ends: that would tell how long it took
         self._check_guarantee()
         X, y, columns = self._where_rows_are(X, y)
@@ -110,6 +110,7 @@ class _Private(BoostedTrees, ABC):
             check_files(X, y, schema)
             columns = columns.select([column.name for column in schema.columns])
         check_columns(columns, schema)
+        _warn_of_folds(self)
         with self._charged(planned) as (random, settle):
             self._check_names(columns, reset=True)
             done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows)
@@ -359,9 +360,10 @@ def _warn_of_folds(estimator: _Private) -> None:
     Every fold and every candidate spends epsilon once more, on rows that others have seen as well. Who called is told
     by the stack, since nothing else tells a fold from a fit by itself, which says nothing.
     """
-    kind, frame = type(estimator).__name__, sys._getframe()  # noqa: SLF001 - CPython's own, for such questions
+    kind = type(estimator).__name__
     if estimator.budget is not None or math.isinf(estimator.epsilon) or kind in _warned:
         return
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - CPython's own, for such questions
     while frame is not None and not frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
         frame = frame.f_back
     if frame is None:
