@@ -10,6 +10,7 @@ all talk over mutual TLS. The result is the same, bit for bit.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +42,7 @@ from hedgerow.estimators.inputs import (
 )
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, split_rows
 from hedgerow.federation.alignment import Alignment, align, split_ids
+from hedgerow.federation.continuing import Earlier, where_columns_are_split, where_rows_are_split
 from hedgerow.federation.files import BroughtFiles, are_files
 from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
@@ -388,9 +390,15 @@ class Federation:
         record: bool | str | Path = False,
         budget: Mapping[str, Dataset] | None = None,
         backend: Any = None,
+        init_model: Estimator | VerticalModel | None = None,
+        init_tables: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> Run:
         """Train with a protocol. `params` are those of the estimators (XGBoost's spellings too) and the protocol's own.
+
+        `init_model`: the model of an earlier run, to which this one adds `n_estimators` trees; its parties score the
+        rows first. Where columns are split, `init_tables` has the tables of earlier partners who take no part now:
+        name -> X, row for row as this federation's, or with the column of ids (`federation.continuing`).
 
         `link` emulates a slow network (`hedgerow.transport.emulate.Link`). `deadline`: seconds that a party waits for a
         message. `verbose=1` says how far it is, and when kernels are compiled; `on_progress(done, total)` tells a
@@ -404,6 +412,10 @@ class Federation:
         a `RayBackend`; or a mapping, name of a party -> one of these. Not all roles can use Ray (docs/scale.md).
         """
         check_how(transport, deadline)
+        if init_model is not None:
+            features.check(protocol, "warm_start", "init_model")
+        elif init_tables:
+            raise InvalidParameter("init_tables are for scoring rows with an init_model, and there is none")
         if budget:
             refuse_raising(params)
         chosen, data, job = self.plan(protocol, **params)
@@ -421,17 +433,26 @@ class Federation:
             self.align(**how, verbose=verbose, backend=backend)
             data = self._read(chosen)
             data = with_backends(spec, job, data, backends) if backends else data
+        earlier = None
+        if init_model is not None:
+            earlier = self._earlier(init_model, init_tables, spec, job, data, how)
+            data = earlier.data
         how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
         if verbose:
             get_ready(spec, job, transport)
         results, ledgers, meters, seconds = run_together(spec, job, data, **how, records=records, budgets=budgets)
         first = results[spec.parties(job)[0]]
         chosen.sign(first, job, has_names=next(iter(data.values())).table.has_names)
+        if earlier is not None:
+            first.meta["continued"] = earlier.record
         model: Estimator | VerticalModel
         if self.partition == "rows":
             model = chosen.estimator(**chosen.trees).adopt(first, "the federation")
         else:
-            model = VerticalModel({name: results[name] for name in self.parties})
+            left = {} if earlier is None else {
+                name: replace(part, run_id=job.run_id) for name, part in earlier.left.items()
+            }
+            model = VerticalModel({**{name: results[name] for name in self.parties}, **left})
         return Run(
             job=job,
             protocol=spec.name,
@@ -444,6 +465,27 @@ class Federation:
             transcripts={} if records is None else records.transcripts,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+    def _earlier(
+        self,
+        model: Any,
+        tables: Mapping[str, Any] | None,
+        spec: Protocol,
+        job: Any,
+        data: dict[str, PartyData],
+        how: Mapping[str, Any],
+    ) -> Earlier:
+        """What everybody brings, with the model to go on from."""
+        if self.label_holder is None:
+            return where_rows_are_split(model, data, job.boosting.loss)
+        for name in self.parties:
+            planned = None if name == self.label_holder else spec.planned(job, name, data[name])
+            if planned is not None and math.isfinite(planned.event.epsilon(planned.delta)):
+                raise InvalidParameter(
+                    f"init_model: to go on, {name} would say in the clear on which side of its splits each row is, "
+                    f"which the epsilon of {spec.name} does not cover; train all trees in one run instead"
+                )
+        return where_columns_are_split(model, data, self.label_holder, job.boosting.loss, tables, how)
 
     def plan(self, protocol: str, **params: Any) -> Plan:
         """What `fit` would run, checked as `fit` checks it; nothing is run."""
