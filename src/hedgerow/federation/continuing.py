@@ -66,7 +66,7 @@ def where_columns_are_split(
         )
     if model.label_holder != label_holder:
         raise InvalidParameter(
-            f"init_model was trained with the labels of {model.label_holder}, and this federation's are {label_holder}'s"
+            f"init_model was trained with labels of {model.label_holder}, and this federation's are {label_holder}'s"
         )
     _check_loss(model.target.loss, loss, {label_holder: data[label_holder].classes})
     given = dict(tables or {})

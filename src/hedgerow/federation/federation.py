@@ -28,8 +28,10 @@ from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
 from hedgerow.estimators.inputs import (
     ALIASES,
+    LOSSES,
     UnknownParameter,
     check_values,
+    class_weights,
     defaults_of,
     encode_classes,
     engine_params,
@@ -60,7 +62,7 @@ from hedgerow.protocols.services.align.roles import MOST_IDS
 from hedgerow.runtime import features
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.backends import backends_of, with_backends
-from hedgerow.runtime.budgets import checked_budgets, refuse_raising
+from hedgerow.runtime.budgets import checked_budgets, epsilon_of, refuse_raising
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.runtime.protocol import PartyData, Protocol, Settled, TrainingRecord
@@ -141,8 +143,7 @@ class Chosen(NamedTuple):
         trees = self.trees
         loss: dict[str, Any] = {}
         if self.task == "regression":
-            is_squared = trees["loss"] == "squared_error"
-            loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
+            loss = {"loss": LOSSES[trees["loss"]], "label_range": trees["label_range"]}
         seed = seed_from(trees["random_state"])
         patience = trees["n_iter_no_change"] if self.stops_early else None
         boosting = engine_params(
@@ -166,7 +167,36 @@ class Chosen(NamedTuple):
         self._check_offered("levels", brought, is_there=is_level)
         classes = [each for each in data.classes or () if each is not None]
         self._check_offered("classes", brought, is_there=len(classes) > 2)
-        return self._with_validation(brought, data) if self.stops_early and brought.has_labels else data
+        if self.stops_early and brought.has_labels:
+            data = self._with_validation(brought, data)
+        return self._with_class_weights(brought, data)
+
+    def _with_class_weights(self, brought: Brought | BroughtFiles, data: PartyData) -> PartyData:
+        """Rows to learn from with the weights of their classes; those to watch count as they were given."""
+        wish = {
+            name: self.trees[name] for name in ("class_weight", "scale_pos_weight") if self.trees.get(name) is not None
+        }
+        if not wish or not brought.has_labels:
+            return data
+        what = ", ".join(f"{name}={value!r}" for name, value in wish.items())
+        if data.labels is None or data.classes is None:
+            raise InvalidParameter(f"{brought.name}: {what} needs rows in memory; give files a column of weights")
+        if self.protocol.partition == "rows" and wish.get("class_weight") == "balanced":
+            raise InvalidParameter(
+                "class_weight='balanced' follows from how many rows of each class all owners have together, which "
+                "nobody knows here; give the weights by class instead: class_weight={class: weight}"
+            )
+        self.protocol.check_weights(self.options, what)
+        learned = np.ones(len(data.labels), np.bool_) if data.validation is None else ~data.validation
+        own = np.ones(len(data.labels)) if data.weight is None else data.weight.copy()
+        known = data.classes
+        if "class_weight" in wish and isinstance(wish["class_weight"], Mapping) and self.protocol.partition == "rows":
+            known = tuple(
+                dict.fromkeys((*data.classes, *wish["class_weight"]))
+            )  # others may have classes that it has not
+        found = class_weights(data.labels[learned], known, **wish, sample_weight=own[learned])
+        own[learned] = own[learned] if found is None else found
+        return replace(data, weight=own)
 
     def _check_offered(self, feature: str, brought: Brought | BroughtFiles, *, is_there: bool) -> None:
         if is_there:
@@ -449,9 +479,11 @@ class Federation:
         if self.partition == "rows":
             model = chosen.estimator(**chosen.trees).adopt(first, "the federation")
         else:
-            left = {} if earlier is None else {
-                name: replace(part, run_id=job.run_id) for name, part in earlier.left.items()
-            }
+            left = (
+                {}
+                if earlier is None
+                else {name: replace(part, run_id=job.run_id) for name, part in earlier.left.items()}
+            )
             model = VerticalModel({**{name: results[name] for name in self.parties}, **left})
         return Run(
             job=job,
@@ -480,7 +512,7 @@ class Federation:
             return where_rows_are_split(model, data, job.boosting.loss)
         for name in self.parties:
             planned = None if name == self.label_holder else spec.planned(job, name, data[name])
-            if planned is not None and math.isfinite(planned.event.epsilon(planned.delta)):
+            if planned is not None and math.isfinite(epsilon_of(planned)):
                 raise InvalidParameter(
                     f"init_model: to go on, {name} would say in the clear on which side of its splits each row is, "
                     f"which the epsilon of {spec.name} does not cover; train all trees in one run instead"

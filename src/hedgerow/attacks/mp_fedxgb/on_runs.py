@@ -139,7 +139,8 @@ def denominators_opened(context: Context) -> list[Outcome]:
 
 def _hessian(context: Context, plan: Plan) -> int:
     """Of every row before the first tree, whose score P1 knows: it is in its part of the model."""
-    target = context.run.model.parts[context.job.label_holder].target
+    model: Any = context.run.model
+    target = model.parts[context.job.label_holder].target
     return argmax.from_score(target.base_scores[0], plan.scales.quantiser)(0).hessian
 
 
