@@ -266,6 +266,7 @@ class Federation:
         self.label_holder = label_holder
         self.alignment: Alignment | None = None
         self._brought = dict(brought)
+        self._id: str | int | None = None  # the column of ids
         self._linkage: dict[str, Any] | None = None  # how rows are to be aligned, until they are
         self._schema: Schema | None = None  # that tables are read by
 
@@ -342,7 +343,8 @@ class Federation:
         without it a share of them is drawn, as the estimators do.
         Without `id` the rows of all parties must be the same ones, in the same order. With `id`, the name of a column
         that all tables have, parties find their common rows first, without showing each other the ids (`align`);
-        `id_rule`, `duplicates`, `minimum` and `most_ids` as for `alignment.align`. That column is not trained on.
+        `id_rule`, `duplicates`, `minimum` and `most_ids` as for `alignment.align`. That column is not trained on; the
+        model matches rows by it again where tables to predict have it.
         `categorical_features`: by party, as for the estimators.
         """
         _check_task(task)
@@ -369,7 +371,7 @@ class Federation:
         federation = cls("columns", read, task, label_holder=holder)
         if id is not None:
             how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "most_ids": most_ids}
-            federation._linkage = {"ids": ids, **how, "column": str(id)}
+            federation._linkage, federation._id = {"ids": ids, **how, "column": str(id)}, id
             return federation
         if id_rule is not None:
             raise InvalidParameter("id_rule says how ids are compared, but no id was given")
@@ -428,7 +430,7 @@ class Federation:
 
         `init_model`: the model of an earlier run, to which this one adds `n_estimators` trees; its parties score the
         rows first. Where columns are split, `init_tables` has the tables of earlier partners who take no part now:
-        name -> X, row for row as this federation's, or with the column of ids (`federation.continuing`).
+        name -> X, row for row as this federation's (`federation.continuing`).
 
         `link` emulates a slow network (`hedgerow.transport.emulate.Link`). `deadline`: seconds that a party waits for a
         message. `verbose=1` says how far it is, and when kernels are compiled; `on_progress(done, total)` tells a
@@ -475,6 +477,9 @@ class Federation:
         chosen.sign(first, job, has_names=next(iter(data.values())).table.has_names)
         if earlier is not None:
             first.meta["continued"] = earlier.record
+        if self.alignment is not None:
+            rules = self.alignment.job
+            first.meta["ids"] = {"column": self._id, "rule": dict(rules.rule), "duplicates": rules.duplicates}
         model: Estimator | VerticalModel
         if self.partition == "rows":
             model = chosen.estimator(**chosen.trees).adopt(first, "the federation")

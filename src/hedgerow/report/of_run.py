@@ -233,8 +233,8 @@ def _contributed(run: Run, party: str | None, X: Any) -> list[Ranked]:
         return []
     if not isinstance(model, VerticalModel):
         return [contributions_of_model(model.ensemble_, X)]
-    found = model.contributions(
-        {name: take_rows(rows, np.arange(min(len(rows), MOST_EXPLAINED))) for name, rows in X.items()}
+    found = VerticalModel.contributions(
+        model, {name: take_rows(rows, np.arange(min(len(rows), MOST_EXPLAINED))) for name, rows in X.items()}
     )
     return [
         mean_contributions(each.values, each.columns, f" of columns of {name}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hedgerow.attacks.mp_fedxgb import argmax_opened as argmax
