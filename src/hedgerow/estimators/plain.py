@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hedgerow.engine import importing
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.boosting import EvalSet, TrainingResult, train
@@ -464,8 +465,8 @@ class BoostedTrees(BaseEstimator):
         self.ensemble_.save(path)
 
     def load_model(self, path: Path) -> Self:
-        """Take over the model in a file written by `save_model`; the parameters of this estimator stay as they are."""
-        return self.adopt(Ensemble.load(path), path)
+        """Take over the model in a file written by `save_model`, or by XGBoost or LightGBM; parameters stay."""
+        return self.adopt(importing.load_ensemble(path), path)
 
     def export_xgboost(self, path: Path) -> None:
         """Write a file that `xgboost.Booster.load_model` reads and that predicts the same."""
@@ -690,8 +691,11 @@ def split_rows(labels: Floats, share: float, seed: int, *, by_class: bool) -> tu
 
 
 def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
-    """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement."""
-    ensemble = Ensemble.load(path)
+    """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement.
+
+    Files of XGBoost (JSON, UBJSON) and LightGBM (text) become plain estimators (docs/reference/elsewhere.md).
+    """
+    ensemble = importing.load_ensemble(path)
     kind: type[BoostedTreesClassifier | BoostedTreesRegressor]
     if ensemble.meta.get("estimator") in PRIVATE_ESTIMATORS:
         from hedgerow.estimators import private
