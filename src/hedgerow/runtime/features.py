@@ -48,7 +48,18 @@ _ON_ONE_TABLE: Mapping[str, Mapping[str, str]] = {PLAIN: {}, GAUSSIAN: {}, DPBOO
 
 
 _NO_PARAMETER = frozenset(
-    {"sample_weight", "classes", "squared", "poisson", "quantile", "levels", "many_levels", "dates", "sparse"}
+    {
+        "sample_weight",
+        "classes",
+        "squared",
+        "poisson",
+        "quantile",
+        "levels",
+        "many_levels",
+        "dates",
+        "sparse",
+        "warm_start",
+    }
 )
 """Features that rows and labels ask for, or the value of another parameter."""
 
