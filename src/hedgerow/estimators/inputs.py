@@ -447,6 +447,28 @@ def encode_classes(values: Array, where: str = "y") -> tuple[Array, Floats]:
     return classes, codes.astype(np.float64)
 
 
+FEWEST_SUSPECT = 30
+"""Classes from which whole numbers are looked at once more."""
+
+
+def warn_of_numbers(classes: Array, codes: Floats) -> None:
+    """UserWarning if classes look like amounts: many different numbers, of which each, or many, have few rows.
+
+    Many are 30 or more, with less than 10 rows each on average, or a tenth of them with a single row. Text is never an
+    amount, and numbers that each stand for many rows, as digits or numbers of shops do, may well be classes.
+    """
+    if classes.dtype.kind not in "uif" or classes.size < FEWEST_SUSPECT:
+        return
+    alone = int(np.count_nonzero(np.bincount(codes.astype(np.intp)) == 1))
+    if codes.size < 10 * classes.size or alone >= classes.size / 10:
+        warnings.warn(
+            f"y has {classes.size} classes, all of them numbers, in {codes.size} rows, and one tree is grown per class "
+            "and iteration; for numbers use BoostedTreesRegressor. If they are classes indeed, give them as text",
+            UserWarning,
+            stacklevel=7,
+        )
+
+
 def encode_like(values: Array, classes: Array, where: str) -> Floats:
     """Each row's position in `classes`; a label that is not among them is an error."""
     known = {label: position for position, label in enumerate(classes.tolist())}
