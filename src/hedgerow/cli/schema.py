@@ -49,7 +49,9 @@ def make(
     gaps = _gaps(document)
     result = {"command": "schema make", "schema": str(out), "columns": len(document["columns"]), "to_fill_in": gaps}
     if dry_run:
-        return not_done(result, f"a schema of {len(document['columns'])} columns could be written; nothing is")
+        return not_done(
+            result, f"a schema of {len(document['columns'])} columns can be made; nothing was written (--dry-run)"
+        )
     with whole_file(out) as partial:
         partial.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     lines = [f"{out}: {len(document['columns'])} columns"]

@@ -61,8 +61,8 @@ def simulate(
     federation = _federation(wanted, _tables_of(data), label, id_column, weight)
     params = _params(wanted, federation)
     plan = federation.plan(wanted.protocol, **params)
-    about = {"command": "simulate", "job": str(job), "protocol": plan.chosen.protocol.name}
-    about |= {"parties": dict(plan.job.cast)}
+    protocol, cast = plan.chosen.protocol.name, dict(plan.job.cast)
+    about: dict[str, Any] = {"command": "simulate", "job": str(job), "protocol": protocol, "parties": cast}
     if dry_run:
         return not_done(about, f"{federation} can be trained by {about['protocol']}; nothing was (--dry-run)")
     tried: dict[str, Any] | None = None
@@ -122,14 +122,14 @@ def _federation(
         raise JobError(f"{job.path}: {odd} {said} {odd}=FILE")
     with_labels = [name for name in bringing if label in tables[name].column_names]
     is_rows = find(job.protocol).partition == ROWS
-    said = [name for name, seat in job.parties.items() if seat.role == LABEL_HOLDER]
-    if (is_rows and len(with_labels) < len(bringing)) or (not is_rows and len(said or with_labels) != 1):
+    holders = [name for name, seat in job.parties.items() if seat.role == LABEL_HOLDER] or with_labels
+    if (is_rows and len(with_labels) < len(bringing)) or (not is_rows and len(holders) != 1):
         whose = ", ".join(with_labels) or "nobody"
         raise JobError(
             f"the label {label!r} is a column of {whose}; "
             + ("every owner of rows needs it" if is_rows else "of one party it must be, or say whose by its role")
         )
-    split = {name: _split(tables[name], label, weight) for name in (bringing if is_rows else said or with_labels)}
+    split = {name: _split(tables[name], label, weight) for name in (bringing if is_rows else holders)}
     tables = {name: split[name][0] if name in split else tables[name] for name in bringing}
     if is_rows:
         if id_column is not None or job.matching is not None:
