@@ -72,6 +72,7 @@ NO_DRY_RUN = {
     "report": "it writes nothing but one page, which can be looked at and deleted",
     "schema check": _READS,
     "status": _READS,
+    "warmup": "it writes nothing but compiled kernels, which every other verb would write as well",
     "watch": _READS,
 }
 _QUICK = "it is done in a moment"
@@ -345,6 +346,7 @@ SHOWN_ELSEWHERE = {
     "resume": "as run",
     "run": "it needs two parties; below",
     "simulate": "made of the same pieces; test_simulate.py",
+    "warmup": "it may compile for minutes; test_warmup.py",
 }
 
 

@@ -309,13 +309,15 @@ class Federation:
                 raise InvalidInput(
                     f"{name}: an owner brings (X, y) or (X, y, sample_weight), got {type(pair).__name__}"
                 )
+            watched = (validation or {}).get(name)
             if are_files(pair[0]):
-                read[name] = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
+                files = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
+                files.validation = _rows_named(watched, files.n_rows, f"{name}: validation")
+                read[name] = files
                 continue
             if schema is not None:
                 check_columns(pair[0], schema, where=name)
             X, y, weight = (*pair, None)[:3]
-            watched = (validation or {}).get(name)
             how: dict[str, Any] = {"task": task, "categorical_features": categorical_features}
             read[name] = Brought(name, X, y, weight=weight, validation=watched, **how)
         federation = cls("rows", read, task)
