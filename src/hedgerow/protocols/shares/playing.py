@@ -125,10 +125,12 @@ def begin(me: Party, job: SharesJob, data: PartyData) -> None:
         begin_as_feature_holder(me, job, data)
 
 
-def checked_labels(party: str, job: SharesJob, data: PartyData) -> Floats:
-    """Labels that are there and within the public range."""
-    labels = finite_labels(party, job, data)
-    low, high = job.loss().label_range
+def checked_labels(party: str, job: SharesJob, data: PartyData, *, most_classes: int = 2) -> Floats:
+    """Labels that are there and within the public range, if there is one."""
+    labels = finite_labels(party, job, data, most_classes=most_classes)
+    if job.task == "regression" and job.boosting.label_range is None:
+        return labels
+    low, high = (0.0, most_classes - 1.0) if job.task == "classification" else job.loss().label_range
     if labels.min() < low or labels.max() > high:
         raise InvalidInput(f"{party}: some labels lie outside the declared label_range {(low, high)}")
     return labels

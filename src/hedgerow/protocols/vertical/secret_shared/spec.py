@@ -9,7 +9,7 @@ from typing import Any
 from hedgerow.protocols.shares.messages import ON_SHARES
 from hedgerow.protocols.shares.playing import NOT_ON_RAY, dealing, result, small
 from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, Onward, ReadyToTrain
 from hedgerow.protocols.vertical.secret_shared import messages
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_holder
@@ -63,12 +63,14 @@ def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
 SPEC = Protocol(
     SecretSharedJob,
     roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder, DEALER: dealing(dealer)},
-    messages=(ReadyToTrain, GoAhead, *ON_SHARES, *messages.ALL),
+    messages=(ReadyToTrain, GoAhead, Onward, *ON_SHARES, *messages.ALL),
     statement=statement,
     warmup=partial(small, levels=True),
     result=result,
     variant=variant,
     of_variants=OF_THE_PAPER,
     on_ray=NOT_ON_RAY,
+    defaults={"min_child_weight": 0.0},  # what takes more rounds is done if somebody asks for it
+    takes_weights=lambda _options: True,
     drawn=lambda _job: None,  # masks and shares are gone once words are opened
 )
