@@ -26,7 +26,8 @@ from hedgerow import (
 N_ROWS = 160
 HOLDERS = {"anna": ["a0", "a1"], "ben": ["b0", "b1"], "carla": ["c0"]}
 NAMES = [name for names in HOLDERS.values() for name in names]
-SMALL = {"max_iter": 2, "max_depth": 3, "learning_rate": 0.3, "max_bins": 32, "random_state": 7, "min_child_weight": 0.0}
+SMALL = {"max_iter": 2, "max_depth": 3, "learning_rate": 0.3, "max_bins": 32, "random_state": 7}
+SMALL |= {"min_child_weight": 0.0}
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "horizontal.secure_sum": {},
@@ -145,7 +146,7 @@ CHANGES: dict[str, Any] = {
 def federation_of(case: Case, protocol: str) -> Federation:
     """The parties, with their rows or columns."""
     if protocol.startswith("horizontal"):
-        cuts = [range(0, 50), range(50, 100), range(100, N_ROWS)]
+        cuts = [range(50), range(50, 100), range(100, N_ROWS)]
         owners = {
             name: (case.table.take(list(rows)), case.labels[list(rows)])
             for name, rows in zip(HOLDERS, cuts, strict=True)
@@ -165,7 +166,7 @@ def trained(case: Case, protocol: str, **how: Any) -> np.ndarray:
     """The joint model's raw scores of the rows that it was trained on."""
     options = dict(OPTIONS[protocol])
     if protocol == "vertical.private_histograms":
-        bounds = {name: (0.0, 9.0) for name in NAMES}
+        bounds = dict.fromkeys(NAMES, (0.0, 9.0))
         options["schema"] = Schema.from_public(bounds=bounds, classes=sorted(set(case.labels.tolist())))
     run = federation_of(case, protocol).fit(protocol, **case.params, **options, **how)
     rows = case.table if protocol.startswith("horizontal") else case.tables

@@ -38,7 +38,7 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.engine import losses
 from hedgerow.engine.binning import BinMapper, bin_counts
-from hedgerow.engine.dtypes import ROW_ID, SCORE, Bytes, Floats, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import ROW_ID, SCORE, Bools, Bytes, Floats, Ints, RowIds, Scores
 from hedgerow.engine.histogram import (
     Layout,
     PackedColumns,
@@ -272,10 +272,11 @@ class Rows:
             if not self._sampled:  # else the caller scores everybody, sampled or not, with the finished tree
                 self._add_values(level, values, self.scores[self._output])
 
-    def leaf_quantiles(self, n_leaves: int) -> Floats:
+    def leaf_quantiles(self, n_leaves: int, counted: Bools | None = None) -> Floats:
         """For each leaf of the tree, in the order of `finish_tree`, the loss's quantile of what its rows still lack.
 
-        Of a sample's rows, if the tree is grown on one. The order of rows and the number of threads do not matter.
+        Of a sample's rows, if the tree is grown on one, and of those that are `counted`. The order of rows and the
+        number of threads do not matter.
         """
         numbers = np.arange(1, n_leaves + 1)
         leaf = np.zeros(self.n_rows, SCORE)  # whole numbers up to 2**24 are exact; 0: not in the sample
@@ -283,6 +284,8 @@ class Rows:
         for level in self._settled:
             self._add_values(level, numbers[used : used + level.n_leaves].astype(SCORE), leaf)
             used += level.n_leaves
+        if counted is not None:
+            leaf[~counted] = 0
         narrow = np.min_scalar_type(n_leaves)  # numpy sorts small numbers by counting
         order = np.argsort(leaf.astype(narrow), kind="stable")
         lacking, weight = (self._labels - self.scores[self._output])[order], losses.whole_weights(self._weight)

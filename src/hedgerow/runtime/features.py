@@ -87,7 +87,7 @@ def page() -> Iterator[str]:
     yield "# What each protocol offers"
     yield ""
     yield "Made from what the protocols declare, and held by tests that train with every feature. A number stands for"
-    yield "the reason, below the table, why a protocol does not offer a feature. `plain` is `BoostedTreesClassifier` and"
+    yield "the reason, below the table, why a protocol lacks a feature. `plain` is `BoostedTreesClassifier` and"
     yield "`BoostedTreesRegressor`, `central.gaussian` is `PrivateBoosting...`, `central.dpboost` is `DPBoost...`."
     yield ""
     yield f"| | {' | '.join(column.split('.')[-1] for column in columns)} |"

@@ -263,6 +263,7 @@ class TrainingRecord(TypedDict, total=False):
     weighted: bool  # whether rows had weights; written where they had
     learning_curve: Mapping[str, list[float]]  # name of a metric -> its values for the rows that were watched
     best_iteration: int  # with early stopping: the last iteration that was kept
+    continues: str  # the run whose model this one began with
     lost_owners: Mapping[str, int]  # whom the others went on without -> number of the tree in which that was noticed
 
     privacy: Mapping[str, Any] | None  # epsilon, delta and accountant of the whole model; None: no noise

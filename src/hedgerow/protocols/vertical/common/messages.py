@@ -3,6 +3,7 @@
 ReadyToTrain, GoAhead           the first messages of every training: do the tables fit together?
 Classes                         of a training of several classes: how many trees are there in an iteration?
 Onward                          of a training with early stopping: does it go on after this iteration?
+PlaceOfColumns, SplitColumns    where columns are drawn, or have constraints: which are the receiver's, and which split
 Winners, WhichWay, Partition    the conversation about splits (`joint_forest`); each protocol gives them its names
 Ready, Answers                  the same for services of a trained model
 """
@@ -61,6 +62,29 @@ class Onward(Message, name="vertical.onward", version=1):
         "whether the scores of the label holder's validation rows still improve, and which iterations are kept"
     )
     n_kept: Annotated[int, Within(0, "n_iterations")]  # 0: it goes on; else it ends, and the first ones are kept
+
+
+# --- rules by column -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOfColumns(Message, name="vertical.place_of_columns", version=1):
+    """Label holder to feature holder, where columns are drawn or have constraints: where its own stand among all."""
+
+    discloses = Exact("how many columns all parties have together, and how many come before the receiver's")
+    n_before: Annotated[int, Within(0, MOST_COLUMNS)]
+    n_columns: Annotated[int, Within(2, MOST_COLUMNS)]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitColumns(Message, name="vertical.split_columns", version=1):
+    """Winner to label holder, and label holder to feature holder, where columns have constraints: who splits by what.
+
+    The number of the column of each node in question, among all columns of the job, and -1 for a leaf.
+    """
+
+    discloses = Exact("by which column, of whichever party, each node is split")
+    columns: Annotated[Int32s, Shape("n_nodes"), Within("first", "last")]
 
 
 # --- the conversation about splits -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
@@ -15,8 +15,6 @@ from hedgerow.runtime.protocol import option
 
 XGBOOST, FIRST_ORDER = "xgboost", "first_order"
 RUN, TREE, MESSAGE = "run", "tree", "message"
-NOT_OFFERED = {"subsample": "subsample", "colsample_bytree": "colsample_bytree", "colsample_bynode": "max_features"}
-"""Parameters of trees that draw rows or columns at random -> their names outside."""
 
 
 def _parse_classes(protocol: str, given: Any) -> tuple[Any, ...]:
@@ -27,19 +25,11 @@ def _parse_classes(protocol: str, given: Any) -> tuple[Any, ...]:
 
 
 class GradientsJob(VerticalJob):
-    """A job whose trees take all rows and columns, by gradients that every party gets in some way."""
+    """A job whose trees go by gradients that every party gets in some way."""
+
+    BY_COLUMN: ClassVar[bool] = True
 
     score: str
-
-    def check(self) -> None:
-        """Nothing is drawn at random."""
-        super().check()
-        for parameter, outside in NOT_OFFERED.items():
-            value = getattr(self.boosting, parameter)
-            if value != 1.0:
-                raise InvalidParameter(
-                    f"{self.NAME} uses all rows and columns for every tree; leave out {outside}={value}"
-                )
 
 
 @dataclass(frozen=True)
