@@ -302,9 +302,6 @@ def check_rules(params: BoostingParams, mapper: BinMapper, y: Floats) -> None:
     for feature in params.one_hot_levels:
         if not 0 <= feature < len(mapper.features) or mapper.features[feature].levels is None:
             raise InvalidParameter(f"one_hot_levels names feature {feature}, which has no levels")
-    for feature in {feature for group in params.interaction or () for feature in group}:
-        if not 0 <= feature < len(mapper.features):
-            raise InvalidParameter(f"interaction names feature {feature}, but there are {len(mapper.features)}")
     _check_labels(params, y)
 
 

@@ -24,6 +24,15 @@ NOT_COVERED = (
     "repeated trainings: each one tells the label holder more about rows of nodes",
 )
 
+LACKS = {
+    "monotonic_cst": (
+        "below a constrained split leaf values are held within bounds that are quotients of sums of labels, which nobody "
+        "may know of a foreign split that has not won, and which cannot be divided on shares as the engine rounds them"
+    ),
+    "sparse": "what a mask hides includes which values are zero, so a masked table has as many words as a dense one",
+}
+"""Features that it does not offer -> why not."""
+
 UNLIKE_THE_ENGINE = (
     "The trees are those of one table with all columns, with min_child_weight=0, which cannot be checked on shares, "
     "and with missing_unseen='right'."
@@ -73,4 +82,5 @@ SPEC = Protocol(
     defaults={"min_child_weight": 0.0},  # what takes more rounds is done if somebody asks for it
     takes_weights=lambda _options: True,
     drawn=lambda _job: None,  # masks and shares are gone once words are opened
+    lacks=LACKS,
 )
