@@ -28,6 +28,7 @@ _ONLY = {
     "min_child_weight": (0.0, "nobody knows the weight of a child of a split that has not won"),
     "min_samples_leaf": (1, "nobody knows the rows of a child of a split that has not won"),
     "max_leaves": (None, "nobody knows which node gains most"),
+    "interaction": (None, "nobody knows by which columns of others a node's ancestors are split"),
 }
 """Parameters of trees of which one value is available -> that value, and why."""
 
@@ -46,6 +47,7 @@ class SharesJob(WithDealer, VerticalJob):
 
     NAME = "vertical.on_shares"
     ONLY: ClassVar[Mapping[str, tuple[Any, str]]] = _ONLY
+    REFITS_LEAVES: ClassVar[bool] = False  # whether somebody knows the rows of leaves, with labels and scores
     DEALS_NOISE: ClassVar[bool] = False  # how much follows from sizes, so everybody tells the dealer about them
 
     dealer: str = option("dealer", "the party that deals correlated randomness and has no data")
@@ -57,8 +59,10 @@ class SharesJob(WithDealer, VerticalJob):
         check_only(name, trees, self.ONLY)
         if trees.max_depth is None or trees.max_depth > DEEPEST:
             raise InvalidParameter(f"{name}: max_depth must be between 1 and {DEEPEST}, got {trees.max_depth}")
-        needs_range = self.task == "regression" and trees.loss not in ("absolute", "quantile")
-        if needs_range and trees.label_range is None:
+        is_refitted = self.task == "regression" and trees.loss in ("absolute", "quantile")
+        if is_refitted and not self.REFITS_LEAVES:
+            raise InvalidParameter(f"{name}: the {trees.loss} loss is not available, use squared_error")
+        if self.task == "regression" and not is_refitted and trees.label_range is None:
             raise InvalidParameter(
                 f"{name}: a regression needs label_range=(low, high), which must be public: the sizes of all numbers "
                 "follow from it"

@@ -104,7 +104,8 @@ def small(job: SharesJob, *, levels: bool = False, **options: Any) -> Rehearsal:
     `levels`: whether the label holder may have columns with levels. `options` must fit the made-up rows.
     """
     names = tuple(f"party-{k}" for k in range(len(job.parties)))
-    trees = replace(job.boosting, n_iterations=1, max_depth=2)
+    unbound: dict[str, Any] = {"interaction": None, "early_stopping_rounds": None}  # those of other columns and rows
+    trees = replace(job.boosting, n_iterations=1, max_depth=2, **unbound)
     rehearsed = replace(job, parties=names, label_holder=names[0], dealer="dealer", boosting=trees, **options)
     return rehearsed, lambda: {
         name: made_up_rows(rehearsed, has_labels=name == names[0], levels=levels and name == names[0]) for name in names

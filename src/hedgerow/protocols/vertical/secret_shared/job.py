@@ -20,6 +20,7 @@ class SecretSharedJob(SharesJob):
 
     NAME = "vertical.secret_shared"
     ONLY = MappingProxyType({})
+    REFITS_LEAVES = True
 
     disclosure: str = option(
         MINIMAL,
