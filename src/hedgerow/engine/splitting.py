@@ -180,17 +180,6 @@ def rank_levels(sums: Ints, n_levels: int, gradient_unit: float, hessian_unit: f
     return n_present
 
 
-@kernel
-def present_levels(sums: Ints, n_levels: int, order: Ints) -> int:
-    """Levels that occur in the node, in their own order; returns how many there are."""
-    n_present = 0
-    for level in range(n_levels):
-        if sums[level] != 0:
-            order[n_present] = level
-            n_present += 1
-    return n_present
-
-
 class Scratch(NamedTuple):
     """Buffers of one thread, as long as a feature has codes."""
 
@@ -246,7 +235,7 @@ def add_up_prefixes(sums: Ints, n_bins: int, order: Ints, ranked: bool, alone: b
     running = np.int64(0)
     if alone:
         for b in range(n_bins):
-            prefix[b] = sums[order[b]]
+            prefix[b] = sums[b]
     elif ranked:
         for b in range(n_bins):
             running += sums[order[b]]
@@ -295,9 +284,7 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
         sums = read_feature(cells, first, n_bins, own, bin_of_code[feature], codes, sum_buffer)
         missing = sums[n_bins]
         n_prefix = n_bins
-        if alone:
-            n_prefix = present_levels(sums, n_bins, order)
-        elif ranked:
+        if ranked and not alone:
             n_prefix = rank_levels(sums, n_bins, gradient_unit, hessian_unit, order)
         add_up_prefixes(sums, n_prefix, order, ranked, alone, prefix)
         missing_count = np.int64(0)
@@ -351,19 +338,18 @@ def write_decision(
     n_bins, by_levels = layout.n_value_bins[feature], layout.is_categorical[feature]
     n_present = 0
     if by_levels:
-        sums = sums_of_feature(cells, feature, layout, scratch.sums)
         if layout.one_hot.shape[0] > 0 and layout.one_hot[feature]:
-            present_levels(sums, n_bins, scratch.order)
-            write_level_alone(node, n_bins, scratch.order[splits.bin[node]], splits)
+            write_level_alone(node, n_bins, splits)
             return
+        sums = sums_of_feature(cells, feature, layout, scratch.sums)
         n_present = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
     write_goes_left(node, n_bins, by_levels, scratch.order[:n_present], splits)
 
 
 @kernel
-def write_level_alone(node: int, n_bins: int, level: int, splits: LevelSplits) -> None:
+def write_level_alone(node: int, n_bins: int, splits: LevelSplits) -> None:
     """Decisions by code where one level goes left and all others go right, whether they occur in the node or not."""
-    goes_left = splits.goes_left[node]
+    goes_left, level = splits.goes_left[node], splits.bin[node]
     for code in range(256):
         goes_left[code] = code == level if code < n_bins else splits.missing_left[node]
     splits.bin[node] = -1

@@ -227,14 +227,14 @@ def best_split(
         cells = histogram(codes, pairs, rows, f, n_bins + 1)
         missing = cells[n_bins]
         has_missing = (missing[0], missing[1]) != (0, 0)
-        if feature.levels is None:
+        alone = f in rules.one_hot_levels
+        if feature.levels is None or alone:
             order = list(range(n_bins))
         else:
             present = [level for level in range(n_bins) if (cells[level][0], cells[level][1]) != (0, 0)]
             order = sorted(present, key=lambda level: cells[level][0] * ug / (cells[level][1] * uh + LEVEL_SMOOTHING))
         for missing_left in (False, True) if has_missing else (False,):
             n_cuts = len(order) if has_missing and not missing_left else len(order) - 1
-            alone = f in rules.one_hot_levels
             if alone and len(order) > 1:
                 n_cuts = len(order)
             for cut in range(n_cuts):

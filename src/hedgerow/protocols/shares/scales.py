@@ -214,6 +214,8 @@ class Scales:
         rules = split_rules(params, self.loss, quantiser, weighted=self.is_weighted)
         most = (1 << (8 * self.sums.number_bytes - 2)) + 1  # more than any sum
         hessian = math.ceil(Fraction(rules.min_child_weight) * self.scale)
+        if self.loss.has_unit_hessians and not self.is_weighted and hessian <= self.scale:
+            hessian = 0  # each row has that much, and a child without rows gains nothing
         return Limits(min(hessian, most), min(rules.min_samples_leaf, most))
 
     def boosting(self, params: BoostingParams) -> BoostingParams:
