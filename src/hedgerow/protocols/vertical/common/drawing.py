@@ -26,7 +26,7 @@ class RowDraw:
     """The rows that are learned from, and of these the ones drawn for an iteration, as one table of them draws."""
 
     def __init__(self, rules: BoostingParams, n_rows: int, watched: Bools | None = None) -> None:
-        self._rules, self._n_rows, self._learned = rules, n_rows, None if watched is None else ~watched
+        self._rules, self.n_rows, self._learned = rules, n_rows, None if watched is None else ~watched
         self.learned: slice | Ints = slice(None) if watched is None else np.flatnonzero(~watched)
         """What is learned from, to index rows with."""
         self.n_learned = n_rows if self._learned is None else int(self._learned.sum())
@@ -39,8 +39,8 @@ class RowDraw:
         which = (np.uint64(self._rules.seed), np.uint64(iteration), threshold)
         drawn, all_rows = np.empty(self.n_learned, ROW_ID), (np.array([0]), np.array([self.n_learned]), np.array([0]))
         n_drawn = sampled_rows(*which, *all_rows, drawn)
-        counted = np.zeros(self._n_rows, np.bool_)
-        counted[np.arange(self._n_rows)[self.learned][drawn[:n_drawn]]] = True
+        counted = np.zeros(self.n_rows, np.bool_)
+        counted[np.arange(self.n_rows)[self.learned][drawn[:n_drawn]]] = True
         return counted
 
 

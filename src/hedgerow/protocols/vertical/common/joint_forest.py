@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -56,6 +56,7 @@ from hedgerow.protocols.vertical.common.parts import (
     composite_features,
     with_handles,
 )
+from hedgerow.protocols.vertical.common.states import ForestState, OwnerState
 from hedgerow.protocols.vertical.common.watching import Watch
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import Rehearsal
@@ -373,40 +374,6 @@ def new_sides(
     return sides
 
 
-# --- what is kept after a tree ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How a party's rows stand, and how much it has released, or received, that is drawn anew if a tree is."""
-
-    scores: Scores | None = None
-    base_score: float = 0.0
-    from_labels: Ints | None = None  # the part of gradients that serves all trees
-    released: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForestState(Standing):
-    """The label holder's: its trees too, and the noise that it has drawn for the next one."""
-
-    trees: TreeStack = field(default_factory=lambda: TreeStack.of(()))
-    foreign: Ints | None = None  # as `ForeignSplits` has them
-    rounds: int = 0
-    drawn: Ints | None = None
-    began: Scores | None = None  # the scores that the iteration began with, if it has trees still to come
-    recovery: Mapping[str, Any] | None = None  # vertical.masked_gradients: what its first message gave away
-    curve: tuple[float, ...] = ()  # of rows that are watched: the metric of each iteration
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnerState(Standing):
-    """A feature holder's: its questions too."""
-
-    questions: tuple[tuple[int, int, bool, str], ...] = ()
-    n_asked: tuple[int, ...] = ()  # questions after each tree
-
-
 # --- the label holder ------------------------------------------------------------------------------------------------
 
 
@@ -416,7 +383,10 @@ class ForeignSplits:
     def __init__(self, parties: Sequence[str], label_holder: str, earlier: LabelHolderPart | None = None) -> None:
         """`earlier`: a part whose trees come first, and whose parties need not take part any more."""
         asked = {} if earlier is None else earlier.handles
-        self._parties, self._label_holder = (*parties, *(party for party in asked if party not in parties)), label_holder
+        self._parties, self._label_holder = (
+            (*parties, *(party for party in asked if party not in parties)),
+            label_holder,
+        )
         self._earlier, self._n_earlier = earlier, np.array([asked.get(party, 0) for party in self._parties], np.int64)
         self._n_handles = self._n_earlier.copy()
         self._levels = [np.empty((0, 3), np.int64)]  # [foreign nodes, (tree, place, handle)] each
@@ -511,6 +481,7 @@ class JointForest(ABC):
     """Grows trees together with the feature holders, and remembers whose each split is."""
 
     WORDS: ModuleType  # the protocol's messages
+    KEEPS_ALL_TREES = False  # or only iterations: of several classes each has a tree, from the same scores
     OTHERS_CHOOSE = True  # whether feature holders look for splits themselves, and so go by rules that follow splits
 
     def __init__(
@@ -547,9 +518,7 @@ class JointForest(ABC):
     def state(self) -> ForestState:
         """What there is after the last tree."""
         curve = () if self.course.watch is None else self.course.watch.curve
-        return ForestState(
-            trees=TreeStack.of(self.trees), foreign=self.foreign.splits, rounds=self.rounds, curve=curve
-        )
+        return ForestState(trees=TreeStack.of(self.trees), foreign=self.foreign.splits, rounds=self.rounds, curve=curve)
 
     def keep_released(self, released: Mapping[str, int]) -> None:
         """Keep that this much will have been released, before it is: a tree that is broken off stays in the count."""
@@ -595,7 +564,8 @@ class JointForest(ABC):
             self.trees.append(self.grower.finish())
             if self.course.watch is not None and self._is_between_iterations:
                 self.course.watch.see(self.rows.scores)
-            if self.me.checkpoints is not None:  # an earlier attempt may have drawn what comes next, and sent it
+            # An earlier attempt may have drawn what comes next, and sent it.
+            if self.me.checkpoints is not None and (self.KEEPS_ALL_TREES or self._is_between_iterations):
                 before = self.me.kept(done + 1, ForestState)
                 self.me.keep(done + 1, replace(self.state(), drawn=None if before is None else before.drawn))
         self.me.report(self._n_trees, self._n_trees)

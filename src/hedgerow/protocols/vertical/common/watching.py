@@ -26,6 +26,7 @@ from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.messages import Onward
+from hedgerow.protocols.vertical.common.states import ForestState
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -65,17 +66,20 @@ class Watch:
         loss: Loss,
         data: PartyData,
         watched: Bools,
-        base_scores: Floats | Sequence[float],
-        curve: Sequence[float] = (),
+        base_scores: Floats,
+        me: Party,
+        n_done: int = 0,
         look: Look = exactly,
         first: int = 0,
     ) -> None:
-        """`curve` is what was seen before the run was broken off; `first` iterations are those of an earlier model."""
+        """`n_done` iterations were kept before the run was broken off; `first` are those of an earlier model."""
         rows = only(data, np.flatnonzero(watched))
         self._job, self._loss, self._rows, self._where, self._look = job, loss, rows, watched, look
         self._bases, self._first = np.asarray(base_scores, np.float64), first
         self._best = BestRound(job.boosting, find_metric(job.boosting.eval_metric, loss))
-        for value in curve:
+        kept = None if me.attempt == 1 else me.kept(None, ForestState)
+        self._known = () if kept is None else kept.curve  # also of iterations that are to be repeated
+        for value in self._known[:n_done]:
             self._best.see(value)
 
     @property
@@ -85,6 +89,10 @@ class Watch:
 
     def see(self, scores: Scores) -> None:
         """The scores [outputs, rows] of all rows after one more iteration."""
+        n_seen = len(self._best.curve)
+        if n_seen < len(self._known):  # in an earlier attempt, whose noise is not drawn again
+            self._best.see(self._known[n_seen])
+            return
         raw = scores[:, self._where].T.astype(np.float64) + self._bases
         labels: Floats = np.asarray(self._rows.labels, np.float64)
         self._best.see(self._look(self._best.metric, self._loss, labels, raw, self._rows.weight))

@@ -56,10 +56,12 @@ def feature_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> Ow
     begin_as_feature_holder(me, job, data)
     n_trees = trees_to_grow(me, job)
     n_outputs = n_trees // job.boosting.n_iterations
-    stops_early, watched = job.boosting.early_stopping_rounds is not None, None
-    if stops_early and job.counts_rows:
-        told = me.recv(job.label_holder, messages.Watched, n_bytes=bytes_for(columns.n_rows))
-        watched = np.unpackbits(told.rows, count=columns.n_rows).astype(np.bool_)
+    stops_early, watched, n_earlier = job.boosting.early_stopping_rounds is not None, None, 0
+    if job.counts_rows:
+        n_bytes = bytes_for(columns.n_rows) if stops_early else 0
+        told = me.recv(job.label_holder, messages.CountedRows, n_watched_bytes=n_bytes)
+        watched = np.unpackbits(told.watched, count=columns.n_rows).astype(np.bool_) if stops_early else None
+        n_earlier = told.n_earlier
     draw = RowDraw(job.boosting, columns.n_rows, watched)
     if noise is not None:  # of more than two classes each has trees of its own
         loss = job.public_loss(max(n_outputs, 2))
@@ -67,13 +69,17 @@ def feature_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> Ow
     n_grown, state = me.go_on(HolderState, job)
     asked, level_noise = Asked(state, earlier), None if noise is None else LevelNoise(me, job, noise, n_grown)
     holding = _Holding(me, job, columns, asked, level_noise)
+
+    def counted(number: int) -> Bools | None:
+        return draw.for_iteration(number // n_outputs) if job.counts_rows else None
+
     for tree in range(n_grown, n_trees + stops_early):
         if stops_early and tree and tree % n_outputs == 0 and (n_kept := hear(me, job)):
             asked.keep_first(n_kept * n_outputs)
             break
         if tree == n_grown or job.fresh_randomness:
             holding.begin_keys()
-        holding.begin_tree(tree, draw.for_iteration(tree // n_outputs) if job.counts_rows else None)
+        holding.begin_tree(tree, counted(n_earlier + tree))
         while holding.grow_level():
             pass
         holding.end_tree(tree)

@@ -29,7 +29,6 @@ from hedgerow.protocols.vertical.common.agreement import (
 from hedgerow.protocols.vertical.common.drawing import ColumnRules, RowDraw
 from hedgerow.protocols.vertical.common.joint_forest import (
     Course,
-    ForestState,
     JointForest,
     JointGrower,
     JointRows,
@@ -37,6 +36,7 @@ from hedgerow.protocols.vertical.common.joint_forest import (
 )
 from hedgerow.protocols.vertical.common.messages import MOST_CLASSES
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
+from hedgerow.protocols.vertical.common.states import ForestState
 from hedgerow.protocols.vertical.common.watching import Watch, watched_rows
 from hedgerow.protocols.vertical.homomorphic import messages
 from hedgerow.protocols.vertical.homomorphic.job import BLOCK_ROWS, HomomorphicJob
@@ -62,8 +62,9 @@ def label_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> Labe
     check_room(me.name, BYTES_PER_OUTPUT * loss.n_outputs * columns.n_rows, what, advice="fewer classes")
     n_columns = begin_as_label_holder(me, job, data)
     tell_classes(me, job, loss)
-    if job.counts_rows and watched is not None:
-        me.send_all(job.feature_holders, messages.Watched(np.packbits(watched)))
+    if job.counts_rows:
+        bits = np.empty(0, np.uint8) if watched is None else np.packbits(watched)
+        me.send_all(job.feature_holders, messages.CountedRows(0 if earlier is None else earlier.n_trees, bits))
     noises = {party: SumNoise.plan(job, loss, columns.n_rows, n_columns[party]) for party in job.feature_holders}
     n_trees, state = me.go_on(ForestState, job)
     if job.has_noise:
@@ -80,8 +81,8 @@ def label_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> Labe
     grower = JointGrower(rows, job.boosting, loss, quantiser, columns.features, weighted=weighted, signs=signs)
     watch = None
     if watched is not None:
-        curve = () if state is None else state.curve
-        watch = Watch(job, loss, data, watched, base_scores, curve)
+        first = 0 if earlier is None else earlier.ensemble.n_iterations
+        watch = Watch(job, loss, data, watched, base_scores, me, n_trees // loss.n_outputs, first=first)
     forest = _Forest(me, job, rows, grower, n_columns, noises, Course(draw, rules, watch, earlier))
     if state is not None:
         forest.go_on(state)
@@ -98,6 +99,7 @@ class _Forest(JointForest):
     """Trees by sums that feature holders make of encrypted gradients."""
 
     WORDS = messages
+    KEEPS_ALL_TREES = True
     OTHERS_CHOOSE = False
 
     def __init__(

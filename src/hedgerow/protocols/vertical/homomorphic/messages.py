@@ -86,11 +86,15 @@ class BinCounts(Message, name="vertical.homomorphic.bin_counts", version=1):
 
 
 @dataclass(frozen=True, slots=True)
-class Watched(Message, name="vertical.homomorphic.watched", version=1):
-    """Label holder to feature holders, once, where rows are counted: those that are watched and do not count."""
+class CountedRows(Message, name="vertical.homomorphic.counted_rows", version=1):
+    """Label holder to feature holders, once, where numbers of rows decide something: which rows count.
 
-    discloses = Exact("which rows are watched for early stopping")
-    rows: messages.Sides
+    One bit for each row that is watched, or none without early stopping.
+    """
+
+    discloses = Exact("which rows are watched for early stopping, and how many trees an earlier model has")
+    n_earlier: Annotated[int, Within(0, messages.MOST_TREES)]
+    watched: Annotated[UInt8s, Shape("n_watched_bytes"), Anything()]
 
 
 @dataclass(frozen=True, slots=True)

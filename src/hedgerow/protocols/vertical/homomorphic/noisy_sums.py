@@ -45,7 +45,7 @@ from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import PlannedBudget, mu_for, sigma_for_mu
 from hedgerow.privacy.discrete_gaussian import RandomBytes, sample
 from hedgerow.privacy.events import Adjacency, Composed, DiscreteGaussian, Event, Repeated
-from hedgerow.protocols.vertical.common.joint_forest import OwnerState
+from hedgerow.protocols.vertical.common.states import OwnerState
 from hedgerow.protocols.vertical.homomorphic.job import HomomorphicJob
 from hedgerow.protocols.vertical.noised_gradients.noise import plain_quantiser
 from hedgerow.runtime.party import Party

@@ -11,8 +11,9 @@ from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.columns import OneHotColumns, children_of
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table, going_on
-from hedgerow.protocols.vertical.common.joint_forest import Asked, OwnerState
+from hedgerow.protocols.vertical.common.joint_forest import Asked
 from hedgerow.protocols.vertical.common.parts import OwnerPart
+from hedgerow.protocols.vertical.common.states import OwnerState
 from hedgerow.protocols.vertical.common.watching import hear
 from hedgerow.protocols.vertical.secret_shared.growing import Growing
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
