@@ -73,7 +73,8 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
     watch = None
     if watched is not None:
         curve = () if kept is None else kept.curve
-        watch = Watch(job, shape.scales.loss, data, watched, own.base_scores, curve, first=n_before)
+        loss, base_scores = shape.scales.loss, own.base_scores
+        watch = Watch(job, loss, data, watched, base_scores, me, done, first=n_before, known=curve)
     forest = _Forest(me, job, data.n_threads, shape, cuts, own, watch, ForeignSplits(job.holders, me.name, earlier))
     if kept is not None:
         forest.take_up(kept)
