@@ -186,7 +186,7 @@ class OneHotColumns:
         data: PartyData,
         *,
         one_hot: bool = False,
-        like: Sequence[FeatureBins] | None = None,
+        like: tuple[FeatureBins, ...] | None = None,
     ) -> OneHotColumns:
         """Bins of about equally many rows, or those of an earlier model; which columns have gaps is read off the rows.
 
@@ -205,7 +205,7 @@ class OneHotColumns:
                     "column of 0 and 1 for each level"
                 )
         check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
-        mapper = BinMapper(like) if like is not None else BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        mapper = BinMapper(like) if like else BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
         codes = mapper.transform(table, data.n_threads)
         gaps = [bool((row == feature.n_value_bins).any()) for row, feature in zip(codes, mapper.features, strict=True)]
         return cls(party, mapper.features, codes, gaps, one_hot=one_hot)
