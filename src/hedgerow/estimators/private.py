@@ -51,6 +51,7 @@ from hedgerow.protocols.central.gaussian.on_ray import check_policy
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.protocols.central.on_ray import ON_RAY_FROM_FILES, check_files
 from hedgerow.protocols.central.released import CentralFit
+from hedgerow.protocols.central.weighing import Weighing
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 from hedgerow.statement import PrivacyStatement
@@ -62,7 +63,7 @@ Train = Callable[..., CentralFit]
 """Takes the table, the labels, secret randomness, threads, and what to do with rows that do not fit."""
 
 S = TypeVar("S", DPBoostSettings, GaussianSettings)
-_SETTING = {"max_iter": "n_trees", "l2_regularization": "l2"}
+_SETTING = {"max_iter": "n_trees", "l2_regularization": "l2", "max_features": "colsample_bynode"}
 """Parameter -> what settings call it, where the names differ."""
 
 
@@ -74,6 +75,7 @@ class _Private(BoostedTrees, ABC):
     schema: Schema | None = None
     bounds: Bounds = "public"
     on_bad_rows: OnBadRows = "map"
+    max_weight: float | None = None
     budget: Dataset | None = None
     n_jobs: int | None = None
     backend: Any = None
@@ -83,9 +85,10 @@ class _Private(BoostedTrees, ABC):
     schema_: Schema
     statement_: PrivacyStatement
 
-    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]  # no weights, no validation rows: both would cost
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # type: ignore[override]  # no rows to watch
         """Train on the table `X` and the labels `y`, both as the schema describes them.
 
+        `sample_weight` are numbers from 0 to `max_weight`, which is public and must be set; larger ones count as that.
         Numbers outside the public bounds count as the nearest bound, levels that are not listed as missing; a row whose
         label is not a listed class, or missing, does not count (`on_bad_rows`). No row makes this raise: errors are
         about parameters, about names and types of columns, or about a number of labels that is not that of the rows.
@@ -98,7 +101,8 @@ class _Private(BoostedTrees, ABC):
         self._check_guarantee()
         X, y, columns = self._where_rows_are(X, y)
         schema = self._public_schema(X, y)
-        train, planned = self._plan(schema)
+        weighing = self._weighing(schema, has_weights=sample_weight is not None)
+        train, planned = self._plan(schema, weighing)
         n_threads = resolve_n_jobs(self.n_jobs)
         if columns is not X:
             check_files(X, y, schema)
@@ -106,7 +110,8 @@ class _Private(BoostedTrees, ABC):
         check_columns(columns, schema)
         with self._charged(planned) as (random, settle):
             self._check_names(columns, reset=True)
-            done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows)
+            given = {} if weighing is None else {"weighing": weighing, "sample_weight": sample_weight}
+            done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows, **given)
             settle(done.event)
         given_up = (FROM_DATA,) if self.bounds == "from_data" else ()
         statement = replace(done.statement, date=began, not_private=(*done.statement.not_private, *given_up))
@@ -130,8 +135,25 @@ class _Private(BoostedTrees, ABC):
     # --- what subclasses know ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _plan(self, schema: Schema) -> tuple[Train, Event]:
+    def _plan(self, schema: Schema, weighing: Weighing | None) -> tuple[Train, Event]:
         """The training, and what it will cost at most; all parameters are checked here, without a look at the rows."""
+
+    def planned_event(self) -> Event:
+        """What `fit` will release at most, for an accountant; all parameters are checked, and no row is looked at."""
+        self._seed = inputs.seed_from(self.random_state)
+        self._check_guarantee()
+        if self.bounds != "public":
+            raise InvalidParameter(f"{type(self).__name__}: bounds={self.bounds!r} gives the guarantee up: no plan")
+        schema = self._public_schema(None, None)
+        return self._plan(schema, self._weighing(schema, has_weights=False))[1]
+
+    def _weighing(self, schema: Schema, *, has_weights: bool) -> Weighing | None:
+        """What is public about the weights of rows; None where all count alike."""
+        of = {"class_weight": getattr(self, "class_weight", None), "scale_pos_weight": getattr(self, "scale_pos_weight", 1.0)}
+        found = Weighing.declared(has_weights=has_weights, max_weight=self.max_weight, schema=schema, **of)
+        if found is not None and chosen_backend(self.backend, self.n_jobs) is not None:
+            raise InvalidParameter("weights of rows are for rows on this machine, and backend='ray' is for rows elsewhere")
+        return found
 
     def _where_rows_are(self, X: Any, y: Any) -> tuple[Any, Any, Any]:
         """The table and its labels, and its columns: on a Ray cluster, files and the name of a column."""
@@ -148,8 +170,8 @@ class _Private(BoostedTrees, ABC):
     # --- pieces ------------------------------------------------------------------------------------------------------
 
     def _settings(self, kind: type[S], **more: Any) -> S:
-        """Pass the parameters on as the settings of a protocol, which check them."""
-        known = {field.name for field in fields(kind)}
+        """Pass the parameters on as the settings of a protocol, which check them; `more` are those that differ."""
+        known = {field.name for field in fields(kind)} - set(more)
         given = {_SETTING.get(name, name): value for name, value in self.get_params(deep=False).items()}
         return kind(**{name: value for name, value in given.items() if name in known}, **more)
 
@@ -218,7 +240,8 @@ class _Private(BoostedTrees, ABC):
             model.classes = schema.classes
             self.classes_ = inputs.exact_array(schema.classes)
         self.n_iter_ = model.n_iterations
-        self.best_iteration_, self.evals_result_, self.constant_features_ = None, {}, ()
+        self.best_iteration_, self.constant_features_ = model.meta.get("best_iteration"), ()
+        self.evals_result_ = {"valid": model.meta["learning_curve"]} if "learning_curve" in model.meta else {}
         return self
 
     def watch(self, on_progress: OnProgress) -> Self:
@@ -251,21 +274,45 @@ class _DPBoost(_Private):
     max_bins: int = 32
     selection: str = "exponential"
     filtering: bool | None = None
+    monotonic_cst: Any = None
+    interaction_cst: Any = None
+    colsample_bytree: float = 1.0
+    colsample_bylevel: float = 1.0
+    max_features: float = 1.0
+    early_stopping: bool = False  # type: ignore[assignment]  # nothing is automatic where a look is paid for
+    validation_fraction: float = 0.1
 
-    def _plan(self, schema: Schema) -> tuple[Train, Event]:
-        settings = self._settings(DPBoostSettings)
+    def _plan(self, schema: Schema, weighing: Weighing | None) -> tuple[Train, Event]:
+        columns = [(column.name, isinstance(column, CategoricalColumn)) for column in schema.columns]
+        settings = self._settings(
+            DPBoostSettings,
+            loss=self._loss(),
+            n_classes=2 if schema.classes is None else len(schema.classes),
+            weighted=weighing is not None,
+            monotone=inputs.monotone_signs(self.monotonic_cst, columns),
+            interaction=inputs.interaction_groups(self.interaction_cst, [name for name, _ in columns]),
+            seed=self._seed,
+        )
         planned = planned_dpboost(settings, schema)
         list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
         backend, told = chosen_backend(self.backend, self.n_jobs), self._told("trees")
+        if backend is not None and (settings.n_outputs > 1 or settings.early_stopping):
+            what = "early_stopping" if settings.early_stopping else "more than two classes"
+            raise InvalidParameter(f"{what}: for rows on this machine, and backend='ray' is for rows elsewhere")
         return partial(fit_central, schema=schema, settings=settings, on_progress=told, backend=backend), planned
+
+    @abstractmethod
+    def _loss(self) -> str:
+        """As the settings name it."""
 
 
 @takes_parameters(of=_DPBoost)
 class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
-    """DPBoost for two classes: pure epsilon-differential privacy for adding or removing one row.
+    """DPBoost for two or more classes: pure epsilon-differential privacy for adding or removing one row.
 
     Trees are trained on disjoint random parts of the rows, splits chosen by the exponential mechanism, leaf values
-    clipped and blurred with Laplace noise (Li et al. 2020, with the corrections in docs/protocols/central_dp.md).
+    clipped and blurred with Laplace noise (Li et al. 2020, with the corrections in docs/protocols/central_dp.md). More
+    than two classes are trained with softmax: every leaf has a value for each of them.
     `protocol` may name one of the paper's baselines: "central.sequential", "central.parallel", or "central.plain",
     which is not private. For better models under (epsilon, delta) use `PrivateBoostingClassifier`.
 
@@ -277,12 +324,29 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
     """
 
     loss: str = "squared"
+    class_weight: Any = None
+    scale_pos_weight: float = 1.0
+
+    def _loss(self) -> str:
+        if self.loss not in ("squared", "logistic"):
+            raise InvalidParameter(f"loss must be 'squared' or 'logistic', got {self.loss!r}")
+        return self.loss
 
 
+@takes_parameters(of=_DPBoost)
 class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
-    """DPBoost for numbers between public bounds; see `DPBoostClassifier`."""
+    """DPBoost for numbers between public bounds, by squared, absolute or quantile loss; see `DPBoostClassifier`."""
 
-    loss = "squared"  # type: ignore[assignment]  # always, so it is not a parameter
+    loss: str = "squared_error"  # type: ignore[assignment]  # other losses than the plain one's
+    quantile: float = 0.5
+
+    def _loss(self) -> str:
+        known = {"squared_error": "squared", "absolute_error": "quantile", "quantile": "quantile"}
+        if self.loss not in known:
+            raise InvalidParameter(f"loss must be one of {', '.join(known)}, got {self.loss!r}")
+        if self.loss != "quantile" and self.quantile != 0.5:
+            raise InvalidParameter(f"quantile={self.quantile!r} is for loss='quantile', not for {self.loss!r}")
+        return known[self.loss]
 
 
 @takes_parameters(of=_Private)
@@ -297,7 +361,9 @@ class _Gaussian(_Private):
     l2_regularization: float | None = None  # type: ignore[assignment]  # as above
     subsample: float = 1.0
 
-    def _plan(self, schema: Schema) -> tuple[Train, Event]:
+    def _plan(self, schema: Schema, weighing: Weighing | None) -> tuple[Train, Event]:
+        if weighing is not None and self.policy == "exponential":
+            raise InvalidParameter("weights of rows are for policies that release sums, not for policy='exponential'")
         settings = self._settings(GaussianSettings, seed=self._seed)
         training_of(schema, settings)  # refuses a schema that the policy cannot train on
         if (backend := chosen_backend(self.backend, self.n_jobs)) is not None:
@@ -307,6 +373,7 @@ class _Gaussian(_Private):
         return train, planned_gaussian(settings)
 
 
+@takes_parameters(of=_Gaussian)
 class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
     """(epsilon, delta)-differentially private boosting for two or more classes: the one we recommend.
 
@@ -321,6 +388,9 @@ class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
     >>> model.fit([[30.0], [40.0], [50.0]] * 20, ["no", "no", "yes"] * 20).privacy_statement().epsilon <= 1.0
     True
     """
+
+    class_weight: Any = None
+    scale_pos_weight: float = 1.0
 
 
 class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
