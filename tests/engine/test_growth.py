@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hedgerow.engine import growth
 from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.feature_choice import FeatureDraw, InteractionPaths
 from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.histogram import pack
 from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, weight_total
@@ -133,7 +134,9 @@ def assert_scores_follow(nodes, rows, problem, output=0):
         min_rows_per_sum=st.sampled_from([1, 1, 2, 15, 121]),
         learning_rate=st.sampled_from([0.1, 1.0]),
         missing_unseen=st.sampled_from(["heavier", "right"]),
-        interaction=st.sampled_from([None, None, ((0, 4), (4, 5, 6)), ((0, 1), (1, 2, 3)), tuple((k,) for k in range(9))]),
+        interaction=st.sampled_from(
+            [None, None, ((0, 4), (4, 5, 6)), ((0, 1), (1, 2, 3)), tuple((k,) for k in range(9))]
+        ),
     ),
 )
 def test_grown_tree_equals_naive_tree(seed, loss, weighted, n_threads, bundle, rules):
@@ -259,6 +262,53 @@ def test_column_sampling_uses_only_the_drawn_features():
     assert used[0] == used[1]
     assert len(set(used[0])) > 1
     assert all(len(draw) <= 3 for draw in used[0])
+
+
+def test_columns_are_drawn_by_tree_then_level_then_node():
+    """Each draw is a share of the one before it, the same for whoever asks, and another one on every level."""
+    rules = BoostingParams(colsample_bytree=0.5, colsample_bylevel=0.5, colsample_bynode=0.5, seed=3)
+    n_nodes = (1, 2, 4, 8)
+    draws = [[FeatureDraw(rules, 40, tree) for tree in range(3)] for _ in range(2)]
+    found = [[[draw.for_nodes(n) for n in n_nodes] for draw in each] for each in draws]
+    by_level = [FeatureDraw(dataclasses.replace(rules, colsample_bynode=1.0), 40, tree) for tree in range(3)]
+    for tree, level in np.ndindex(3, 4):
+        one, other = found[0][tree][level], found[1][tree][level]
+        np.testing.assert_array_equal(one, other)
+        assert one.shape == (n_nodes[level], 40)
+        assert (one.sum(axis=1) == 5).all()
+        of_level = by_level[tree].for_nodes(n_nodes[level])
+        assert of_level.shape == (1, 40)
+        assert of_level.sum() == 10
+        assert (one <= of_level).all()
+    levels = [found[0][0][level].any(axis=0) for level in range(4)]
+    assert not (levels[1] == levels[2]).all()
+
+
+def test_draws_without_levels_are_what_they_were():
+    """With colsample_bylevel=1 trees and nodes draw as before there were draws for levels."""
+    rules = BoostingParams(colsample_bytree=0.5, colsample_bynode=0.5, seed=8)
+    draw = FeatureDraw(rules, 12, 2)
+    expected = np.random.default_rng((8, 2, 0)).permutation(12)[:6]
+    rng = np.random.default_rng((8, 2, 1))
+    for n_nodes in (1, 2):
+        found = draw.for_nodes(n_nodes)
+        for of_node in found:
+            assert set(np.flatnonzero(of_node)) == set(rng.permutation(np.sort(expected))[:3])
+
+
+def test_paths_stay_within_a_group():
+    """What a node may ask about is the union of groups that hold its path; columns of no group are a group."""
+    paths = InteractionPaths(((0, 1), (1, 2)), 5)
+    assert paths.allowed.all()
+    paths.split(np.array([1]))
+    np.testing.assert_array_equal(paths.allowed, [[True, True, True, False, False]] * 2)
+    paths.split(np.array([-1, 2]))
+    np.testing.assert_array_equal(paths.allowed, [[False, True, True, False, False]] * 2)
+    others = InteractionPaths(((0, 1), (1, 2)), 5)
+    others.split(np.array([4]))
+    np.testing.assert_array_equal(others.allowed, [[False, False, False, True, True]] * 2)
+    with pytest.raises(InvalidParameter, match="interaction names feature 7, but there are 5 features"):
+        InteractionPaths(((0, 7),), 5)
 
 
 @pytest.mark.parametrize(

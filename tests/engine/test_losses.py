@@ -143,13 +143,13 @@ def test_base_scores_ignore_the_order_of_rows(seed, name, weighted):
     if name == "squared":
         assert straight[0] == pytest.approx(np.average(labels, weights=weight), rel=1e-7)
     if loss.refits_leaves:
-        whole = losses.whole_weights(np.ones(n) if weight is None else weight)
+        whole = losses.weights_in_steps(np.ones(n) if weight is None else weight)
         assert straight[0] == naive.quantile_of(labels.tolist(), whole.tolist(), loss.quantile)
     if name == "poisson":
         assert np.exp(straight[0]) == pytest.approx(np.average(labels, weights=weight), rel=1e-6)
 
 
-def test_whole_weights_equal_repeated_rows():
+def test_weights_in_steps_equal_repeated_rows():
     """Weight 3 gives three times the integers of the row alone, weight 0 nothing."""
     loss = Loss("logistic")
     labels, scores = np.array([0.0, 1.0]), np.array([[0.3, -0.7]], np.float32)
@@ -191,9 +191,7 @@ def test_mean_of_a_constant_is_the_constant():
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.integers(0, 10**6), st.sampled_from(["logistic", "squared", "softmax", "poisson"]), st.integers(1, 4)
-)
+@given(st.integers(0, 10**6), st.sampled_from(["logistic", "squared", "softmax", "poisson"]), st.integers(1, 4))
 def test_label_totals_add_up_over_owners(seed, name, n_parts):
     """The base score of the sum of parts' totals is that of all rows together, bit for bit."""
     rng = np.random.default_rng(seed)
@@ -223,7 +221,7 @@ def test_weighted_quantile_costs_least_and_counts_weights_as_rows(values, seed, 
     rng = np.random.default_rng(seed)
     numbers = np.array(values, np.float64) / 4
     repeats = rng.integers(0, 4, len(numbers)) if weighted else np.ones(len(numbers), np.int64)
-    weight = losses.whole_weights(repeats.astype(float)) if weighted and repeats.any() else None
+    weight = losses.weights_in_steps(repeats.astype(float)) if weighted and repeats.any() else None
     repeats = repeats if weight is not None else np.ones(len(numbers), np.int64)
     found = losses.weighted_quantile(numbers, weight, quantile)
     assert found == naive.quantile_of(numbers.tolist(), repeats.tolist(), quantile)

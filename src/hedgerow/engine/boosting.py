@@ -299,9 +299,6 @@ def check_rules(params: BoostingParams, mapper: BinMapper, y: Floats) -> None:
                 f"monotone does not go with the {params.loss} loss: leaf values are quantiles of their own rows, and "
                 "those do not keep to an order"
             )
-    for feature in {feature for group in params.interaction or () for feature in group}:
-        if not 0 <= feature < len(mapper.features):
-            raise InvalidParameter(f"interaction names feature {feature}, but there are {len(mapper.features)}")
     _check_labels(params, y)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from hedgerow.engine.dtypes import Bools, Ints
 from hedgerow.engine.losses import BoostingParams
+from hedgerow.errors import InvalidParameter
 
 
 class FeatureDraw:
@@ -58,7 +59,10 @@ class InteractionPaths:
     """
 
     def __init__(self, groups: tuple[tuple[int, ...], ...], n_features: int) -> None:
-        ungrouped = set(range(n_features)) - {feature for group in groups for feature in group}
+        grouped = {feature for group in groups for feature in group}
+        ungrouped = set(range(n_features)) - grouped
+        if not grouped <= set(range(n_features)):
+            raise InvalidParameter(f"interaction names feature {max(grouped)}, but there are {n_features} features")
         every = [*groups, tuple(sorted(ungrouped))] if ungrouped else list(groups)
         self._open = [(every, np.ones(n_features, np.bool_))]  # by node: groups that hold all of its path, their union
 

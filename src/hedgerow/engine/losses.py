@@ -161,7 +161,7 @@ class Loss:
     def base_scores(self, labels: Floats, weight: Floats | None = None) -> Floats:
         """The best constant raw score, from sums of integers so that the order of rows does not matter."""
         if self.refits_leaves:
-            return np.array([weighted_quantile(labels, whole_weights(weight), self.quantile)])
+            return np.array([weighted_quantile(labels, weights_in_steps(weight), self.quantile)])
         return self.base_scores_from(self.label_totals(labels, weight))
 
     def label_totals(self, labels: Floats, weight: Floats | None = None) -> Ints:
@@ -227,7 +227,7 @@ def _whole_total(values: Floats, weight: Floats | None) -> int:
     return int(steps.astype(np.int64).sum())
 
 
-def whole_weights(weight: Floats | None) -> Ints | None:
+def weights_in_steps(weight: Floats | None) -> Ints | None:
     """Weights as whole numbers, in proportion, so that their sums are exact; fractions of powers of two stay exact."""
     if weight is None:
         return None

@@ -285,7 +285,7 @@ class Rows:
             used += level.n_leaves
         narrow = np.min_scalar_type(n_leaves)  # numpy sorts small numbers by counting
         order = np.argsort(leaf.astype(narrow), kind="stable")
-        lacking, weight = (self._labels - self.scores[self._output])[order], losses.whole_weights(self._weight)
+        lacking, weight = (self._labels - self.scores[self._output])[order], losses.weights_in_steps(self._weight)
         weight = None if weight is None else weight[order]
         cuts = np.searchsorted(leaf[order], np.append(numbers, n_leaves + 1))
         spans = [slice(*limits) for limits in itertools.pairwise(cuts)]

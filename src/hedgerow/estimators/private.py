@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -55,6 +55,14 @@ from hedgerow.protocols.central.weighing import Weighing
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 from hedgerow.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from hedgerow.estimators.parameters import (
+        DPBoostClassifierParameters,
+        DPBoostRegressorParameters,
+        GaussianClassifierParameters,
+        GaussianParameters,
+    )
 
 FROM_DATA = "bounds='from_data': bounds and levels were read off the rows themselves, which shows some of their values"
 
@@ -149,7 +157,7 @@ class _Private(BoostedTrees, ABC):
 
     def _weighing(self, schema: Schema, *, has_weights: bool) -> Weighing | None:
         """What is public about the weights of rows; None where all count alike."""
-        of = {"class_weight": getattr(self, "class_weight", None), "scale_pos_weight": getattr(self, "scale_pos_weight", 1.0)}
+        of = {"class_weight": getattr(self, "class_weight", None), "scale_pos_weight": getattr(self, "scale_pos_weight", None)}
         found = Weighing.declared(has_weights=has_weights, max_weight=self.max_weight, schema=schema, **of)
         if found is not None and chosen_backend(self.backend, self.n_jobs) is not None:
             raise InvalidParameter("weights of rows are for rows on this machine, and backend='ray' is for rows elsewhere")
@@ -325,12 +333,16 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
 
     loss: str = "squared"
     class_weight: Any = None
-    scale_pos_weight: float = 1.0
+    scale_pos_weight: float | None = None
 
     def _loss(self) -> str:
         if self.loss not in ("squared", "logistic"):
             raise InvalidParameter(f"loss must be 'squared' or 'logistic', got {self.loss!r}")
         return self.loss
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[DPBoostClassifierParameters]) -> None: ...
 
 
 @takes_parameters(of=_DPBoost)
@@ -347,6 +359,10 @@ class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
         if self.loss != "quantile" and self.quantile != 0.5:
             raise InvalidParameter(f"quantile={self.quantile!r} is for loss='quantile', not for {self.loss!r}")
         return known[self.loss]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[DPBoostRegressorParameters]) -> None: ...
 
 
 @takes_parameters(of=_Private)
@@ -390,11 +406,19 @@ class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
     """
 
     class_weight: Any = None
-    scale_pos_weight: float = 1.0
+    scale_pos_weight: float | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[GaussianClassifierParameters]) -> None: ...
 
 
 class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
     """The same for numbers between public bounds; predictions never leave them."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[GaussianParameters]) -> None: ...
 
 
 def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:

@@ -26,6 +26,7 @@ from hedgerow.engine.table import Table, open_source, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
 from hedgerow.estimators.inputs import (
+    LOSSES,
     UnknownParameter,
     check_values,
     defaults_of,
@@ -123,8 +124,7 @@ class Chosen(NamedTuple):
         trees = self.trees
         loss: dict[str, Any] = {}
         if self.task == "regression":
-            is_squared = trees["loss"] == "squared_error"
-            loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
+            loss = {"loss": LOSSES[trees["loss"]], "label_range": trees["label_range"]}
         seed = seed_from(trees["random_state"])
         patience = trees["n_iter_no_change"] if self.stops_early else None
         boosting = engine_params(

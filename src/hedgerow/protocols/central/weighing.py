@@ -85,15 +85,15 @@ class Weighing:
 
 def _of_classes(class_weight: Any, scale_pos_weight: Any, classes: Sequence[Any] | None) -> tuple[float, ...] | None:
     """The weight of each class; None where all are alike."""
-    if not is_number(scale_pos_weight) or not 0.0 < scale_pos_weight < math.inf:
-        raise InvalidParameter(f"scale_pos_weight must be a number above 0, got {scale_pos_weight!r}")
-    if class_weight is None and scale_pos_weight == 1.0:
+    if class_weight is None and scale_pos_weight is None:
         return None
+    if scale_pos_weight is not None and (not is_number(scale_pos_weight) or not 0.0 < scale_pos_weight < math.inf):
+        raise InvalidParameter(f"scale_pos_weight must be a number above 0, got {scale_pos_weight!r}")
     if classes is None:
         raise InvalidParameter("class_weight and scale_pos_weight are for classes, but the schema has label_bounds")
-    if class_weight is not None and scale_pos_weight != 1.0:
+    if class_weight is not None and scale_pos_weight is not None:
         raise InvalidParameter("class_weight and scale_pos_weight say the same thing; leave out one of the two")
-    if class_weight is None:
+    if scale_pos_weight is not None:
         if len(classes) != 2:
             raise InvalidParameter(f"scale_pos_weight is for two classes, but the schema lists {len(classes)}")
         return (1.0, float(scale_pos_weight))

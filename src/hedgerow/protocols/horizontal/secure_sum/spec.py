@@ -77,7 +77,12 @@ def warmup(job: Job) -> Rehearsal:
         job,
         owners=("a", "b", "c"),
         coordinator=COORDINATOR,
-        boosting=replace(job.boosting, n_iterations=job.boosting.n_iterations if job.dp else 2, monotone=None),
+        boosting=replace(
+            job.boosting,
+            n_iterations=job.boosting.n_iterations if job.dp else 2,
+            monotone=None,
+            interaction=None,
+        ),
         edges=None,
         quantiles="search" if job.quantiles == "given" else job.quantiles,
         dp=None if job.dp is None else (1.0, 1e-5),
