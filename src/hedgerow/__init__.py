@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PrivateBoostingClassifier,
         PrivateBoostingRegressor,
     )
+    from hedgerow.estimators.search import PrivateSearch
     from hedgerow.federation.federation import Federation
     from hedgerow.federation.run import Run
     from hedgerow.schema import Schema
@@ -35,6 +36,7 @@ __all__ = [
     "Federation",
     "PrivateBoostingClassifier",
     "PrivateBoostingRegressor",
+    "PrivateSearch",
     "RayBackend",
     "Run",
     "Schema",
@@ -50,6 +52,7 @@ _HOME_OF = {
     "Federation": "hedgerow.federation.federation",
     "PrivateBoostingClassifier": "hedgerow.estimators.private",
     "PrivateBoostingRegressor": "hedgerow.estimators.private",
+    "PrivateSearch": "hedgerow.estimators.search",
     "RayBackend": "hedgerow.engine.rows_ray.cluster",
     "Run": "hedgerow.federation.run",
     "Schema": "hedgerow.schema",

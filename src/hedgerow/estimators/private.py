@@ -76,7 +76,7 @@ _SETTING = {"max_iter": "n_trees", "l2_regularization": "l2", "max_features": "c
 
 
 @takes_parameters()
-class _Private(BoostedTrees, ABC):
+class PrivateEstimator(BoostedTrees, ABC):
     """What all private estimators share: the schema, the budget, the statement."""
 
     epsilon: float = 1.0
@@ -157,10 +157,15 @@ class _Private(BoostedTrees, ABC):
 
     def _weighing(self, schema: Schema, *, has_weights: bool) -> Weighing | None:
         """What is public about the weights of rows; None where all count alike."""
-        of = {"class_weight": getattr(self, "class_weight", None), "scale_pos_weight": getattr(self, "scale_pos_weight", None)}
+        of = {
+            "class_weight": getattr(self, "class_weight", None),
+            "scale_pos_weight": getattr(self, "scale_pos_weight", None),
+        }
         found = Weighing.declared(has_weights=has_weights, max_weight=self.max_weight, schema=schema, **of)
         if found is not None and chosen_backend(self.backend, self.n_jobs) is not None:
-            raise InvalidParameter("weights of rows are for rows on this machine, and backend='ray' is for rows elsewhere")
+            raise InvalidParameter(
+                "weights of rows are for rows on this machine, and backend='ray' is for rows elsewhere"
+            )
         return found
 
     def _where_rows_are(self, X: Any, y: Any) -> tuple[Any, Any, Any]:
@@ -252,6 +257,12 @@ class _Private(BoostedTrees, ABC):
         self.evals_result_ = {"valid": model.meta["learning_curve"]} if "learning_curve" in model.meta else {}
         return self
 
+    def restate(self, statement: PrivacyStatement) -> None:
+        """Say of the model what holds for it as the outcome of something larger, such as a search."""
+        check_is_fitted(self, "statement_")
+        self.statement_ = statement
+        self.ensemble_.meta["privacy"] = statement.to_dict()
+
     def watch(self, on_progress: OnProgress) -> Self:
         """Have this called in `fit` with the number of steps done, and of all."""
         self._on_progress = on_progress
@@ -267,8 +278,8 @@ class _Private(BoostedTrees, ABC):
         return watcher(int(self.verbose), getattr(self, "_on_progress", None), f" {what}")
 
 
-@takes_parameters(of=_Private)
-class _DPBoost(_Private):
+@takes_parameters(of=PrivateEstimator)
+class _DPBoost(PrivateEstimator):
     """Parameters of the DPBoost family as settings."""
 
     protocol: str = "central.dpboost"
@@ -365,8 +376,8 @@ class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
         def __init__(self, **params: Unpack[DPBoostRegressorParameters]) -> None: ...
 
 
-@takes_parameters(of=_Private)
-class _Gaussian(_Private):
+@takes_parameters(of=PrivateEstimator)
+class _Gaussian(PrivateEstimator):
     """Parameters of `central.gaussian` as settings; None leaves the choice to the policy."""
 
     delta: float = 1e-6

@@ -73,9 +73,7 @@ def centred_gain_sensitivity(bound: float, adjacency: Adjacency = "add_remove") 
     return _times(2.0, 4.0, adjacency) * bound**2
 
 
-def leaf_sensitivity(
-    bound: float, l2: float, adjacency: Adjacency = "add_remove", *, weighted: bool = False
-) -> float:
+def leaf_sensitivity(bound: float, l2: float, adjacency: Adjacency = "add_remove", *, weighted: bool = False) -> float:
     """Of all leaf values -S / (n + l) of a tree together, in L1: bound / (1 + l), or twice that when replacing.
 
     Adding a record moves one leaf, by |g (n + l) - S| / ((n + l)(n + 1 + l)) <= (2 n + l) / ((n + l)(n + 1 + l)). This
