@@ -298,7 +298,7 @@ class _DPBoost(PrivateEstimator):
     colsample_bytree: float = 1.0
     colsample_bylevel: float = 1.0
     max_features: float = 1.0
-    early_stopping: bool = False  # type: ignore[assignment]  # nothing is automatic where a look is paid for
+    early_stopping: bool = False
     validation_fraction: float = 0.1
 
     def _plan(self, schema: Schema, weighing: Weighing | None) -> tuple[Train, Event]:
@@ -315,9 +315,6 @@ class _DPBoost(PrivateEstimator):
         planned = planned_dpboost(settings, schema)
         list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
         backend, told = chosen_backend(self.backend, self.n_jobs), self._told("trees")
-        if backend is not None and (settings.n_outputs > 1 or settings.early_stopping):
-            what = "early_stopping" if settings.early_stopping else "more than two classes"
-            raise InvalidParameter(f"{what}: for rows on this machine, and backend='ray' is for rows elsewhere")
         return partial(fit_central, schema=schema, settings=settings, on_progress=told, backend=backend), planned
 
     @abstractmethod

@@ -4,12 +4,12 @@
     search.fit(X, y).best_params_
 
 scikit-learn's GridSearchCV trains a model for every setting and fold, each of which spends an epsilon of its own, and
-reports exact scores on top. Here a random number of trials is made, and the best one is released, alone: the whole costs
-`epsilon` and `delta`, selection included, however many settings there are (privacy/selection.py).
+reports exact scores on top. Here a random number of trials is made, and the best one is released, alone: the whole
+costs `epsilon` and `delta`, selection included, however many settings there are (privacy/selection.py).
 
-One trial: a setting is drawn from the list, with replacement; a model is trained with it on most of the rows, and scored
-on the others, with noise. Which rows are for scoring is drawn once, by a secret coin for each row; a row serves the
-models or the scores, never both, so that a trial costs it the larger of the two. What is released is one trial: its
+One trial: a setting is drawn from the list, with replacement; a model is trained with it on most of the rows, and
+scored on the others, with noise. Which rows are for scoring is drawn once, by a secret coin for each row; a row serves
+the models or the scores, never both, so that a trial costs it the larger of the two. What is released is one trial: its
 setting, its model and its noisy score. How many trials there were, and what came of the others, is not told.
 """
 
@@ -53,7 +53,7 @@ REGRESSOR_SCORES = ("neg_mean_squared_error", "neg_mean_absolute_error")
 
 OTHERS_TRIED = "the choice of parameters outside this search, if several were tried on these rows"
 
-SECRET = (
+NOT_TOLD = (
     "How many trials there were stays secret, and so do all but the best one. Which rows were for scores was drawn in "
     "secret, for each row by itself, and stays secret."
 )
@@ -143,14 +143,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """What `fit` will release, for an accountant; all parameters are checked, and no row is looked at."""
         return self._plan().event
 
-    # --- the best model's verbs ----------------------------------------------------------------------------------------
+    # --- the best model's verbs --------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> Any:
         """As the best model has it."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
-    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]  # not typed
     def predict_proba(self, X: Any) -> Floats:
         """As the best model has it."""
         check_is_fitted(self, "best_estimator_")
@@ -248,8 +248,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             Stage(
                 "selection",
                 "the best of a random number of trials",
-                words=f"One of {len(plan.trials)} settings in each trial; {plan.best.mean:.3g} trials on average. Their "
-                "number was drawn in secret and is not told.",
+                words=f"In each trial one of {len(plan.trials)}, drawn at random; {plan.best.mean:.3g} trials on "
+                "average. Their number was drawn in secret and is not told.",
             ),
             Stage("trials", trial),
             Stage("scores", f"noise on the sum of {plan.score.name} over rows that serve no model, as dear as a trial"),
@@ -263,7 +263,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             accountant="private selection (Papernot and Steinke 2022, theorem 2)",
             chance_beyond=0.0 if event.delta == 0.0 else chance_beyond(event.epsilon, plan.delta),
             audit=None,
-            assumed_of_parties=(*of_trial.assumed_of_parties, SECRET),
+            assumed_of_parties=(*of_trial.assumed_of_parties, NOT_TOLD),
             not_covered=(*(what for what in NOT_COVERED if what != PARAMETERS_TRIED), OTHERS_TRIED, HOW_LONG),
             facts={"settings": len(plan.trials), "mean number of trials": plan.best.mean, "scoring": plan.score.name},
         )

@@ -1,14 +1,14 @@
 """Private selection: the best of a random number of private runs, for a price that does not grow with their number.
 
-A run is a private mechanism whose outcome has a score: draw one of the public settings at random, train with it, say how
-good the model is on rows that were set apart, with noise. The same is done K times, independently, and the best outcome
-is released, alone. If K were fixed, the best of K would cost K runs. With K drawn from a truncated negative binomial
+A run is a private mechanism whose outcome has a score: draw one of the public settings at random, train with it, say
+how good the model is on rows that were set apart, with noise. The same is done K times, independently, and the best
+outcome is released, alone. If K were fixed, the best of K would cost K runs. With K drawn from a truncated negative binomial
 distribution, and never told, it costs about two or three (Liu and Talwar 2019; Papernot and Steinke 2022).
 
 The distribution D(shape, stop), with c = stop, k = 1, 2, ...:
 
     P(k) = (1 - c)^k / (c^-shape - 1) * prod over l < k of (l + shape) / (l + 1)        for shape != 0
-    P(k) = (1 - c)^k / (k log(1 / c))                                                   for shape = 0, the logarithmic one
+    P(k) = (1 - c)^k / (k log(1 / c))                                                   for shape = 0 (logarithmic)
 
 shape = 1 is the geometric distribution: after each run, a coin that ends it with chance c.
 
@@ -122,7 +122,7 @@ def chances(shape: float, stop: float) -> list[int]:
 
 
 def pure_epsilon_of_best(epsilon: float, shape: float) -> float:
-    """Of the best of runs that are epsilon-DP each, whatever their number: (2 + shape) epsilon, and what K's bits cost."""
+    """Of the best of runs that are epsilon-DP each: (2 + shape) epsilon, and what the bits of K cost."""
     return (2.0 + shape) * epsilon / _KEPT_BACK
 
 

@@ -49,17 +49,15 @@ class Weighing:
             raise InvalidParameter(f"max_weight must be a number above 0, got {max_weight!r}")
         if has_weights and max_weight is None:
             raise InvalidParameter(
-                "sample_weight needs max_weight: the largest weight that any row may have, which is public (larger ones "
-                "count as that)"
+                "sample_weight needs max_weight: the largest weight that any row may have, which is public (larger "
+                "ones count as that)"
             )
         of_class = _of_classes(class_weight, scale_pos_weight, schema.classes)
         if not has_weights and of_class is None:
             return None
         return cls(float(max_weight) if has_weights else 1.0, of_class)
 
-    def of_rows(
-        self, rows: FittedRows, schema: Schema, sample_weight: Any, *, on_bad_rows: OnBadRows = "map"
-    ) -> tuple[Floats, Bools]:
+    def of_rows(self, rows: FittedRows, sample_weight: Any, *, on_bad_rows: OnBadRows = "map") -> tuple[Floats, Bools]:
         """Each row's share of the largest weight, and which rows had a weight that did not fit.
 
         One that is above the largest counts as that; one that is negative or no number counts as 0. Only how many

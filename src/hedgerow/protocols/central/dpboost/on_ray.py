@@ -28,7 +28,7 @@ from hedgerow.engine.boosting import boost
 from hedgerow.engine.dtypes import ROW_ID, Bools, Ints, RowIds, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import BoostingParams, Quantiser
-from hedgerow.engine.rows_ray.actors import CodedRows, Crew, HeldRows, Holder, Own, Setup, add_arrays
+from hedgerow.engine.rows_ray.actors import CodedRows, Command, Crew, HeldRows, Holder, Own, Setup, add_arrays
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.engine.rows_ray.rows import RayRows
 from hedgerow.engine.rows_ray.stored import StoredBlock
@@ -127,10 +127,22 @@ class RayRecords(RayRows):
 
     def start_subset(self, ids: RowIds, bound: int, *, filtering: bool) -> None:
         """Let these rows stand at the root: every actor gets the numbers of its own. They come in ascending order."""
+        self.crew.queue("start_subset", ids=self._own(ids), bound=bound, filtering=filtering)
+
+    def show_output(self, output: int) -> None:
+        """Whose gradients are summed from now on."""
+        self.crew.queue("show_output", output=output)
+
+    def losses_of(self, ids: RowIds) -> tuple[int, int]:
+        """What these rows lose by the trees so far, and how many they are, by weight."""
+        lost, size = self.crew.sums(losses_of_block, ids=self._own(ids))[0].tolist()
+        return lost, size
+
+    def _own(self, ids: RowIds) -> Own:
+        """Each actor's of these rows, by its own numbers."""
         cuts = np.searchsorted(ids, np.array(self._bounds, np.int64)).tolist()
         ranges = zip(itertools.pairwise(cuts), self._bounds[:-1], strict=True)
-        own = Own([ids[start:stop] - ROW_ID(first) for (start, stop), first in ranges])
-        self.crew.queue("start_subset", ids=own, bound=bound, filtering=filtering)
+        return Own([ids[start:stop] - ROW_ID(first) for (start, stop), first in ranges])
 
     def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
         """Add a released tree to the scores; who is lost from now on need not know how it was grown."""
@@ -185,6 +197,12 @@ def rows_that_count(holder: Holder) -> list[Ints]:
 def misfits_of(holder: Holder) -> list[Ints]:
     """How many rows of an actor did not fit the schema."""
     return [np.array([holder.rows.n_misfits])]
+
+
+def losses_of_block(holder: Holder, first: int, commands: Sequence[Command], ids: RowIds) -> list[Ints]:
+    """What these rows of an actor lose, and how many they are."""
+    holder.follow(first, commands)
+    return [np.array(holder.rows.losses_of(ids))]
 
 
 @contextmanager

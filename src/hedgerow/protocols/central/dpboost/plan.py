@@ -257,8 +257,8 @@ def _stages(settings: DPBoostSettings, schema: Schema) -> tuple[Stage, ...]:
     if settings.early_stopping:
         how = "permute-and-flip, and discrete Laplace noise on sums of losses"
         what = (
-            f"From about {100.0 * settings.validation_fraction:g} per cent of the records, which a secret coin for each "
-            "of them set apart. They serve no tree: a record pays for trees or for this, never for both."
+            f"From about {100.0 * settings.validation_fraction:g} per cent of the records, which a secret coin for "
+            "each of them set apart. They serve no tree: a record pays for trees or for this, never for both."
         )
         n_released = len(look_rounds(settings)) + 2
         stages.append(Stage("number of trees", how, settings.epsilon_of_looks, shared, n_released, what))

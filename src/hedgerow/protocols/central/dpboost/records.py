@@ -103,7 +103,7 @@ def read_labelled(
     check_size(given.table.n_rows, UNWEIGHTED if weighing is None else WEIGHTED)
     counts, misfits, weights = given.counts, given.misfits, None
     if weighing is not None:
-        shares, odd = weighing.of_rows(given, schema, sample_weight, on_bad_rows=on_bad_rows)
+        shares, odd = weighing.of_rows(given, sample_weight, on_bad_rows=on_bad_rows)
         weights = whole_weights(shares)
         counts, misfits = counts & (weights > 0), misfits | odd
     if schema.label_bounds is not None:
@@ -240,22 +240,20 @@ def bounded_losses(settings: DPBoostSettings, scores: Floats, labels: Scores) ->
     Of classes it is the Brier score, half the squared distance between probabilities and the truth; of numbers the
     squared error, or the pinball loss, as a share of the largest that is possible between the bounds.
     """
+    lost: Floats
+    off = (np.clip(scores[0], -1.0, 1.0) - labels) / 2.0
     if settings.n_outputs > 1:
         chances = np.exp(scores - scores.max(axis=0))
         chances /= chances.sum(axis=0)
         truth = np.arange(settings.n_outputs)[:, None] == labels
-        lost: Floats = ((chances - truth) ** 2).sum(axis=0) / 2.0
-        return lost
-    score = scores[0]
-    if settings.loss == "logistic":
-        lost = (1.0 / (1.0 + np.exp(-np.clip(score, -500.0, 500.0))) - labels) ** 2
-        return lost
-    off = (np.clip(score, -1.0, 1.0) - labels) / 2.0
-    if settings.loss == "quantile":
+        lost = ((chances - truth) ** 2).sum(axis=0) / 2.0
+    elif settings.loss == "logistic":
+        lost = (1.0 / (1.0 + np.exp(-np.clip(scores[0], -500.0, 500.0))) - labels) ** 2
+    elif settings.loss == "quantile":
         above = settings.quantile
         lost = np.maximum(off * (1.0 - above), -off * above) / max(above, 1.0 - above)
-        return lost
-    lost = off**2
+    else:
+        lost = off**2
     return lost
 
 

@@ -133,6 +133,15 @@ def shorten(vector: Any, longest: int) -> None:
 
 
 @kernel
+def take_share(vector: Any, weight: int) -> None:
+    """A vector of whole numbers times a weight, 2^16 for 1 and never more, each rounded towards 0."""
+    share = min(np.int64(weight), np.int64(1 << 16))
+    for k in range(len(vector)):
+        sized = (abs(np.int64(vector[k])) * share) >> 16
+        vector[k] = sized if vector[k] >= 0 else -sized
+
+
+@kernel
 def add_class_gradients(
     positions: Any,
     scores: Any,
@@ -193,11 +202,8 @@ def add_class_gradients(
                 shorten(hessians[:, i], largest)
             place = np.uint64(positions[block + i]) * np.uint64(2 * n_classes)
             if len(weights):
-                share = min(weights[block + i], 1 << 16)
-                for k in range(n_classes):
-                    sized = (abs(np.int64(gradients[k, i])) * share) >> 16
-                    gradients[k, i] = sized if gradients[k, i] >= 0 else -sized
-                    hessians[k, i] = (np.int64(hessians[k, i]) * share) >> 16
+                take_share(gradients[:, i], weights[block + i])
+                take_share(hessians[:, i], weights[block + i])
             for k in range(n_classes):
                 out[place + np.uint64(k)] += gradients[k, i]
                 out[place + np.uint64(n_classes + k)] += hessians[k, i]

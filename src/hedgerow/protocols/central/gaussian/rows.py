@@ -305,7 +305,7 @@ def code_rows(
     codes, labels = grid.transform(given.table, n_threads), given.labels
     weights, odd = None, np.zeros(given.table.n_rows, np.bool_)
     if weighing is not None:
-        weights, odd = weighing.of_rows(given, schema, sample_weight, on_bad_rows=on_bad_rows)
+        weights, odd = weighing.of_rows(given, sample_weight, on_bad_rows=on_bad_rows)
     if not given.counts.all():  # a row that is not there adds nothing to any sum
         codes, labels = codes[:, given.counts], labels[given.counts]
         weights = None if weights is None else weights[given.counts]
