@@ -19,13 +19,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hedgerow.engine import importing
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.boosting import EvalSet, TrainingResult, train
 from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.export_lightgbm import export_lightgbm
 from hedgerow.engine.export_onnx import export_onnx
+from hedgerow.engine.export_pmml import export_pmml
 from hedgerow.engine.export_treelite import export_treelite
 from hedgerow.engine.export_xgboost import export_xgboost
 from hedgerow.engine.losses import BoostingParams, MissingUnseen
@@ -464,8 +467,8 @@ class BoostedTrees(BaseEstimator):
         self.ensemble_.save(path)
 
     def load_model(self, path: Path) -> Self:
-        """Take over the model in a file written by `save_model`; the parameters of this estimator stay as they are."""
-        return self.adopt(Ensemble.load(path), path)
+        """Take over the model in a file written by `save_model`, or by XGBoost or LightGBM; parameters stay."""
+        return self.adopt(importing.load_ensemble(path), path)
 
     def export_xgboost(self, path: Path) -> None:
         """Write a file that `xgboost.Booster.load_model` reads and that predicts the same."""
@@ -481,6 +484,16 @@ class BoostedTrees(BaseEstimator):
         """Write a file that `treelite.Model.deserialize` reads and that predicts the same."""
         check_is_fitted(self, "ensemble_")
         export_treelite(self.ensemble_, path)
+
+    def export_lightgbm(self, path: Path) -> None:
+        """Write a file that `lightgbm.Booster(model_file=path)` reads and that predicts the same."""
+        check_is_fitted(self, "ensemble_")
+        export_lightgbm(self.ensemble_, path)
+
+    def export_pmml(self, path: Path) -> None:
+        """Write PMML 4.4 that predicts the same in the engines that read it."""
+        check_is_fitted(self, "ensemble_")
+        export_pmml(self.ensemble_, path)
 
     def adopt(self, ensemble: Ensemble, path: Path) -> Self:
         """Become the estimator of a trained ensemble; `path` is where it came from, for the error message."""
@@ -576,6 +589,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
             raise InvalidInput(
                 f"y has only one class, {classes.tolist()[0]!r}; a classifier needs rows of at least 2 classes"
             )
+        inputs.warn_of_numbers(classes, labels)
         self.classes_ = classes
         full = np.zeros(n_rows)  # rows of weight 0 keep a 0 that nobody reads
         full[counted] = labels
@@ -690,8 +704,11 @@ def split_rows(labels: Floats, share: float, seed: int, *, by_class: bool) -> tu
 
 
 def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
-    """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement."""
-    ensemble = Ensemble.load(path)
+    """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement.
+
+    Files of XGBoost (JSON, UBJSON) and LightGBM (text) become plain estimators (docs/reference/elsewhere.md).
+    """
+    ensemble = importing.load_ensemble(path)
     kind: type[BoostedTreesClassifier | BoostedTreesRegressor]
     if ensemble.meta.get("estimator") in PRIVATE_ESTIMATORS:
         from hedgerow.estimators import private
