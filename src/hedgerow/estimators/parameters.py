@@ -145,6 +145,7 @@ class DPBoostParameters(PrivateParameters, Trees, total=False):
     feature_fraction_bynode: float
     early_stopping: bool
     validation_fraction: float
+    warm_start: bool
 
 
 class DPBoostClassifierParameters(DPBoostParameters, total=False):

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -39,8 +39,9 @@ from hedgerow.estimators import inputs
 from hedgerow.estimators.inputs import takes_parameters
 from hedgerow.estimators.plain import BoostedTrees, BoostedTreesClassifier, BoostedTreesRegressor, Path
 from hedgerow.estimators.streamed import opened
+from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.budget_file import Dataset
-from hedgerow.privacy.events import Event
+from hedgerow.privacy.events import Composed, Event
 from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
 from hedgerow.protocols.central.bins import public_bins
 from hedgerow.protocols.central.dpboost.fit import fit_central
@@ -77,6 +78,26 @@ _SETTING = {"max_iter": "n_trees", "l2_regularization": "l2", "max_features": "c
 """Parameter -> what settings call it, where the names differ."""
 
 
+class Before(NamedTuple):
+    """What a training goes on from."""
+
+    model: Ensemble
+    statement: PrivacyStatement
+    schema: Schema
+
+
+def added_up(before: PrivacyStatement, after: PrivacyStatement) -> PrivacyStatement:
+    """One statement for two trainings of which the second went on from the first, both pure: their epsilons add up."""
+    event = Composed((before.event, after.event))
+    accountant = BasicComposition(after.adjacency)
+    if after.is_private and before.is_private:
+        accountant.compose(event)
+    epsilon = accountant.total if after.is_private and before.is_private else math.inf
+    given_up = tuple(dict.fromkeys((*before.not_private, *after.not_private)))
+    stages = (*before.stages, *after.stages)
+    return replace(after, epsilon=epsilon, event=event, stages=stages, not_private=given_up, audit=None)
+
+
 @takes_parameters()
 class PrivateEstimator(BoostedTrees, ABC):
     """What all private estimators share: the schema, the budget, the statement."""
@@ -103,6 +124,7 @@ class PrivateEstimator(BoostedTrees, ABC):
         label is not a listed class, or missing, does not count (`on_bad_rows`). No row makes this raise: errors are
         about parameters, about names and types of columns, or about a number of labels that is not that of the rows.
         """
+        before = self._before()
         for name in ("ensemble_", "statement_"):
             if hasattr(self, name):
                 delattr(self, name)  # a fit that fails must not leave the last one's model behind
@@ -112,7 +134,7 @@ class PrivateEstimator(BoostedTrees, ABC):
         X, y, columns = self._where_rows_are(X, y)
         schema = self._public_schema(X, y)
         weighing = self._weighing(schema, has_weights=sample_weight is not None)
-        train, planned = self._plan(schema, weighing)
+        train, planned = self._plan(schema, weighing, before)
         n_threads = resolve_n_jobs(self.n_jobs)
         if columns is not X:
             check_files(X, y, schema)
@@ -126,6 +148,8 @@ class PrivateEstimator(BoostedTrees, ABC):
             settle(done.event)
         given_up = (FROM_DATA,) if self.bounds == "from_data" else ()
         statement = replace(done.statement, date=began, not_private=(*done.statement.not_private, *given_up))
+        if before is not None:
+            statement = added_up(before.statement, statement)
         return self._keep_private(done.model, statement, schema)
 
     def privacy_statement(self) -> PrivacyStatement:
@@ -146,8 +170,12 @@ class PrivateEstimator(BoostedTrees, ABC):
     # --- what subclasses know ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _plan(self, schema: Schema, weighing: Weighing | None) -> tuple[Train, Event]:
+    def _plan(self, schema: Schema, weighing: Weighing | None, before: Before | None = None) -> tuple[Train, Event]:
         """The training, and what it will cost at most; all parameters are checked here, without a look at the rows."""
+
+    def _before(self) -> Before | None:
+        """What to go on from; None for a training from the start."""
+        return None
 
     def planned_event(self) -> Event:
         """What `fit` will release at most, for an accountant; all parameters are checked, and no row is looked at."""
@@ -303,11 +331,19 @@ class _DPBoost(PrivateEstimator):
     max_features: float = 1.0
     early_stopping: bool = False
     validation_fraction: float = 0.1
+    warm_start: bool = False
 
-    def _plan(self, schema: Schema, weighing: Weighing | None) -> tuple[Train, Event]:
+    def _before(self) -> Before | None:
+        if not self.warm_start or not hasattr(self, "ensemble_"):
+            return None
+        return Before(self.ensemble_, self.statement_, self.schema_)
+
+    def _plan(self, schema: Schema, weighing: Weighing | None, before: Before | None = None) -> tuple[Train, Event]:
+        n_trees = self.max_iter if before is None else self.max_iter - before.model.n_iterations
         columns = [(column.name, isinstance(column, CategoricalColumn)) for column in schema.columns]
         settings = self._settings(
             DPBoostSettings,
+            n_trees=n_trees,
             loss=self._loss(),
             n_classes=2 if schema.classes is None else len(schema.classes),
             weighted=weighing is not None,
@@ -316,9 +352,19 @@ class _DPBoost(PrivateEstimator):
             seed=self._seed,
         )
         planned = planned_dpboost(settings, schema)
-        list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
+        bins = public_bins(schema, settings.max_bins)
+        list_candidates(schema, bins)  # refuses a schema with nothing to split on
         backend, told = chosen_backend(self.backend, self.n_jobs), self._told("trees")
-        return partial(fit_central, schema=schema, settings=settings, on_progress=told, backend=backend), planned
+        earlier = None if before is None else before.model
+        if before is not None and (before.schema != schema or self.binning != "public" or backend is not None):
+            raise InvalidParameter(
+                "warm_start goes on with the same schema and public bins, on this machine: leave the schema and "
+                "binning='public' as they were, without backend"
+            )
+        if earlier is not None and earlier.mapper != bins:
+            raise InvalidParameter(f"warm_start goes on with the same bins: max_bins={self.max_bins} is another number")
+        how: dict[str, Any] = {"on_progress": told, "backend": backend, "earlier": earlier}
+        return partial(fit_central, schema=schema, settings=settings, **how), planned
 
     @abstractmethod
     def _loss(self) -> str:
@@ -388,7 +434,7 @@ class _Gaussian(PrivateEstimator):
     l2_regularization: float | None = None  # type: ignore[assignment]  # as above
     subsample: float = 1.0
 
-    def _plan(self, schema: Schema, weighing: Weighing | None) -> tuple[Train, Event]:
+    def _plan(self, schema: Schema, weighing: Weighing | None, before: Before | None = None) -> tuple[Train, Event]:  # noqa: ARG002 - the recipe starts anew
         if weighing is not None and self.policy == "exponential":
             raise InvalidParameter("weights of rows are for policies that release sums, not for policy='exponential'")
         settings = self._settings(GaussianSettings, seed=self._seed)
@@ -436,7 +482,7 @@ _warned: set[str] = set()
 """Kinds of estimators of which somebody was told in this process that every fold spends."""
 
 
-def _warn_of_folds(estimator: _Private) -> None:
+def _warn_of_folds(estimator: PrivateEstimator) -> None:
     """UserWarning, once for each kind, if scikit-learn cross-validates or searches without a budget that adds it up.
 
     Every fold and every candidate spends epsilon once more, on rows that others have seen as well. Who called is told

@@ -2,8 +2,8 @@
 
 A run is a private mechanism whose outcome has a score: draw one of the public settings at random, train with it, say
 how good the model is on rows that were set apart, with noise. The same is done K times, independently, and the best
-outcome is released, alone. If K were fixed, the best of K would cost K runs. With K drawn from a truncated negative binomial
-distribution, and never told, it costs about two or three (Liu and Talwar 2019; Papernot and Steinke 2022).
+outcome is released, alone. If K were fixed, the best of K would cost K runs. With K drawn from a truncated negative
+binomial distribution, and never told, it costs about two or three (Liu and Talwar 2019; Papernot and Steinke 2022).
 
 The distribution D(shape, stop), with c = stop, k = 1, 2, ...:
 

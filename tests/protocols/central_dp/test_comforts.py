@@ -74,7 +74,9 @@ def test_a_weight_is_a_share_of_rows(table):
     y = (y > 0).astype(int)
     once = DPBoostClassifier(**common).fit(X, y, np.full(len(y), 2.0))
     twice = DPBoostClassifier(**common).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2), np.full(2 * len(y), 1.0))
-    assert all(np.array_equal(a.feature, b.feature) for a, b in zip(once.ensemble_.trees, twice.ensemble_.trees, strict=True))
+    assert all(
+        np.array_equal(a.feature, b.feature) for a, b in zip(once.ensemble_.trees, twice.ensemble_.trees, strict=True)
+    )
     assert np.allclose(once.decision_function(X), twice.decision_function(X), atol=1e-4)
 
 
@@ -199,6 +201,29 @@ def test_quantiles(table):
         assert abs((z <= model.predict(X)).mean() - quantile) < 0.12
     median = DPBoostRegressor(**common, loss="absolute_error").fit(X, z)
     assert abs((z <= median.predict(X)).mean() - 0.5) < 0.12
+
+
+# --- more trees ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_a_training_goes_on_where_another_ended(table, kind):
+    """The first trees stay, the model gets no worse, and what both cost adds up in the statement."""
+    X, y, z = table
+    if kind == "numbers":
+        model, y = DPBoostRegressor(epsilon=1000.0, schema=NUMBERS, max_iter=2, max_depth=3, learning_rate=0.3), z
+    else:
+        model = DPBoostClassifier(epsilon=1000.0, schema=classes(0, 1, 2), max_iter=2, max_depth=3, learning_rate=0.3)
+    model.set_params(warm_start=True)
+    first = model.fit(X, y).ensemble_
+    before, epsilon = model.score(X, y), model.privacy_statement().epsilon
+    model.set_params(max_iter=12, epsilon=500.0).fit(X, y)
+    assert model.n_iter_ == 12
+    assert model.ensemble_.trees[: len(first.trees)] == first.trees
+    assert model.score(X, y) >= before
+    assert model.privacy_statement().epsilon == pytest.approx(epsilon + 500.0)
+    with pytest.raises(InvalidParameter, match="max_bins"):
+        model.set_params(max_iter=15, max_bins=7).fit(X, y)
 
 
 # --- the number of trees ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Records are on this machine (`records`) or in Ray's actors (`on_ray`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ import numpy as np
 
 from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import ROW_ID, Bools, Floats, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import ROW_ID, Bools, Bytes, Floats, Ints, RowIds, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import FlatEdges
 from hedgerow.engine.losses import BoostingParams
@@ -63,17 +63,19 @@ def fit_central(
     backend: RayBackend | None = None,
     weighing: Weighing | None = None,
     sample_weight: Any = None,
+    earlier: Ensemble | None = None,
 ) -> CentralFit:
     """Train on a table that the schema describes.
 
     `random` makes noise and assignment and must be secret; production code passes `SecureRandom()`. With a `backend`,
     `X` are Parquet files that Ray's actors read, and `y` is the name of a column; noise and assignment are drawn here
-    all the same.
+    all the same. `earlier` is a released model to go on from: its scores follow from it and from a record alone, so
+    they cost nothing; what it cost itself is not part of this event.
     """
     if settings.weighted != (weighing is not None):
         raise ProtocolError("settings and weights do not agree on whether records have weights")
     planned = planned_event(settings, schema)
-    training = CentralTraining(schema, settings, random, n_threads)
+    training = CentralTraining(schema, settings, random, n_threads, earlier)
     list_candidates(schema, training.bins)  # a schema without anything to ask is refused before the rows are read
     with ExitStack() as stack:
         if backend is None:
@@ -112,6 +114,10 @@ class RecordsLike(ManyOutputs, Protocol):
         """What these rows lose by the trees so far, and how many they are, by weight."""
         ...
 
+    def start_from(self, scores_of: Callable[[Bytes], Scores]) -> None:
+        """Let an earlier model's scores be where trees start."""
+        ...
+
     def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
         """Add a released tree to the scores."""
         ...
@@ -138,7 +144,15 @@ class TableLike(Protocol):
 class CentralTraining:
     """One run: bins, then trees, with the events of all releases."""
 
-    def __init__(self, schema: Schema, settings: DPBoostSettings, random: RandomBytes, n_threads: int) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        settings: DPBoostSettings,
+        random: RandomBytes,
+        n_threads: int,
+        earlier: Ensemble | None = None,
+    ) -> None:
+        self._earlier = earlier
         self._schema, self._settings, self._random, self._n_threads = schema, settings, random, n_threads
         self._streams: list[RandomBytes] = []
         self._apart: RandomBytes | None = None
@@ -198,6 +212,11 @@ class CentralTraining:
         bound, filtering = _gradient_limit(settings)
         step = settings.learning_rate * settings.n_outputs  # softmax: near even chances a Newton step is K times this
         model, ensembles = self._empty_model(), list[Event]()
+        if self._earlier is not None:
+            records.start_from(self._scores_of(self._earlier))
+            for tree in self._earlier.trees:
+                model.append(tree)
+        n_earlier = model.n_iterations
         watched = None if self._apart is None else set_apart(settings, records.n_rows, self._apart)
         looks: list[tuple[int, int]] = []
         for n_trees, stream in zip(settings.ensembles, self._streams, strict=True):
@@ -214,7 +233,7 @@ class CentralTraining:
                 if watched is not None:
                     looks.append(records.losses_of(np.flatnonzero(watched).astype(ROW_ID)))
                 if on_progress is not None:
-                    on_progress(model.n_iterations, settings.n_trees)
+                    on_progress(model.n_iterations - n_earlier, settings.n_trees)
             ensembles.append(Parallel(tuple(events)))
         if watched is None:
             self.events += ensembles
@@ -229,9 +248,9 @@ class CentralTraining:
         self.events.append(with_looks(ensembles, events))
         size, *points = np.maximum(curve.values, 0).tolist()
         name, units = metric_of(settings, self._schema)
-        kept = model.truncated(n_kept)
+        kept = model.truncated(model.n_iterations - settings.n_trees + n_kept)
         kept.meta |= {
-            "best_iteration": n_kept - 1,
+            "best_iteration": kept.n_iterations - 1,
             "learning_curve": {name: [min(point / max(size, 1), 1.0) * units for point in points]},
             "learning_curve_after": look_rounds(settings),
         }
@@ -269,6 +288,16 @@ class CentralTraining:
             return Ensemble(self.bins, "softmax", [0.0] * settings.n_outputs, classes=schema.classes, meta=meta)
         loss = "squared" if settings.loss == "quantile" else settings.loss  # what is predicted is the score itself
         return Ensemble(self.bins, loss, [base], classes=schema.classes, meta=meta)
+
+    def _scores_of(self, earlier: Ensemble) -> Callable[[Bytes], Scores]:
+        """A released model's scores of coded rows [outputs, rows], as the loss has them."""
+        low, high = self._schema.label_bounds or (-1.0, 1.0)
+
+        def scores(codes: Bytes) -> Scores:
+            raw = earlier.raw_scores_binned(codes, self._n_threads) - earlier.base_scores
+            return np.ascontiguousarray((raw.T * (2.0 / (high - low))).astype(np.float32))
+
+        return scores
 
     def _in_units(self, values: Floats) -> Scores:
         """Leaf values in the units of the labels: those of scores in [-1, 1] times half the width of the bounds."""

@@ -16,7 +16,7 @@ Scores are made when a record's turn comes, from released trees alone.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,14 +25,14 @@ import numpy as np
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import boost
-from hedgerow.engine.dtypes import ROW_ID, Bools, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import ROW_ID, Bools, Bytes, Ints, RowIds, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import BoostingParams, Quantiser
 from hedgerow.engine.rows_ray.actors import CodedRows, Command, Crew, HeldRows, Holder, Own, Setup, add_arrays
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.engine.rows_ray.rows import RayRows
 from hedgerow.engine.rows_ray.stored import StoredBlock
-from hedgerow.errors import InvalidInput
+from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.protocols.bad_rows import OnBadRows
 from hedgerow.protocols.central.dpboost.growth import Candidates, list_candidates
 from hedgerow.protocols.central.dpboost.records import CodedRecords, Labelled, Records, check_size, read_labelled
@@ -137,6 +137,10 @@ class RayRecords(RayRows):
         """What these rows lose by the trees so far, and how many they are, by weight."""
         lost, size = self.crew.sums(losses_of_block, ids=self._own(ids))[0].tolist()
         return lost, size
+
+    def start_from(self, scores_of: Callable[[Bytes], Scores]) -> None:  # noqa: ARG002 - as of `Records`
+        """Not offered here: actors would need the model."""
+        raise InvalidParameter("warm_start is for rows on this machine, and backend='ray' is for rows elsewhere")
 
     def _own(self, ids: RowIds) -> Own:
         """Each actor's of these rows, by its own numbers."""

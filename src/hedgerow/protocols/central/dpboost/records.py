@@ -6,7 +6,7 @@ comes: one that serves the tenth tree of an ensemble is never scored by the fort
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +146,7 @@ class Records(Rows):
         loss = Loss("softmax" if n_outputs > 1 else "squared", n_outputs, (-1.0, 1.0))  # for its number of outputs
         packed = pack(coded.codes, *bin_counts(bins.features), bundle=bundle, n_threads=n_threads)
         super().__init__(packed, coded.labels, None, loss, np.zeros(n_outputs), unused, n_threads=n_threads)
+        self._codes = coded.codes
         self.n_misfits = coded.n_misfits
         """Rows with a value or a label that the schema does not allow. Not private."""
         self._targets: Scores = coded.labels.astype(SCORE)
@@ -177,6 +178,10 @@ class Records(Rows):
             packed = self._gradients_at(ids, np.float32(2.0**scale.gradient_bits))
             kept = keep_bounded(ids, packed, weights, bound, filtering, scale, self.gradients_packed[0])
         self.start_tree(rows=ids[:kept])
+
+    def start_from(self, scores_of: Callable[[Bytes], Scores]) -> None:
+        """Let an earlier model's scores be where trees start."""
+        self.scores[:] = scores_of(self._codes)
 
     def show_output(self, output: int) -> None:
         """Whose gradients are summed from now on."""
