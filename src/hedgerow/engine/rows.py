@@ -52,6 +52,7 @@ from hedgerow.engine.scratch import Room
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 
+ROW_STEP = 0x9E3779B97F4A7C15  # what the number of a row is hashed with, for samples
 CHUNK = 8192  # rows handed to threads in turn, so that sorted data still gives every thread its share of each node
 CODES_WORTH_THREADS = 1_500_000  # rows x columns below which one thread trains faster than two
 UPDATES_WORTH_A_THREAD = 200_000  # updates of about half a nanosecond below which waking a thread does not pay
@@ -93,6 +94,8 @@ class Rows:
         self.loss = loss
         self.quantiser = quantiser
         self.n_rows = packed.n_rows
+        if weight is None and quantiser.weight_unit != 1.0:  # others' rows have weights, and these count 1 each
+            weight = np.ones(self.n_rows)
         self._weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
         self._bases = np.asarray(base_scores, np.float64)
         offset = self._bases[0] if loss.takes_base_off else 0.0
@@ -501,7 +504,7 @@ def sampled_rows(
     for chunk in range(starts.shape[0]):
         ahead = numbers[chunk] - starts[chunk]
         for row in range(starts[chunk], stops[chunk]):
-            z = np.uint64(row + ahead) * np.uint64(0x9E3779B97F4A7C15) + tree * np.uint64(0xD1B54A32D192ED03) + seed
+            z = np.uint64(row + ahead) * np.uint64(ROW_STEP) + tree * np.uint64(0xD1B54A32D192ED03) + seed
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             z = z ^ (z >> np.uint64(31))

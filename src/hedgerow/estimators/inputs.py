@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import itertools
-import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -363,13 +363,14 @@ def _interaction(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...]
         if wish == "pairwise" and len(names) <= MOST_PAIRED:
             return tuple(itertools.combinations(range(len(names)), 2)) or ((0,),)
         few = f"; it is for up to {MOST_PAIRED:,} columns, and X has {len(names):,}" if wish == "pairwise" else ""
-        try:
-            wish = json.loads(wish)  # XGBoost's text, '[[0, 1], [2, 3]]'
-        except ValueError:
+        groups = re.findall(r"\[([^\[\]]+)\]", wish)  # XGBoost's text '[[0, 1], [2, 3]]', LightGBM's '[0, 1], [2, 3]'
+        if not groups:
             raise InvalidParameter(
                 "interaction_cst must be 'pairwise', 'no_interactions' or a list of groups of columns, "
                 f"got {wish!r}{few}"
-            ) from None
+            )
+        members = ([member.strip(" \"'") for member in group.split(",")] for group in groups)
+        wish = [[int(member) if member.isdecimal() else member for member in group] for group in members]
     if not isinstance(wish, list | tuple) or not all(isinstance(g, list | tuple | set | frozenset) and g for g in wish):
         raise InvalidParameter(
             f"interaction_cst must be a list of groups of columns, such as [{{0, 1}}, {{2, 3}}], got {wish!r}"

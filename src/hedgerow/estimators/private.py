@@ -15,8 +15,8 @@ was given up, the statement begins with NOT PRIVATE.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
-import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 import numpy as np
@@ -363,7 +362,7 @@ def _warn_of_folds(estimator: _Private) -> None:
     kind = type(estimator).__name__
     if estimator.budget is not None or math.isinf(estimator.epsilon) or kind in _warned:
         return
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - CPython's own, for such questions
+    frame = inspect.currentframe()
     while frame is not None and not frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
         frame = frame.f_back
     if frame is None:
