@@ -603,6 +603,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
             raise InvalidInput(
                 f"y has only one class, {classes.tolist()[0]!r}; a classifier needs rows of at least 2 classes"
             )
+        inputs.warn_of_numbers(classes, labels)
         self.classes_ = classes
         full = np.zeros(n_rows)  # rows of weight 0 keep a 0 that nobody reads
         full[counted] = labels
