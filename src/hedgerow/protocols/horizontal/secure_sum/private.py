@@ -160,8 +160,8 @@ class PrivateOwner:
         bad: dict[str, Any] = {"where": where, "on_bad_rows": how, "unread": data.misfits}
         if data.backend is None:
             return PrivateRows.read(data.table, labels, schema, n_threads=data.n_threads, **bad)
-        coded = code_rows(data.table, labels, schema, grid_of(schema), data.n_threads, **bad)
-        return self.opened.enter_context(answering_coded(data.backend, *coded, schema))
+        codes, known, misfits, _ = code_rows(data.table, labels, schema, grid_of(schema), data.n_threads, **bad)
+        return self.opened.enter_context(answering_coded(data.backend, codes, known, misfits, schema))
 
     def go_on(self, n_requests: int, state: PrivateState | None) -> None:
         """In a later attempt: stand as after so many requests. What was spent on more than these stays spent."""
