@@ -89,6 +89,7 @@ class PlainParameters(HowToRun, Trees, total=False):
     base_score: float | None
     gradient_bits: int | None
     missing_unseen: MissingUnseen
+    one_hot_levels: Any
     callbacks: Sequence[Any] | None
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from hedgerow.crypto.masking import Position
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
+from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.privacy.calibrate import Budget
 from hedgerow.privacy.events import Event, Gaussian, Released
 from hedgerow.privacy.mechanisms import discrete_gaussian
@@ -121,6 +121,11 @@ class PrivateOwner:
 
     def __init__(self, me: Party, data: PartyData, job: Job) -> None:
         schema = _schema(job)
+        if data.part is not None:
+            raise InvalidParameter(
+                f"{me.name}: with dp training does not go on from an earlier model: the budget covers what this run "
+                "releases, and not what that model tells; leave out init_model"
+            )
         self._me, self._job = me, job
         self.opened = ExitStack()
         """Actors, if there are any, until it is closed."""
