@@ -315,9 +315,9 @@ def engine_params(params: Mapping[str, Any], columns: Sequence[tuple[str, bool]]
     """Parameters of trees under the engine's names, for columns given as (name, whether it is categorical)."""
     given: dict[str, Any] = {_ENGINE_NAMES.get(name, name): value for name, value in params.items()}
     names = [name for name, _ in columns]
-    given |= {"monotone": _monotone(params["monotonic_cst"], columns)}
+    given |= {"monotone": monotone_signs(params["monotonic_cst"], columns)}
     given |= {"one_hot_levels": _one_hot(params["one_hot_levels"], columns)}
-    given |= {"interaction": _interaction(params["interaction_cst"], names), **more}
+    given |= {"interaction": interaction_groups(params["interaction_cst"], names), **more}
     kinds = {field.name: field.type for field in fields(BoostingParams)}
     for name, value in list(given.items()):
         if name not in kinds:
@@ -327,7 +327,7 @@ def engine_params(params: Mapping[str, Any], columns: Sequence[tuple[str, bool]]
     return BoostingParams(**given)
 
 
-def _monotone(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
+def monotone_signs(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
     """One of -1, 0, 1 per column, from a list or from a dict by column name."""
     if wish is None:
         return None
@@ -354,7 +354,7 @@ MOST_PAIRED = 1000
 """Columns up to which "pairwise" lists all pairs."""
 
 
-def _interaction(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
+def interaction_groups(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
     """Groups of columns that may be asked about on one path, by number, from scikit-learn's or XGBoost's spelling."""
     if wish is None:
         return None

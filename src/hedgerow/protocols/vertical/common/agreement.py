@@ -138,7 +138,9 @@ class VerticalJob(HoldersJob):
     """What all parties of a vertical training must agree on."""
 
     OPENS_SUMS: ClassVar[bool] = False  # of nodes whose rows all parties know, so that there may be a minimum of them
-    BY_COLUMN: ClassVar[bool] = False  # whether who compares splits knows by which column each is
+    BY_COLUMN: ClassVar[bool] = (
+        False  # whether the label holder knows all rows of nodes, and by which column they split
+    )
 
     task: str = option("classification", "what is predicted", one_of=TASKS, settled=True)
     boosting: BoostingParams = field(default_factory=BoostingParams)

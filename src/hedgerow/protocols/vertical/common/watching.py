@@ -14,7 +14,7 @@ What was told before a run was broken off is told again, from the numbers that w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
