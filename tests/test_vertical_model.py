@@ -548,8 +548,12 @@ def test_secret_shares_refuse_what_they_cannot_do():
         fed.fit("vertical.secret_shared", **SHARED)
     with pytest.raises(InvalidParameter, match="min_child_weight"):
         fed.fit("vertical.secret_shared", min_child_weight=5.0, **SHARED)
+    plain = Federation.vertical(
+        {name: table.drop(columns="region", errors="ignore") for name, table in by_party(EVERYBODY).items()},
+        labels=("bank", REPAID),
+    )
     with pytest.raises(InvalidParameter, match="dealer must be a party of its own"):
-        fed.fit("vertical.secret_shared", dealer="shop", **SHARED)
+        plain.fit("vertical.secret_shared", dealer="shop", **SHARED)
 
 
 # --- explanations and parts for other tools --------------------------------------------------------------------------

@@ -321,7 +321,8 @@ class VerticalModel(FittingParts):
             else:
                 as_read = np.nan if value is None else value
             same = table.with_values(place, np.full(table.n_rows, as_read, own.dtype))
-            means.append(self._predictions(tables | {party: same}, **how).mean(axis=0))
+            raw = self.scoring(tables | {party: same}, **how).raw
+            means.append(predictions_from(self.target.loss, raw).mean(axis=0))
         return Dependence(tuple(values), np.array(means))
 
     def _place(self, party: str, column: str) -> int:
