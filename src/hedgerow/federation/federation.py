@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -71,6 +72,9 @@ from hedgerow.runtime.running import check_how, get_ready, run_together
 from hedgerow.schema import Column, Schema
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
+
+if TYPE_CHECKING:
+    from hedgerow.federation.trials import Trial, Tuned
 
 Estimator = BoostedTreesClassifier | BoostedTreesRegressor
 _INSTEAD = {
@@ -161,12 +165,14 @@ class Chosen(NamedTuple):
 
     def read(self, brought: Brought | BroughtFiles) -> PartyData:
         """What a party brings, read as the protocol needs it. Where that protects rows, none of them raises."""
-        self._check_offered("sample_weight", brought, is_there=brought.has_weights)
+        if brought.has_weights:
+            features.check(self.protocol.name, "sample_weight", f"{brought.name}: sample_weight is given")
         data = self._read(brought)
-        is_level = any(column.levels is not None for column in data.table.columns)
-        self._check_offered("levels", brought, is_there=is_level)
-        classes = [each for each in data.classes or () if each is not None]
-        self._check_offered("classes", brought, is_there=len(classes) > 2)
+        for column in data.table.columns:
+            if column.levels is not None:
+                features.check(self.protocol.name, "levels", f"{brought.name}: column {column.name!r} has levels")
+        if sum(each is not None for each in data.classes or ()) > 2:
+            features.check(self.protocol.name, "classes", f"{brought.name}: the labels have {len(data.classes or ())}")
         if self.stops_early and brought.has_labels:
             data = self._with_validation(brought, data)
         return self._with_class_weights(brought, data)
@@ -197,10 +203,6 @@ class Chosen(NamedTuple):
         found = class_weights(data.labels[learned], known, **wish, sample_weight=own[learned])
         own[learned] = own[learned] if found is None else found
         return replace(data, weight=own)
-
-    def _check_offered(self, feature: str, brought: Brought | BroughtFiles, *, is_there: bool) -> None:
-        if is_there:
-            features.check(self.protocol.name, feature, f"the table or labels of {brought.name}")
 
     def _with_validation(self, brought: Brought | BroughtFiles, data: PartyData) -> PartyData:
         """Rows to watch are those that the party named; otherwise a share of its own is drawn, as the estimators do."""
@@ -307,13 +309,15 @@ class Federation:
                 raise InvalidInput(
                     f"{name}: an owner brings (X, y) or (X, y, sample_weight), got {type(pair).__name__}"
                 )
+            watched = (validation or {}).get(name)
             if are_files(pair[0]):
-                read[name] = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
+                files = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
+                files.validation = _rows_named(watched, files.n_rows, f"{name}: validation")
+                read[name] = files
                 continue
             if schema is not None:
                 check_columns(pair[0], schema, where=name)
             X, y, weight = (*pair, None)[:3]
-            watched = (validation or {}).get(name)
             how: dict[str, Any] = {"task": task, "categorical_features": categorical_features}
             read[name] = Brought(name, X, y, weight=weight, validation=watched, **how)
         federation = cls("rows", read, task)
@@ -503,6 +507,73 @@ class Federation:
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
+    def cross_validate(
+        self,
+        protocol: str,
+        *,
+        cv: Any = 5,
+        scoring: Any = None,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        budget: Mapping[str, Dataset] | None = None,
+        **params: Any,
+    ) -> Trial:
+        """Train on all folds but one and score that one, in turn: scores, and what that cost in epsilon and bytes.
+
+        `cv`: how many folds, a splitter of scikit-learn's, or pairs of numbers of rows (of the common ones, where rows
+        were matched). All parties use the same folds; where rows are split each owner deals its own. `scoring` as in
+        scikit-learn, by default accuracy or R^2. Every fold is a training that spends what `fit` would spend, and is
+        charged to `budget`. The other parameters as for `fit`; `docs/reference/federation.md` says who learns what.
+        """
+        from hedgerow.federation import trials
+
+        how = {"transport": transport, "link": link, "deadline": deadline, "budget": budget}
+        self._align_first(how)
+        return trials.cross_validate(self, protocol, cv, scoring, how, params)
+
+    def tune(
+        self,
+        protocol: str,
+        space: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        cv: Any = 5,
+        scoring: Any = None,
+        n_trials: int | None = None,
+        refit: bool = True,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        budget: Mapping[str, Dataset] | None = None,
+        **params: Any,
+    ) -> Tuned:
+        """Cross-validate every choice of parameters in `space` on the same folds, and train with the best.
+
+        `space`: parameter -> values to try, all combinations of them; with `n_trials` so many are drawn, and values may
+        be distributions of scipy's. Every trial tells what it cost. With `refit` the best is trained on all rows,
+        `found.run`. The other parameters as for `cross_validate`.
+        """
+        from hedgerow.federation import trials
+
+        how = {"transport": transport, "link": link, "deadline": deadline, "budget": budget}
+        self._align_first(how)
+        return trials.tune(self, protocol, space, cv, scoring, n_trials, how, params, refit=refit)
+
+    def _align_first(self, how: Mapping[str, Any]) -> None:
+        if self._linkage is not None:
+            self.align(**{name: value for name, value in how.items() if name != "budget"})
+
+    def with_rows(self, rows: Mapping[str, Ints]) -> Federation:
+        """Some rows of everybody: name -> numbers of rows, of the common ones if these were matched."""
+        brought: dict[str, Brought | BroughtFiles] = {}
+        for name, each in self._brought.items():
+            if not isinstance(each, Brought):
+                raise InvalidInput(f"{name}: rows in files cannot be taken apart; bring a table in memory")
+            brought[name] = each.with_rows(rows[name])
+        some = Federation(self.partition, brought, self.task, label_holder=self.label_holder)
+        some.alignment, some._id, some._schema = self.alignment, self._id, self._schema
+        return some
+
     def _earlier(
         self,
         model: Any,
@@ -657,6 +728,12 @@ class Brought:
         """How many rows there are to train on."""
         return self._n_rows if self.rows is None else len(self.rows)
 
+    def with_rows(self, rows: Ints) -> Brought:
+        """The same with some of its rows alone."""
+        some = copy(self)
+        some.rows = rows if self.rows is None else self.rows[rows]
+        return some
+
     def strictly(self) -> PartyData:
         """Everything as it is; raises what is wrong with a row."""
         if isinstance(self._strict, HedgerowError):
@@ -671,7 +748,8 @@ class Brought:
     def fitted(self, schema: Schema) -> PartyData:
         """The rows that count, as the schema has them."""
         fitted = fit_rows(self._X, self._y, schema, where=self.name)
-        return taken(PartyData(fitted.table, fitted.labels, schema.classes), np.flatnonzero(fitted.counts))
+        rows = np.arange(len(fitted.counts)) if self.rows is None else self.rows
+        return taken(PartyData(fitted.table, fitted.labels, schema.classes), rows[fitted.counts[rows]])
 
     def refuse_bad_rows(self, schema: Schema) -> None:
         """InvalidInput if a row does not fit: for rows that are public."""
