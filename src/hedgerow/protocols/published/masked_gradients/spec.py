@@ -112,8 +112,5 @@ SPEC = Protocol(
         "gradients of all rows, masked, go from machine to machine for every candidate; sums over columns are quick",
     ),
     drawn=lambda _job: "noise for every candidate",
-    lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight classes subsample colsample_bytree max_features monotonic_cst"
-    ),
+    lacks=not_yet("quantile many_levels dates colsample_bylevel interaction_cst sparse"),
 )

@@ -178,8 +178,5 @@ SPEC = Protocol(
         FEATURE_HOLDER: "gradients of all rows come to its machine for every tree; sums over its columns are quick",
     },
     drawn=lambda job: "noise for the gradients of rows" if job.has_noise else None,
-    lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight classes subsample colsample_bytree max_features monotonic_cst"
-    ),
+    lacks=not_yet("quantile many_levels dates colsample_bylevel interaction_cst warm_start sparse"),
 )
