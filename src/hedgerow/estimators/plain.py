@@ -126,6 +126,7 @@ class BoostedTrees(BaseEstimator):
     base_score: float | None = None
     gradient_bits: int | None = None
     missing_unseen: MissingUnseen = "heavier"
+    one_hot_levels: Any = None
     n_jobs: int | None = None
     verbose: int = 0
     random_state: Any = None

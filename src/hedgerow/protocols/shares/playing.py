@@ -104,7 +104,8 @@ def small(job: SharesJob, *, levels: bool = False, **options: Any) -> Rehearsal:
     `levels`: whether the label holder may have columns with levels. `options` must fit the made-up rows.
     """
     names = tuple(f"party-{k}" for k in range(len(job.parties)))
-    trees = replace(job.boosting, n_iterations=1, max_depth=2)
+    unbound: dict[str, Any] = {"interaction": None, "early_stopping_rounds": None}  # those of other columns and rows
+    trees = replace(job.boosting, n_iterations=1, max_depth=2, **unbound)
     rehearsed = replace(job, parties=names, label_holder=names[0], dealer="dealer", boosting=trees, **options)
     return rehearsed, lambda: {
         name: made_up_rows(rehearsed, has_labels=name == names[0], levels=levels and name == names[0]) for name in names
@@ -125,10 +126,12 @@ def begin(me: Party, job: SharesJob, data: PartyData) -> None:
         begin_as_feature_holder(me, job, data)
 
 
-def checked_labels(party: str, job: SharesJob, data: PartyData) -> Floats:
-    """Labels that are there and within the public range."""
-    labels = finite_labels(party, job, data)
-    low, high = job.loss().label_range
+def checked_labels(party: str, job: SharesJob, data: PartyData, *, most_classes: int = 2) -> Floats:
+    """Labels that are there and within the public range, if there is one."""
+    labels = finite_labels(party, job, data, most_classes=most_classes)
+    if job.task == "regression" and job.boosting.label_range is None:
+        return labels
+    low, high = (0.0, most_classes - 1.0) if job.task == "classification" else job.loss().label_range
     if labels.min() < low or labels.max() > high:
         raise InvalidInput(f"{party}: some labels lie outside the declared label_range {(low, high)}")
     return labels

@@ -89,7 +89,7 @@ class Labels:
     def begin(self, plan: Plan, columns: OneHotColumns) -> None:
         """Scores are those before the first tree."""
         loss, params = plan.scales.loss, self._job.boosting
-        base = plan.scales.base_score(self._labels, params)
+        base = float(params.base_scores(loss, self._labels)[0])
         packed = packed_columns(columns.codes, columns.features, self._n_threads)
         self._rows = Rows(
             packed, self._labels, None, loss, np.array([base]), plan.scales.quantiser, n_threads=self._n_threads

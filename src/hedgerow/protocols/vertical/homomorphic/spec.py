@@ -161,5 +161,5 @@ SPEC = Protocol(
         FEATURE_HOLDER: "it adds ciphertexts of all rows, new ones for every tree, which actors would have to be sent",
     },
     drawn=lambda job: "noise" if job.has_noise else None,  # keys and orders of columns are gone once sums are opened
-    lacks=not_yet("quantile many_levels dates colsample_bylevel interaction_cst sparse"),
+    lacks=not_yet("many_levels dates sparse"),
 )

@@ -178,5 +178,9 @@ SPEC = Protocol(
         FEATURE_HOLDER: "gradients of all rows come to its machine for every tree; sums over its columns are quick",
     },
     drawn=lambda job: "noise for the gradients of rows" if job.has_noise else None,
-    lacks=not_yet("quantile many_levels dates colsample_bylevel interaction_cst warm_start sparse"),
+    lacks={
+        **not_yet("many_levels dates sparse warm_start"),
+        "class_weight": "feature holders need the weights of rows, and a weight that was made from a label tells it",
+        "quantile": "the value of a leaf would be a quantile of its rows' labels, and only noisy gradients are known",
+    },
 )
