@@ -6,8 +6,8 @@ at the metric of their scores, and tells all feature holders whether to go on (`
 iterations are kept, and everybody forgets what only later ones needed. All that is told follows from one number for
 each iteration, which stays with the label holder.
 
-    label holder      watch.see(scores)  after an iteration;    n_kept = watch.tell(me, job)  before the next, and at the end
-    feature holder    n_kept = hear(me, job)  likewise
+    label holder      watch.see(scores) after an iteration; n_kept = watch.tell(me, job) before the next, and at the end
+    feature holder    n_kept = hear(me, job) likewise
 
 What was told before a run was broken off is told again, from the numbers that were kept.
 """
@@ -41,7 +41,8 @@ def watched_rows(party: str, job: VerticalJob, data: PartyData) -> Bools | None:
     mask = data.validation
     if mask is None or mask.shape != (data.table.n_rows,) or mask.all() or not mask.any():
         raise InvalidInput(
-            f"{party}: early stopping needs rows to watch and rows to learn from: validation=..., or validation_fraction"
+            f"{party}: early stopping needs rows to watch and rows to learn from: validation=..., or a "
+            "validation_fraction"
         )
     return mask
 

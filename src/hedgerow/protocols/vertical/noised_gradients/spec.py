@@ -24,7 +24,7 @@ from hedgerow.protocols.vertical.noised_gradients import messages
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder, stamp
-from hedgerow.protocols.vertical.noised_gradients.noise import ADJACENCY
+from hedgerow.protocols.vertical.noised_gradients.looks import ADJACENCY
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, not_yet
 from hedgerow.statement import Registry, Statement
 
