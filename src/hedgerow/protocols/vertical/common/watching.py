@@ -24,6 +24,7 @@ from hedgerow.engine.boosting import BestRound, Metric, find_metric
 from hedgerow.engine.dtypes import Bools, Floats, Scores
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput
+from hedgerow.privacy.events import Event
 from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.messages import Onward
 from hedgerow.protocols.vertical.common.states import ForestState
@@ -72,8 +73,13 @@ class Watch:
         n_done: int = 0,
         look: Look = exactly,
         first: int = 0,
+        event: Event | None = None,
     ) -> None:
-        """`n_done` iterations were kept before the run was broken off; `first` are those of an earlier model."""
+        """`n_done` iterations were kept before the run was broken off; `first` are those of an earlier model.
+
+        `event` is that of one look, where it has noise.
+        """
+        self._event = event
         rows = only(data, np.flatnonzero(watched))
         self._job, self._loss, self._rows, self._where, self._look = job, loss, rows, watched, look
         self._bases, self._first = np.asarray(base_scores, np.float64), first
@@ -102,7 +108,8 @@ class Watch:
         """Whether it goes on, to all: 0 if it does, else how many iterations are kept."""
         ends = self._best.wants_to_stop or len(self._best.curve) == job.boosting.n_iterations
         n_kept = 0 if not ends else (self._best.best_iteration or 0) + 1
-        me.send_all(job.feature_holders, Onward(n_kept))
+        for party in job.feature_holders:
+            me.send(party, Onward(n_kept), event=self._event)
         return n_kept
 
     @property
