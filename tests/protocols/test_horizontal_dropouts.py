@@ -203,7 +203,7 @@ def test_a_sum_of_another_shape_is_refused():
 @pytest.mark.parametrize("changes", [{}, {"double_masking": False}, {"double_masking": True}, {"coordinator": "anna"}])
 @pytest.mark.parametrize("having_sent", [(), ("carla",)], ids=["silent", "gone after its answer"])
 def test_an_owner_lost_when_the_metric_is_asked_for(changes, having_sent):
-    """Trees are those of a loss at the next tree's first sum; the metric is asked for again, and the watch begins anew."""
+    """Trees are those of a loss at the next tree's first sum; the metric is asked for again, without it."""
     pooled = make_pooled(np.random.default_rng(20), sum(SIZES))
     data = share_out(pooled, SIZES)
     watched = {name: np.arange(size) % 5 == 0 for name, size in zip(data, SIZES, strict=True)}

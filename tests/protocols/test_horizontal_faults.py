@@ -438,8 +438,8 @@ def test_another_version_of_a_message_ends_the_run(network, who, kind, finds_out
     found = net.errors[finds_out]
     assert isinstance(found, VersionMismatch)
     assert str(found) == (
-        f"{finds_out} cannot take what {who} sent: {kind.NAME}: the peer speaks version 7, this is version {kind.VERSION}; "
-        "this side needs a newer hedgerow"
+        f"{finds_out} cannot take what {who} sent: {kind.NAME}: the peer speaks version 7, this is version "
+        f"{kind.VERSION}; this side needs a newer hedgerow"
     )
     assert isinstance(root_cause(net.errors)[1], VersionMismatch)
     assert {type(error) for error in net.errors.values()} <= {VersionMismatch, PeerFailed}
