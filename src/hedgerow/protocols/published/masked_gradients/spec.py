@@ -39,7 +39,9 @@ def statement(job: MaskedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         f"{holder} has the labels. It trained with {others}; splits by {stating.scores_of(job.score)}, with {vectors}.",
         stating.KNOWN_LEAKS,
         _about_labels(others, meta.get("label_recovery")),
-        f"{others} also got the exact sums of gradients and hessians of every node.",
+        f"{others} also got the exact sums of gradients and hessians of every node, and the weights of rows if any.",
+        *stating.watching(job),
+        *stating.by_column(job),
         f"{holder} got, of every split that won, which rows go which way, and of other candidates {CORRELATED}.",
         _about_theorems(job, meta.get("theorems_would_add_up_to")),
         NOT_PRIVATE,
@@ -112,8 +114,5 @@ SPEC = Protocol(
         "gradients of all rows, masked, go from machine to machine for every candidate; sums over columns are quick",
     ),
     drawn=lambda _job: "noise for every candidate",
-    lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight classes subsample colsample_bytree max_features monotonic_cst"
-    ),
+    lacks=not_yet("many_levels dates sparse"),
 )

@@ -250,8 +250,6 @@ SPEC = Protocol(
         FEATURE_HOLDER: "it changes the buckets of its columns once and takes no part in the training",
     },
     drawn=lambda job: BUCKETS if job.is_noisy else EDGES if job.edges_mode == PRIVATE else job.cache and KEPT,
-    lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight monotonic_cst"
-    ),
+    lacks=not_yet("many_levels dates sparse warm_start"),
+    takes_weights=lambda _options: True,
 )

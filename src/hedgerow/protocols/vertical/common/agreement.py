@@ -138,7 +138,9 @@ class VerticalJob(HoldersJob):
     """What all parties of a vertical training must agree on."""
 
     OPENS_SUMS: ClassVar[bool] = False  # of nodes whose rows all parties know, so that there may be a minimum of them
-    BY_COLUMN: ClassVar[bool] = False  # whether who compares splits knows by which column each is
+    BY_COLUMN: ClassVar[bool] = (
+        False  # whether the label holder knows all rows of nodes, and by which column they split
+    )
 
     task: str = option("classification", "what is predicted", one_of=TASKS, settled=True)
     boosting: BoostingParams = field(default_factory=BoostingParams)
@@ -151,11 +153,6 @@ class VerticalJob(HoldersJob):
             raise InvalidParameter(
                 f"{self.NAME}: monotonic_cst is not available where columns are split, got {self.boosting.monotone}"
             )
-        for parameter in ("interaction", "colsample_bylevel"):
-            if getattr(self.boosting, parameter) != getattr(BoostingParams(), parameter):
-                raise InvalidParameter(f"{self.NAME}: {parameter} is not available where columns are split")
-        if self.task == "regression" and self.boosting.loss not in ("squared", "poisson"):
-            raise InvalidParameter(f"{self.NAME}: the {self.boosting.loss} loss is not available, use squared_error")
         if self.boosting.min_rows_per_sum > 1 and not self.OPENS_SUMS:
             raise InvalidParameter(f"{self.NAME}: {NO_MIN_ROWS}, got {self.boosting.min_rows_per_sum}")
 
@@ -195,7 +192,7 @@ def check_table(
 
 
 class OwnColumns:
-    """A party's own columns, binned by itself: by their values, by a `mapper` that is public, or as an earlier part was.
+    """A party's own columns, binned by itself: by their values, by a public `mapper`, or as an earlier part was.
 
     Who knows which rows are `learned` goes by the values of these.
     """
