@@ -143,8 +143,9 @@ def test_base_scores_ignore_the_order_of_rows(seed, name, weighted):
     if name == "squared":
         assert straight[0] == pytest.approx(np.average(labels, weights=weight), rel=1e-7)
     if loss.refits_leaves:
-        whole = losses.weights_in_steps(np.ones(n) if weight is None else weight)
-        assert straight[0] == naive.quantile_of(labels.tolist(), whole.tolist(), loss.quantile)
+        few = (labels[:40], np.ones(40) if weight is None else weight[:40])  # the naive one takes its time
+        whole = losses.weights_in_steps(few[1])
+        assert loss.base_scores(*few)[0] == naive.quantile_of(few[0].tolist(), whole.tolist(), loss.quantile)
     if name == "poisson":
         assert np.exp(straight[0]) == pytest.approx(np.average(labels, weights=weight), rel=1e-6)
 
