@@ -104,7 +104,10 @@ def test_a_tree_over_other_features_is_refused(features: Any, sentence: str) -> 
 def test_wrong_parameters_are_named() -> None:
     """Loss, base scores, kinds and numbers of iterations out of range."""
     model = Ensemble(MAPPER, "squared", [0.0], trees=[small_tree()])
-    with pytest.raises(InvalidParameter, match="loss must be one of logistic, squared, softmax, poisson, got 'hinge'"):
+    with pytest.raises(
+        InvalidParameter,
+        match="loss must be one of logistic, squared, softmax, poisson, absolute, quantile, got 'hinge'",
+    ):
         Ensemble(MAPPER, "hinge", [0.0])
     with pytest.raises(InvalidParameter, match="base_scores must be finite, one per output"):
         Ensemble(MAPPER, "squared", [np.nan])

@@ -125,7 +125,7 @@ def test_columns_may_have_more_thresholds_than_a_byte_holds(tree_method: str, tm
         back.predict(xgb.DMatrix(rows)), booster.predict(xgb.DMatrix(rows)), rtol=1e-5, atol=1e-5
     )
     estimator.set_params(warm_start=True, max_iter=61)
-    with pytest.raises(InvalidInput, match="more than a byte can tell apart.*cannot be trained on"):
+    with pytest.raises(InvalidInput, match=r"more than a byte can tell apart.*cannot be trained on"):
         estimator.fit(rows, y)
 
 
@@ -194,7 +194,7 @@ def test_edges_divide_float64_as_rounding_does(threshold: float, offset: float) 
             assert (x < edge) == (np.float32(x) < t)
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 def small_files() -> dict[str, bytes]:
@@ -245,7 +245,7 @@ def test_nodes_that_never_end_are_refused() -> None:
         document = json.loads(FILES["json"])
         tree = document["learner"]["gradient_booster"]["model"]["trees"][0]
         tree["left_children"][0], tree["right_children"][0] = children
-        with pytest.raises(ModelFileError, match="own ancestors|two nodes"):
+        with pytest.raises(ModelFileError, match=r"own ancestors|two nodes"):
             from_document(document)
 
 
