@@ -728,6 +728,15 @@ class Asked:
         """Those of some questions, new or not."""
         return np.array([self._handles.setdefault(each, len(self._handles)) for each in questions], np.int32)
 
+    @property
+    def n_handles(self) -> int:
+        """How many there are."""
+        return len(self._handles)
+
+    def forget_after(self, n_handles: int) -> None:
+        """Keep the first ones only."""
+        self._handles = dict(list(self._handles.items())[:n_handles])
+
     def questions(self) -> Questions:
         """All of them, by handle."""
         return Questions.of(self._handles)
