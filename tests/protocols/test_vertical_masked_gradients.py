@@ -454,8 +454,6 @@ def test_through_a_federation():
         ({"n_vectors": 0}, "n_vectors must be a whole number of at least 1"),
         ({"block_bytes": 1.5}, "block_bytes must be a whole number"),
         ({"accept_known_leaks": 3}, "accept_known_leaks must be one of"),
-        ({"subsample": 0.5}, "leave out subsample=0.5"),
-        ({"monotone": (1,)}, "monotonic_cst is not available"),
     ],
 )
 def test_bad_parameters_are_refused(changes, words):
@@ -479,11 +477,10 @@ def test_bad_data_is_refused():
     _, data = make_data()
     job = make_job(data)
     labels = data["anna"].labels
-    three = make_pooled(np.random.default_rng(0), N_ROWS, n_classes=3)
     short = table_of([Column("x", np.arange(10.0))])
     cases = [
         ("anna", {"labels": None}, "anna: the label holder needs labels"),
-        ("anna", {"labels": three.labels, "classes": three.classes}, "anna: .* for two classes, but .* have 3"),
+        ("anna", {"weight": np.zeros(N_ROWS)}, "anna: every sample_weight is zero"),
         ("anna", {"labels": np.where(np.arange(N_ROWS) == 5, np.nan, labels)}, "anna: label of row 5"),
         ("anna", {"labels": labels[:-1]}, "anna: 699 labels for 700 rows"),
         ("anna", {"classes": None}, "anna: the labels are not those of a classification"),

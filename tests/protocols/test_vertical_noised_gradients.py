@@ -584,12 +584,13 @@ def test_progress_is_reported():
         ({"noise_aware": "yes"}, "noise_aware must be one of"),
         ({"noise_aware": True}, "noise_aware=True goes with noise"),
         ({"noise_aware": True, "epsilon": 1.0, "per": "message"}, "noise_aware=True goes with noise"),
-        ({"subsample": 0.5}, "leave out subsample=0.5"),
-        ({"colsample_bytree": 0.5}, "leave out colsample_bytree=0.5"),
-        ({"colsample_bynode": 0.5}, "leave out max_features=0.5"),
+        ({"subsample": 0.5, "per": "message"}, "uses all rows and columns"),
+        ({"colsample_bytree": 0.5, "per": "message"}, "uses all rows and columns"),
+        ({"early_stopping_rounds": 1, "per": "message"}, "uses all rows and columns"),
+        ({"early_stopping_rounds": 1, "epsilon": 1.0, "eval_metric": "auc"}, "a mean over rows, .* got 'auc'"),
         ({"epsilon": 1.0, "gradient_bits": 8}, "leave out gradient_bits=8"),
         ({"epsilon": 1.0, "task": "regression"}, "needs label_range"),
-        ({"monotone": (1,)}, "monotonic_cst is not available"),
+        ({"monotone": (1,), "epsilon": 1.0, "noise_aware": True}, "without monotonic_cst"),
     ],
 )
 def test_bad_parameters_are_refused(changes, words):
@@ -620,16 +621,12 @@ def test_bad_data_is_refused():
     pooled, data = make_data()
     job = make_job(data)
     labels = data["anna"].labels
-    three = make_pooled(np.random.default_rng(0), N_ROWS, n_classes=3)
     not_a_number = np.where(np.arange(N_ROWS) == 5, np.nan, labels)
     empty = table_of([Column("gone", np.full(N_ROWS, np.nan))])
     short = table_of([Column("x", np.arange(10.0))])
     cases = [
         (broken(data, "anna", labels=None), "anna: the label holder needs labels"),
-        (
-            broken(data, "anna", labels=three.labels, classes=three.classes),
-            "anna: .* is for two classes, but .* have 3",
-        ),
+        (broken(data, "anna", weight=np.zeros(N_ROWS)), "anna: every sample_weight is zero"),
         (broken(data, "anna", labels=labels[:-1]), "anna: 699 labels for 700 rows"),
         (broken(data, "anna", classes=None), "anna: the labels are not those of a classification"),
         (broken(data, "ben", table=empty), "ben: column 'gone' is empty"),

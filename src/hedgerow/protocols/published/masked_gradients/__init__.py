@@ -8,6 +8,7 @@ have columns of the same rows.
 
     1  feature holder -> label holder   ReadyToTrain     numbers of rows and columns
        label holder -> feature holder   GoAhead          all tables fit together
+       label holder -> feature holder   LearningRows     number of classes, weights of rows, rows that are watched
        label holder -> feature holder   Scales           units of gradients
     2  feature holder -> label holder   NoiseVectors     of some candidates: W noise vectors B over the level's rows
        label holder -> feature holder   MaskedGradients  g + B c and h + B d for each of these; G and H of every node

@@ -56,10 +56,11 @@ def watching(job: VerticalJob) -> tuple[str, ...]:
     """What feature holders learned from early stopping, if there was any."""
     if job.boosting.early_stopping_rounds is None:
         return ()
-    return (
-        f"After each iteration {job.others} learned whether the rows that {job.label_holder} watches still improve, and "
-        "in the end how many iterations are kept.",
+    told = (
+        f"After each iteration {job.others} learned whether the rows that {job.label_holder} watches still improve, "
+        "and in the end how many iterations are kept."
     )
+    return (told,)
 
 
 def by_column(job: VerticalJob) -> tuple[str, ...]:

@@ -30,9 +30,11 @@ many trees tell more. Feature holders: the rows of every node, from which labels
 the number of classes; no gradient, no weight, no sum, no gain, no leaf value.
 
 min_rows_per_sum=k: children are summed and split further only if both have k rows, the root only if it has; where
-nothing is summed step 4 is left out. dp=(epsilon, delta): step 4 ends with NoisySums, sums with noise of the feature
-holder inside the ciphertext, over bins that follow from a public schema. Which way rows go stays exact, so what holds
-is a guarantee for values that no split tells apart (noisy_sums.py).
+nothing is summed step 4 is left out. min_samples_leaf: step 4 ends with BinCounts, numbers of rows. Draws of columns
+and constraints: ColumnOrder has the owner's own order. Early stopping: rows that are watched are encrypted as 0, and
+Onward says after each iteration whether it goes on. dp=(epsilon, delta): step 4 ends with NoisySums, sums with noise of
+the feature holder inside the ciphertext, over bins that follow from a public schema. Which way rows go stays exact, so
+what holds is a guarantee for values that no split tells apart (noisy_sums.py).
 
 Without dp nothing is differentially private, and with it the model is not. What protects is that feature holders have
 no key (crypto/elgamal.py: decisional Diffie-Hellman, honest but curious parties). vertical.secret_shared opens no sums;

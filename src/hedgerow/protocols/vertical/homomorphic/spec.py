@@ -10,8 +10,8 @@ from hedgerow.crypto import elgamal
 from hedgerow.privacy.events import Composed, NonPrivate, Repeated, amount, factor, up
 from hedgerow.protocols.made_up import made_up_schema
 from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.vertical.common.joint_forest import warmup as joint_warmup
 from hedgerow.protocols.vertical.common.drawing import ColumnRules
+from hedgerow.protocols.vertical.common.joint_forest import warmup as joint_warmup
 from hedgerow.protocols.vertical.common.messages import Classes, GoAhead, Onward, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.homomorphic import messages

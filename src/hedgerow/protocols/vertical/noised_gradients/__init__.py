@@ -4,6 +4,7 @@ Roles. The label holder has labels and columns of its own. Feature holders have 
 
     1  feature holder -> label holder   ReadyToTrain     numbers of rows and columns
        label holder -> feature holder   GoAhead          all tables fit together
+       label holder -> feature holder   LearningRows     number of classes, weights of rows, rows that are watched
     2  label holder -> feature holder   NoisyGradients   every row's gradient + discrete Gaussian noise, the same to all
     3  feature holder -> label holder   BestGains        per node of the level: gain of the best split of its columns
        label holder -> feature holder   Winners          per node: yours, somebody else's, or a leaf
@@ -15,10 +16,11 @@ and moves all rows alike, so sums of nodes, leaf values and scores are known to 
 
 Only the label is secret. A gradient is g = s(score) - y (logistic: p - y), and the score is known: it comes from trees
 that were made of released numbers. So noise on g is noise on the label, one changed label moves one gradient by the
-width of the label range (two classes: by 1), and T releases cost mu = sqrt(T) width / sigma in Gaussian DP. Hessians
-depend on scores alone (logistic: p (1 - p)). Every party computes them itself; noise on them would cost bytes and
-accuracy, and protect nothing. The base score comes from the first release too. The label holder grows its own part of
-the trees, and its leaves, from the noisy gradients as well: exact leaves would leak into all later gradients.
+width of the label range (two classes: by 1; more: two gradients of its row by 1 each, sqrt(2) in L2), and T releases
+cost mu = sqrt(T) width / sigma in Gaussian DP. Hessians depend on scores alone (logistic: p (1 - p)). Every party
+computes them itself; noise on them would cost bytes and accuracy, and protect nothing. The base score comes from the
+first release too. The label holder grows its own part of the trees, and its leaves, from the noisy gradients as well:
+exact leaves would leak into all later gradients.
 
     per="run"      (default) step 2 happens once. All trees use the same noisy labels; the rest of the gradient follows
                    from the score. At the same mu each gradient has 1/sqrt(T) of the noise, and 1/T of the bytes.

@@ -70,7 +70,7 @@ class LabelNoise:
         """The noise that makes all releases together cost the job's budget; rows that are watched have weight 0."""
         weights = np.ones(n_rows) if weights is None else weights
         low, high = loss.label_range
-        half, n_outputs = (high - low) / 2.0, loss.n_outputs
+        half, n_outputs = (high - low) / 2.0, loss.n_outputs if loss.name == "softmax" else 1
         mu_squared = mu_for(*job.budget) ** 2 / job.releases
         sigma = _moves(n_outputs) * 2.0 * half / math.sqrt(mu_squared)
         from_score = {"logistic": 0.5}.get(loss.name, loss.gradient_bound)

@@ -120,8 +120,8 @@ def _about_rows(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> tuple[str, 
         told.append(f"{job.others} know which rows are watched for early stopping.")
         if _holds(job):
             told.append(
-                "Labels of rows that are watched were sent to nobody. After each iteration one number was made of them, "
-                "with noise for the same epsilon and delta, and no label is both learned from and watched."
+                "Labels of rows that are watched were sent to nobody. After each iteration one number was made of "
+                "them, with noise for the same epsilon and delta, and no label is both learned from and watched."
             )
     return tuple(told)
 
