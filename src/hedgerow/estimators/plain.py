@@ -296,6 +296,11 @@ class BoostedTrees(BaseEstimator):
         """The same on a cluster; rows to watch are scored here, and `verbose` shows no others."""
         from hedgerow.estimators.on_ray import placed
 
+        if self._loss_params()["loss"] in ("absolute", "quantile"):
+            raise InvalidParameter(
+                f"loss={self.get_params()['loss']!r} does not go with backend={self.backend!r}: a leaf's value is a "
+                "quantile over all its rows, and they are on many machines; use 'squared_error', or train here"
+            )
         earlier = self._earlier()
         if earlier is not None and earlier.n_iterations == self.max_iter:
             return TrainingResult(earlier, self.evals_result_, self.best_iteration_)
