@@ -63,8 +63,8 @@ def watched() -> Iterator[Watched]:
         seen.openings.setdefault(self.me.name, []).append(Seen(None, {}, np.array(bits)))
         return bits
 
-    def gradients(self: Labels) -> Array:
-        words = makes(self)
+    def gradients(self: Labels, tree: int) -> Array:
+        words = makes(self, tree)
         signed = np.int32 if words.dtype == np.uint32 else np.int64
         seen.gradients.append(words.view(signed).astype(np.int64))
         return words
