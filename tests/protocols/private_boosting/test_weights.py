@@ -47,10 +47,10 @@ def test_one_row_moves_a_sum_by_its_share_of_the_sensitivity(loss, n_classes, we
         squared = record_sensitivity_squared(kind, loss, 2, clip)
         more = {"features": np.array([0], np.int32), **start} if kind == "bin_sums" else {}
         moved = rows.answer(SumRequest(number, kind, n_sums, squared, 1.0, clip=clip, **more))
-        length = math.sqrt(int((moved.astype(object) ** 2).sum()))
-        assert length <= weight * math.sqrt(squared) + math.sqrt(n_sums)
-        assert length**2 <= squared
-        assert (length > 0.0) == (weight > 0.0)
+        squares = int((moved.astype(object) ** 2).sum())
+        assert squares <= squared
+        assert math.sqrt(squares) <= weight * math.sqrt(squared) + math.sqrt(n_sums)
+        assert (squares > 0) == (weight > 0.0)
 
 
 def test_products_are_rounded_towards_nothing():
