@@ -68,6 +68,7 @@ EXECUTED = {
         (
             *(f"docs/tutorials/{name}.md" for name in ("first_model", "private_model", "shared_customers")),
             *("docs/tutorials/three_owners.md", "docs/attacks.md", "docs/scale.md"),
+            "docs/protocols/horizontal_secure_sum.md",
             *(f"docs/protocols/vertical_{name}.md" for name in ("aligning", "mp_fedxgb", "private_histograms")),
             *(f"docs/reference/{name}.md" for name in ("estimators", "federation", "plot", "private_estimators")),
             "docs/reference/vertical_explanations.md",

@@ -443,7 +443,7 @@ def coding_tables(
         if isinstance(features[feature], WideBins):
             raise InvalidInput(
                 f"column {features[feature].name!r} has {features[feature].n_value_bins - 1} thresholds, more than a "
-                "byte can tell apart: such a model, trained elsewhere, predicts from values, but cannot be trained on"
+                "byte can tell apart: a model trained elsewhere predicts from values, but cannot be trained on"
             )
         if exact is not None:
             edges[row, : len(exact)] = rounded_up(exact, dtype)

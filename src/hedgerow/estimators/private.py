@@ -215,6 +215,7 @@ class PrivateEstimator(BoostedTrees, ABC):
 
     def _settings(self, kind: type[S], **more: Any) -> S:
         """Pass the parameters on as the settings of a protocol, which check them; `more` are those that differ."""
+        more["seed"] = self._seed
         known = {field.name for field in fields(kind)} - set(more)
         given = {_SETTING.get(name, name): value for name, value in self.get_params(deep=False).items()}
         return kind(**{name: value for name, value in given.items() if name in known}, **more)
@@ -349,7 +350,6 @@ class _DPBoost(PrivateEstimator):
             weighted=weighing is not None,
             monotone=inputs.monotone_signs(self.monotonic_cst, columns),
             interaction=inputs.interaction_groups(self.interaction_cst, [name for name, _ in columns]),
-            seed=self._seed,
         )
         planned = planned_dpboost(settings, schema)
         bins = public_bins(schema, settings.max_bins)
@@ -437,7 +437,7 @@ class _Gaussian(PrivateEstimator):
     def _plan(self, schema: Schema, weighing: Weighing | None, before: Before | None = None) -> tuple[Train, Event]:  # noqa: ARG002 - the recipe starts anew
         if weighing is not None and self.policy == "exponential":
             raise InvalidParameter("weights of rows are for policies that release sums, not for policy='exponential'")
-        settings = self._settings(GaussianSettings, seed=self._seed)
+        settings = self._settings(GaussianSettings)
         training_of(schema, settings)  # refuses a schema that the policy cannot train on
         if (backend := chosen_backend(self.backend, self.n_jobs)) is not None:
             check_policy(settings)

@@ -213,7 +213,8 @@ class Chosen(NamedTuple):
         seed = seed_from(self.trees["random_state"])
         is_class, share = data.classes is not None, self.trees["validation_fraction"]
         counted = np.arange(len(data.labels)) if data.weight is None else np.flatnonzero(data.weight)
-        _, check = split_rows(data.labels[counted], share, seed, by_class=is_class)
+        by_class = is_class and not (self.protocol.watches_openly and self.options.get("epsilon") != math.inf)
+        _, check = split_rows(data.labels[counted], share, seed, by_class=by_class)
         validation = np.zeros(len(data.labels), np.bool_)
         validation[counted[check]] = True
         return replace(data, validation=validation)

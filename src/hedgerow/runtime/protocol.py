@@ -330,6 +330,9 @@ class Protocol:
 
     Then whoever reads the party's table must not raise because of a row either, but leaves it to the role.
     """
+    watches_openly: bool = False
+    """Whether all parties learn which rows are watched for early stopping: these are then drawn without regard to labels,
+    unless the job has no noise that could protect these (epsilon=math.inf)."""
     takes_weights: Callable[[Mapping[str, Any]], bool] = lambda _options: False
     """Whether a party that brings labels may bring weights of its rows too, with these options."""
     planned: Callable[[Any, str, PartyData], Planned | None] = _releases_without_noise

@@ -14,13 +14,14 @@ from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.shares.job import SharesJob
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.shares.supply import Supply, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import (
     PATIENCE,
     begin_as_feature_holder,
     begin_as_label_holder,
     finite_labels,
 )
+from hedgerow.protocols.vertical.common.messages import Onward
 from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, PartyData, Rehearsal, Role
@@ -91,6 +92,27 @@ def dealing(deal: Callable[[Party, Any, int], None]) -> Role:
         return NothingToKeep()
 
     return dealer
+
+
+def deal_iterations(
+    me: Party, job: SharesJob, done_with: type[Message], done: int, n_stages: int, deal: Callable[[int], None]
+) -> None:
+    """Deal for the stages of all iterations after those that are done, so many of each.
+
+    With early stopping never ahead of what may be the last iteration: the label holder says whether it goes on.
+    """
+    n_iterations = job.boosting.n_iterations
+
+    def deal_some(first: int, last: int) -> None:
+        deal_ahead(me, job.label_holder, done_with, range(first * n_stages, last * n_stages), deal)
+
+    if not job.stops_early:
+        deal_some(done, n_iterations)
+        return
+    for iteration in range(done, n_iterations + 1):
+        if iteration and me.recv(job.label_holder, Onward, n_iterations=n_iterations).n_kept:
+            return
+        deal_some(iteration, min(iteration + 1, n_iterations))
 
 
 def result(data: Mapping[str, Any]) -> Part | NothingToKeep:

@@ -129,8 +129,9 @@ class _Grower:
         if by_column is not None:
             by_column.begin_level(level.n_nodes)
             allowed = by_column.allowed(self._me.name)
-        how = (candidates, self._rules, allowed, self._signs, *self._bounds)
-        best_of_level(gradients, hessians, counts, *both, rows.node_counts, *how, splits)
+        sums = (gradients, hessians, counts, *both, rows.node_counts)
+        lower, upper = self._bounds
+        best_of_level(*sums, candidates, self._rules, allowed, self._signs, lower, upper, splits)
         return splits
 
     def _bound_children(self, gradients: Floats, hessians: Floats) -> None:

@@ -113,8 +113,8 @@ def _check_columns(job: Job, n_columns: Mapping[str, int], foreign: Mapping[str,
     for party, theirs in foreign.items() if ColumnRules.follow_splits(job.boosting) else ():
         if len(theirs.kinds.n_values) < n_columns[party]:
             raise InvalidInput(
-                f"{party}: sends {len(theirs.kinds.n_values)} of its {n_columns[party]} columns, because the others have "
-                "one bucket only; constraints go by the numbers of columns, so leave these columns out"
+                f"{party}: sends {len(theirs.kinds.n_values)} of its {n_columns[party]} columns, because the others "
+                "have one bucket only; constraints go by the numbers of columns, so leave these columns out"
             )
 
 

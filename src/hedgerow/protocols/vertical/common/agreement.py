@@ -192,7 +192,7 @@ def check_table(
 
 
 class OwnColumns:
-    """A party's own columns, binned by itself: by their values, by a `mapper` that is public, or as an earlier part was.
+    """A party's own columns, binned by itself: by their values, by a public `mapper`, or as an earlier part was.
 
     Who knows which rows are `learned` goes by the values of these.
     """

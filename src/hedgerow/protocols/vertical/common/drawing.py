@@ -11,6 +11,7 @@ column each is, and tell whoever looks for splits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -51,7 +52,7 @@ class ColumnRules:
         """`n_columns` by party, in their order; of parties whose columns do not matter here, several in one number."""
         self._rules, self.n_columns = rules, dict(n_columns)
         self.n_all = sum(n_columns.values())
-        ends = np.cumsum(list(n_columns.values())).tolist()
+        ends = itertools.accumulate(n_columns.values())
         self._first = {party: end - n for (party, n), end in zip(n_columns.items(), ends, strict=True)}
         if rules.monotone is not None and len(rules.monotone) != self.n_all:
             raise InvalidParameter(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hedgerow.protocols.vertical.common.agreement import VerticalJob
+
 ASSUMED = (
     "Every party follows the protocol. It may be curious: it may compute whatever it likes from what it sees.",
     "Every party runs this software unchanged, keeps its keys to itself, and draws secret random bytes.",
@@ -45,6 +50,23 @@ def assumed_with(dealer: str, *more: str) -> tuple[str, ...]:
         "parties open to each other."
     )
     return (*ASSUMED, keeps_out, *more)
+
+
+def watching(job: VerticalJob) -> tuple[str, ...]:
+    """What feature holders learned from early stopping, if there was any."""
+    if job.boosting.early_stopping_rounds is None:
+        return ()
+    return (
+        f"After each iteration {job.others} learned whether the rows that {job.label_holder} watches still improve, and "
+        "in the end how many iterations are kept.",
+    )
+
+
+def by_column(job: VerticalJob) -> tuple[str, ...]:
+    """What parties learned because columns have constraints, where feature holders look for splits themselves."""
+    if job.boosting.monotone is None and job.boosting.interaction is None:
+        return ()
+    return ("Columns have constraints, so all parties know by which column, of whichever party, each node splits.",)
 
 
 def scores_of(score: str) -> str:

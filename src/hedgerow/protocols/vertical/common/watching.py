@@ -6,15 +6,15 @@ at the metric of their scores, and tells all feature holders whether to go on (`
 iterations are kept, and everybody forgets what only later ones needed. All that is told follows from one number for
 each iteration, which stays with the label holder.
 
-    label holder      watch.see(scores)  after an iteration;    n_kept = watch.tell(me, job)  before the next, and at the end
-    feature holder    n_kept = hear(me, job)  likewise
+    label holder      watch.see(scores) after an iteration; n_kept = watch.tell(me, job) before the next, and at the end
+    feature holder    n_kept = hear(me, job) likewise
 
 What was told before a run was broken off is told again, from the numbers that were kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from hedgerow.engine.boosting import BestRound, Metric, find_metric
 from hedgerow.engine.dtypes import Bools, Floats, Scores
 from hedgerow.engine.losses import Loss
 from hedgerow.errors import InvalidInput
+from hedgerow.privacy.events import Event
 from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.messages import Onward
 from hedgerow.protocols.vertical.common.states import ForestState
@@ -41,7 +42,8 @@ def watched_rows(party: str, job: VerticalJob, data: PartyData) -> Bools | None:
     mask = data.validation
     if mask is None or mask.shape != (data.table.n_rows,) or mask.all() or not mask.any():
         raise InvalidInput(
-            f"{party}: early stopping needs rows to watch and rows to learn from: validation=..., or validation_fraction"
+            f"{party}: early stopping needs rows to watch and rows to learn from: validation=..., or a "
+            "validation_fraction"
         )
     return mask
 
@@ -72,11 +74,14 @@ class Watch:
         look: Look = exactly,
         first: int = 0,
         known: Sequence[float] | None = None,
+        event: Event | None = None,
     ) -> None:
         """`n_done` iterations were kept before the run was broken off; `first` are those of an earlier model.
 
-        `known` is what was seen before, where the party does not keep it as a `ForestState`.
+        `known` is what was seen before, where the party does not keep it as a `ForestState`. `event` is that of one
+        look, where it has noise.
         """
+        self._event = event
         rows = only(data, np.flatnonzero(watched))
         self._job, self._loss, self._rows, self._where, self._look = job, loss, rows, watched, look
         self._bases, self._first = np.asarray(base_scores, np.float64), first
@@ -105,7 +110,8 @@ class Watch:
         """Whether it goes on, to all: 0 if it does, else how many iterations are kept."""
         ends = self._best.wants_to_stop or len(self._best.curve) == job.boosting.n_iterations
         n_kept = 0 if not ends else (self._best.best_iteration or 0) + 1
-        me.send_all(job.feature_holders, Onward(n_kept))
+        for party in job.feature_holders:
+            me.send(party, Onward(n_kept), event=self._event)
         return n_kept
 
     @property

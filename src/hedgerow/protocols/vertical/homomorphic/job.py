@@ -109,8 +109,8 @@ class HomomorphicJob(WithSchema, GradientsJob):
             )
         if self.boosting.min_samples_leaf > 1:
             raise InvalidParameter(
-                f"{self.NAME}: with dp there is no min_samples_leaf, because feature holders would tell numbers of rows "
-                f"without noise; got {self.boosting.min_samples_leaf}. min_child_weight works"
+                f"{self.NAME}: with dp there is no min_samples_leaf, because feature holders would tell numbers of "
+                f"rows without noise; got {self.boosting.min_samples_leaf}. min_child_weight works"
             )
         if self.boosting.max_depth is None:
             raise InvalidParameter(f"{self.NAME}: dp needs max_depth, as a row is summed once per level; got None")

@@ -224,8 +224,8 @@ class LevelNoise:
         return self._drawn[self._at - n : self._at].reshape(len(nodes), n_sums, VALUES)
 
     def _kept(self, state: OwnerState, **of_tree: Any) -> HolderState:
-        asked = {"questions": state.questions, "n_asked": state.n_asked}
-        return HolderState(**asked, released={self.LEVELS: self.released}, **of_tree)
+        released = {self.LEVELS: self.released}
+        return HolderState(questions=state.questions, n_asked=state.n_asked, released=released, **of_tree)
 
     def after_tree(self, state: OwnerState) -> HolderState:
         """What is kept after a tree: an earlier attempt may have drawn noise for the next one, and sent it."""

@@ -11,6 +11,7 @@ from hedgerow.privacy.events import Composed, NonPrivate, Repeated, amount, fact
 from hedgerow.protocols.made_up import made_up_schema
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.joint_forest import warmup as joint_warmup
+from hedgerow.protocols.vertical.common.drawing import ColumnRules
 from hedgerow.protocols.vertical.common.messages import Classes, GoAhead, Onward, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.homomorphic import messages
@@ -26,6 +27,10 @@ STAY = "Values, edges and names of columns stay with their owner."
 PUBLIC = "Values of columns stay with their owner. Names and bins of columns are public, by the schema."
 REPEATED = "repeated trainings: epsilons of several runs on the same rows add up, and no budget counts them"
 KNOWS = "It knows each gradient, so sums over few rows show which rows they are. "
+ANOTHER_ORDER = (
+    "Columns come in another order with every tree, and can be linked by their numbers of bins and by their sums."
+)
+IN_ORDER = "Columns come in their own order, because draws or constraints go by it."
 FEWEST = (
     "No sum that it got, or can find by subtraction, is over all rows of a node with fewer rows. A bin may have fewer, "
     "and sums of many trees tell more: that is a rule for single sums, and no bound."
@@ -65,14 +70,20 @@ def statement(job: HomomorphicJob, meta: Mapping[str, Any]) -> Statement:
         (
             f"{holder} learned the {'noisy' if job.has_noise else 'exact'} sums of gradients and hessians of every bin "
             f"of every column in every node{f' of {fewest} rows or more' if fewest > 1 else ''}. "
-            f"{'' if job.has_noise else KNOWS}Columns come in another order with "
-            "every tree, and can be linked by their numbers of bins and by their sums."
+            f"{'' if job.has_noise else KNOWS}{IN_ORDER if ColumnRules.matter(job.boosting) else ANOTHER_ORDER}"
         ),
         f"{holder} learned whose each split is, and which rows go which way.",
         STAY if job.schema is None else PUBLIC,
         f"{holder} has the labels. It trained with {others}. The model is not differentially private.",
     )
-    told = (*guarantee[:3], *([FEWEST] if fewest > 1 else []), *_about_noise(job), *guarantee[3:])
+    counted = f"{holder} learned how many rows each of these sums is over, for min_samples_leaf."
+    marked = f"{others} learned which rows {holder} watches, because numbers of rows decide something."
+    more = (
+        *((counted,) if job.boosting.min_samples_leaf > 1 else ()),
+        *stating.watching(job),
+        *((marked,) if job.counts_rows and job.boosting.early_stopping_rounds is not None else ()),
+    )
+    told = (*guarantee[:3], *([FEWEST] if fewest > 1 else []), *_about_noise(job), *more, *guarantee[3:])
     facts = {
         **job.facts,
         "adversary": "honest but curious parties; feature holders may work together",

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hedgerow.engine.boosting import DEFAULT_METRIC
 from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
@@ -14,6 +15,8 @@ from hedgerow.protocols.vertical.common.agreement import VerticalJob
 from hedgerow.protocols.vertical.common.drawing import ColumnRules
 from hedgerow.runtime.protocol import option
 
+MEANS = ("logloss", "mlogloss", "error", "merror", "rmse", "mae")
+"""Metrics that are means over rows, or roots of one: what a look at rows under noise can be made of (`looks`)."""
 XGBOOST, FIRST_ORDER = "xgboost", "first_order"
 RUN, TREE, MESSAGE = "run", "tree", "message"
 
@@ -78,8 +81,15 @@ class NoisedGradientsJob(GradientsJob):
         name, trees = self.NAME, self.boosting
         if trees.loss in ("absolute", "quantile") and self.task == "regression":
             raise InvalidParameter(
-                f"{name}: the {trees.loss} loss needs quantiles of labels in each leaf, and parties have noisy gradients "
-                "alone; vertical.homomorphic takes it"
+                f"{name}: the {trees.loss} loss needs quantiles of labels in each leaf, and parties have noisy "
+                "gradients alone; vertical.homomorphic takes it"
+            )
+        usual = DEFAULT_METRIC[trees.loss] if self.task == "regression" else MEANS[0]
+        metric = trees.eval_metric or usual
+        if self.has_noise and trees.early_stopping_rounds is not None and metric not in MEANS:
+            raise InvalidParameter(
+                f"{name}: with noise early stopping looks at a mean over rows, eval_metric={' or '.join(MEANS)}, got "
+                f"{metric!r}"
             )
         if self.per == MESSAGE and (
             trees.subsample < 1.0 or trees.early_stopping_rounds is not None or ColumnRules.matter(trees)

@@ -26,7 +26,7 @@ from hedgerow.protocols.vertical.common.joint_forest import Course, JointForest
 from hedgerow.protocols.vertical.common.messages import MOST_CLASSES
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
 from hedgerow.protocols.vertical.common.states import ForestState
-from hedgerow.protocols.vertical.common.watching import Watch, exactly, watched_rows
+from hedgerow.protocols.vertical.common.watching import Watch, watched_rows
 from hedgerow.protocols.vertical.noised_gradients import messages
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, TREE, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.looks import Looks
@@ -63,8 +63,11 @@ def label_holder(me: Party, job: NoisedGradientsJob, data: PartyData | None) -> 
         trainer = _exact_trainer(me, job, columns, loss, labels, state, learning)
     watch = None
     if watched is not None:
-        look = partial(Looks.plan(job).look, random=me.rng) if job.has_noise else exactly
-        watch = Watch(job, loss, data, watched, trainer.base_scores, me, n_trees // loss.n_outputs, look)
+        looks = Looks.plan(job) if job.has_noise else None
+        how: dict[str, Any] = {}
+        if looks is not None:
+            how = {"look": partial(looks.look, random=me.rng), "event": looks.event}
+        watch = Watch(job, loss, data, watched, trainer.base_scores, me, n_trees // loss.n_outputs, **how)
     forest = _Forest(me, job, trainer, loss, events, Course(draw, rules, watch))
     if state is not None:
         forest.go_on(state)

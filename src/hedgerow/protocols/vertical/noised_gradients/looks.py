@@ -7,9 +7,9 @@ that all parties learn (`Onward`). So after each iteration the label holder make
 
 v is what the metric says of one row, between 0 and B, which follows from the job: a share below 1 percent counts as 1
 percent, and predictions as the nearest number within the label range. Weights w are known to all. One changed label
-changes one term, which is a whole number from 0 to 2^20: so S moves by at most 2^20, given the scores. The scores follow
-from what was released of other rows' labels, and from earlier numbers of this kind. All that is told, and the learning
-curve in the model, is made of these numbers.
+changes one term, which is a whole number from 0 to 2^20: so S moves by at most 2^20, given the scores. The scores
+follow from what was released of other rows' labels, and from earlier numbers of this kind. All that is told, and the
+learning curve in the model, is made of these numbers.
 
 What it costs. With T iterations at most there are T such releases, each a Gaussian mechanism, and sigma is chosen so
 that together they cost the job's (epsilon, delta). A label is either learned from or watched, never both, and which of
@@ -25,11 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.boosting import DEFAULT_METRIC, Metric
+from hedgerow.engine.boosting import Metric
 from hedgerow.engine.dtypes import Floats
 from hedgerow.engine.ensemble import predictions_from
 from hedgerow.engine.losses import Loss
-from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for, sigma_for_mu
 from hedgerow.privacy.events import Adjacency, DiscreteGaussian, Event
 from hedgerow.privacy.mechanisms import discrete_gaussian
@@ -39,8 +38,6 @@ ADJACENCY: Adjacency = "replace_one"
 """One label is exchanged for another; rows and columns stay."""
 STEPS = 2**20
 LEAST_SHARE = 0.01
-MEANS = ("logloss", "mlogloss", "error", "merror", "rmse", "mae")
-"""Metrics that are means over rows, or roots of one."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +66,10 @@ class Looks:
         if not total:
             return math.nan  # nobody counts, whatever the labels are
         steps = np.rint(STEPS * (weight / largest) * np.clip(values / bound, 0.0, 1.0)).astype(np.int64)
-        how = {"sensitivity": float(STEPS), "sigma": self.sigma}
-        noisy = discrete_gaussian(np.array([steps.sum()]), **how, random=random, adjacency=ADJACENCY)
+        exact, most = np.array([steps.sum()]), float(STEPS)
+        noisy = discrete_gaussian(exact, sensitivity=most, sigma=self.sigma, random=random, adjacency=ADJACENCY)
         mean = float(noisy.values[0]) * bound * largest / (STEPS * total)
         return math.sqrt(max(mean, 0.0)) if metric.name == "rmse" else mean
-
-
-def check_metric(job: NoisedGradientsJob) -> None:
-    """InvalidParameter for a metric that one label may change by more than its share."""
-    usual = DEFAULT_METRIC[job.boosting.loss] if job.task == "regression" else MEANS[0]
-    name = job.boosting.eval_metric or usual
-    if name not in MEANS:
-        raise InvalidParameter(
-            f"{job.NAME}: with noise eval_metric must be a mean over rows, one of {', '.join(MEANS)}, got {name!r}"
-        )
 
 
 def terms(metric: str, loss: Loss, labels: Floats, raw: Floats) -> tuple[Floats, float]:

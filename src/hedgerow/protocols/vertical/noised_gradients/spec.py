@@ -24,7 +24,7 @@ from hedgerow.protocols.vertical.noised_gradients import messages
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder, stamp
-from hedgerow.protocols.vertical.noised_gradients.noise import ADJACENCY
+from hedgerow.protocols.vertical.noised_gradients.looks import ADJACENCY
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, not_yet
 from hedgerow.statement import Registry, Statement
 
@@ -74,11 +74,14 @@ def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
         job.NAME,
         (
             *_about_labels(job, privacy),
+            *_about_rows(job, meta),
+            *stating.watching(job),
             *FEATURES,
+            *stating.by_column(job),
             f"{trained} Splits and leaves follow from {stating.scores_of(job.score)}.",
         ),
         (*stating.ASSUMED, f"{job.label_holder} draws the noise, and keeps it to itself."),
-        _assumed_of_data(job) if _holds(job) else (),
+        _assumed_of_data(job, meta) if _holds(job) else (),
         NOT_COVERED,
         facts,
         _registry(job, privacy),
@@ -87,13 +90,40 @@ def statement(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> Statement:
     return about_misfits(stated, job.on_bad_rows, MAPPED, stating.OWN_NUMBER)
 
 
-def _assumed_of_data(job: NoisedGradientsJob) -> tuple[str, ...]:
+def _assumed_of_data(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> tuple[str, ...]:
     alone = "Labels are independent of each other, given the columns: the guarantee is for one label changed alone."
+    more = (
+        *(("Weights of rows are public and were not made from these labels.",) if meta.get("weighted") else ()),
+        *(
+            ("Which rows are watched is public and was not chosen by these labels.",)
+            if job.boosting.early_stopping_rounds is not None
+            else ()
+        ),
+    )
     if job.task == "regression":
-        return (alone, "The label range is public and was not made from these labels. Labels outside are clipped.")
+        label_range = "The label range is public and was not made from these labels. Labels outside are clipped."
+        return (alone, label_range, *more)
     if job.classes is not None:
-        return (alone, "The list of classes is public and was not made from these labels.")
-    return (alone, f"{stating.CLASSES_FOUND} classes=[...] lists them instead.")
+        return (alone, "The list of classes is public and was not made from these labels.", *more)
+    found = (
+        "Which classes there are was read off the labels and is taken to be public. classes=[...] lists them instead."
+    )
+    return (alone, found, *more)
+
+
+def _about_rows(job: NoisedGradientsJob, meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """What all parties know of rows besides: weights, and who is watched."""
+    told = []
+    if meta.get("weighted"):
+        told.append(f"{job.others} know the weights of rows. Noise is the same for all of them.")
+    if job.boosting.early_stopping_rounds is not None:
+        told.append(f"{job.others} know which rows are watched for early stopping.")
+        if _holds(job):
+            told.append(
+                "Labels of rows that are watched were sent to nobody. After each iteration one number was made of them, "
+                "with noise for the same epsilon and delta, and no label is both learned from and watched."
+            )
+    return tuple(told)
 
 
 def _holds(job: NoisedGradientsJob) -> bool:
@@ -170,6 +200,7 @@ SPEC = Protocol(
     warmup=warmup,
     result=part_from_dict,
     maps_rows=lambda _options, has_labels: has_labels,
+    watches_openly=True,
     takes_weights=lambda options: options.get("per") != MESSAGE,
     planned=planned,
     stamp=stamp,

@@ -45,7 +45,7 @@ from hedgerow.protocols.vertical.noised_gradients.noise_aware import NoiseAwareG
 from hedgerow.runtime.party import Party
 
 Exchange = Callable[[Ints], Ints]
-"""What scores give to the gradients of all rows [outputs, rows] -> what labels give, with noise, as all get to know it."""
+"""What scores give to gradients of all rows [outputs, rows] -> what labels give, with noise, as all get to know it."""
 
 
 class Learning(NamedTuple):
@@ -77,8 +77,9 @@ def tell_learning(me: Party, job: GradientsJob, learning: Learning, watched: Boo
     weight = np.empty(0) if learning.weight is None else learning.weight
     me.send_all(job.feature_holders, LearningRows(learning.n_earlier, learning.n_classes, weight, bits))
     rules = learning.columns
-    for party in job.feature_holders if rules is not None else ():
-        me.send(party, PlaceOfColumns(rules.first(party), rules.n_all))
+    if rules is not None:
+        for party in job.feature_holders:
+            me.send(party, PlaceOfColumns(rules.first(party), rules.n_all))
 
 
 def hear_learning(me: Party, job: GradientsJob, columns: OwnColumns) -> Learning:
@@ -174,18 +175,13 @@ class Trainer:
         *,
         learning: Learning,
         party: str,
-        start: tuple[Floats, Scores] | None = None,
     ) -> Self:
-        """Where all of it, the first scores too, follows from what is exchanged: with per="run" the first time.
-
-        `start`: base scores and scores of an earlier model.
-        """
+        """Where all of it, the first scores too, follows from what is exchanged: with per="run" the first time."""
         first: Ints | None
-        scores = None if start is None else start[1]
+        scores = None
         if standing is None or standing.base_scores is None:
-            middle = np.zeros((loss.n_outputs, columns.n_rows), np.int64)  # scores in the middle give nothing
-            first = exchange(middle) if start is None or job.per == RUN else None
-            base_scores = noise.start(job, loss, first) if start is None and first is not None else (start or ())[0]
+            first = exchange(np.zeros((loss.n_outputs, columns.n_rows), np.int64))  # scores in the middle give nothing
+            base_scores = noise.start(job, loss, first)
         else:
             first, base_scores, scores = standing.from_labels, standing.base_scores, standing.scores
         how = (noise.centre, base_scores, noise.quantiser(job, loss), exchange)

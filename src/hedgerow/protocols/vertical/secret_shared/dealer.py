@@ -12,8 +12,8 @@ from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.protocols.shares.columns import drawn_masks
-from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
-from hedgerow.protocols.vertical.common.messages import Onward
+from hedgerow.protocols.shares.playing import deal_iterations
+from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape, received_shape
@@ -25,19 +25,8 @@ def dealer(me: Party, job: SecretSharedJob, done: int) -> None:
     shape = received_shape(me, job)
     shape.check_room(me.name, job.depth, sum(shape.bins))
     dealing = _Dealing(DealingOut(me, job.holders), job, shape)
-    n_iterations, per_iteration = job.boosting.n_iterations, shape.n_outputs * job.depth
-
-    def deal_iterations(first: int, last: int) -> None:
-        levels = range(first * per_iteration, last * per_iteration)
-        deal_ahead(me, job.label_holder, LevelDone, levels, lambda number: dealing.deal(*divmod(number, job.depth)))
-
-    if not job.stops_early:
-        deal_iterations(done, n_iterations)
-        return
-    for iteration in range(done, n_iterations + 1):  # not ahead of what may be the last one
-        if iteration and me.recv(job.label_holder, Onward, n_iterations=n_iterations).n_kept:
-            return
-        deal_iterations(iteration, min(iteration + 1, n_iterations))
+    per_iteration = shape.n_outputs * job.depth
+    deal_iterations(me, job, LevelDone, done, per_iteration, lambda n: dealing.deal(*divmod(n, job.depth)))
 
 
 class _Dealing:

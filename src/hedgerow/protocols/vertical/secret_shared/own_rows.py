@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class OwnRows:
         quantiser = scales.quantiser_for(draw.n_learned, learned_weight)
         self.base_scores, scores = start_of(party, job, loss, labels[draw.learned], learned_weight, data)
         packed = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
-        how = {"n_threads": data.n_threads, "scores": scores}
+        how: dict[str, Any] = {"n_threads": data.n_threads, "scores": scores}
         self.rows = JointRows(packed, labels, weight, loss, self.base_scores, quantiser, **how)
         self.grower = JointGrower(self.rows, params, loss, quantiser, mapper.features, weighted=weight is not None)
         self.params, self._rules = params, self.grower.split_rules
