@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from hedgerow import Federation, Run, Schema
+from hedgerow.cli import app
 
 OPTIONS = "[options]\nn_estimators = 2\nmax_depth = 2\nseed = 1\nepsilon = inf\nedges = 'quantile'\nbuckets = 8\n"
 SEATS = "[parties.bank]\nrole = 'label holder'\n[parties.shop]\nrole = 'feature holder'\n"
@@ -103,3 +105,12 @@ def test_a_public_table_gives_its_schema(place: Path, run: Any) -> None:
     assert run("schema", "make", "bank.csv", "--label", "late", "--out", "other.json", "--json").json["to_fill_in"][
         -1
     ] == ("the classes")
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "{}", '{"columns": 3}', '{"columns": [{"name": 1}]}', "\xff" * 3])
+def test_a_damaged_schema_is_refused(place: Path, text: str) -> None:
+    """Whatever is in the file: exit code 2 or 3, and a sentence that is no traceback."""
+    (place / "damaged.json").write_bytes(text.encode("latin-1"))
+    told = CliRunner().invoke(app, ["schema", "check", "damaged.json"])
+    assert told.exit_code in (2, 3)
+    assert told.stderr.startswith("hedgerow: ")

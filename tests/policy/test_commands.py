@@ -94,7 +94,7 @@ def unknown(words: list[str]) -> list[str]:
     """What a command has that there is not: its verb, or options of it."""
     options = {word.partition("=")[0] for word in re.findall(r"--[\w-]+", " ".join(words))}
     for verb in re.split(r"\|", words[1]) if len(words) > 1 and not words[1].startswith("-") else ():
-        group = verb in ("audit", "keys") and len(words) > 2
+        group = verb in ("audit", "keys", "schema") and len(words) > 2
         inner = words[2].split("|") if group else [None]
         for each in inner:
             known = options_of(*filter(None, (verb, each)))

@@ -66,6 +66,7 @@ READERS = {
     "cli/report.py:_digest": "no: its digest is told, whatever it holds",
     "cli/report.py:_read_attacks": "tests/cli/test_report.py::test_a_damaged_file_of_attacks_is_refused",
     "cli/run.py:running_pid": HOME,
+    "cli/schema.py:check": "tests/cli/test_simulate.py::test_a_damaged_schema_is_refused",
     "compiling.py:source_hash": PROGRAM,
     "compiling.py:state_of": PROGRAM,
     "datasets/adult.py:_read": "no: the table that is shipped with the package",

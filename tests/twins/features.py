@@ -210,9 +210,9 @@ def federation_of(case: Case, protocol: str) -> Federation:
     """The parties, with their rows or columns."""
     if protocol.startswith("horizontal"):
         cuts = owners_rows(case)
-        pairs = [(_rows(case.table, rows), case.labels[rows]) for rows in cuts]
+        pairs: list[tuple[Any, ...]] = [(_rows(case.table, rows), case.labels[rows]) for rows in cuts]
         if case.weight is not None:
-            pairs = [(*pair, case.weight[rows]) for pair, rows in zip(pairs, cuts, strict=True)]  # type: ignore[misc]  # triples in place of pairs
+            pairs = [(*pair, case.weight[rows]) for pair, rows in zip(pairs, cuts, strict=True)]
         watched = None
         if case.validation is not None:
             watched = {name: case.validation[rows] for name, rows in zip(HOLDERS, cuts, strict=True)}
