@@ -13,9 +13,10 @@ from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble, TreeStack
 from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, BoostingParams, Loss, Quantiser
+from hedgerow.engine.times import TIME_RULES
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS, agree, check_description
+from hedgerow.protocols.horizontal.secure_sum.agreement import WITH_LEVELS, agree, check_description, rules_of
 from hedgerow.protocols.horizontal.secure_sum.gathering import CoordinatorState, Gathering, SumLost
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
@@ -46,7 +47,7 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     params, loss = _params(job, agreement, state.label_range)
     gathering.all_until = n_begun * loss.n_outputs
     levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
-    mapper = common_bins(state.columns, levels, start.edges, start.ends)
+    mapper = common_bins(state.columns, levels, rules_of(agreement.kinds), start.edges, start.ends)
     n_rows = start.n_rows
     quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
     classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
@@ -144,7 +145,7 @@ def _totals(
     """Number of rows, base score and values present per numeric column, over all owners."""
     params, loss = _params(job, agreement, label_range)
     n_label_totals = 1 + (loss.n_outputs if loss.name == "softmax" else 1)
-    n_numeric = sum(kind != LEVELS for kind in agreement.kinds)
+    n_numeric = sum(kind not in WITH_LEVELS for kind in agreement.kinds)
     n_values = 1 + n_label_totals + n_numeric
     sums = gathering.sum(messages.MaskedTotals, lambda owner: owner.totals(), n_values=n_values).view(np.int64)
     totals, n_present = sums[1 : 1 + n_label_totals], sums[1 + n_label_totals :].copy()
@@ -170,7 +171,7 @@ def _find_edges(
     gathering: Gathering, job: Job, columns: Sequence[str], agreement: messages.Agreement, n_present: Ints
 ) -> tuple[list[Floats], dict[str, float] | None]:
     """The edges of every numeric column, and what they cost where they were paid for."""
-    numeric = [name for name, kind in zip(columns, agreement.kinds, strict=True) if kind != LEVELS]
+    numeric = [name for name, kind in zip(columns, agreement.kinds, strict=True) if kind not in WITH_LEVELS]
     if job.quantiles == "given":
         return _given_edges(job, numeric), None
     if job.quantiles == "private":
@@ -178,7 +179,8 @@ def _find_edges(
         expected = {"n_values": grid.n_cells, "sensitivity": grid.sensitivity, "sigma": grid.sigma_per_owner}
         totals = gathering.sum(messages.NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0].values, **expected)
         return grid.edges(totals.view(np.int64)), grid.spent()
-    search = QuantileSearch([kind for kind in agreement.kinds if kind != LEVELS], n_present, job.max_bins - 1)
+    lines = ["float64" if kind in TIME_RULES else kind for kind in agreement.kinds if kind not in WITH_LEVELS]
+    search = QuantileSearch(lines, n_present, job.max_bins - 1)
     while numeric and (probes := search.next_probes()) is not None:
         points, offsets = probes
         message = messages.Probes(points, offsets[1:])

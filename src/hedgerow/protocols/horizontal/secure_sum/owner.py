@@ -16,11 +16,11 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.growth import DEEPEST, split_rules
 from hedgerow.engine.losses import MOST_ROWS, Loss, Quantiser
 from hedgerow.engine.rows_ray.rows import RayRows
-from hedgerow.engine.table import Level
+from hedgerow.engine.table import Level, Rule
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import check_agreement
+from hedgerow.protocols.horizontal.secure_sum.agreement import check_agreement, rules_of
 from hedgerow.protocols.horizontal.secure_sum.job import Job
 from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells, Nodes
 from hedgerow.protocols.horizontal.secure_sum.masks import COUNTS, TOTALS, TREES, Masks
@@ -181,6 +181,7 @@ class Owner:
         """Go by the common levels, classes and label range."""
         check_agreement(sender, agreement, self.description())
         self._levels = [None if not levels else tuple(json.loads(levels)) for levels in agreement.levels]
+        self._rules = rules_of(agreement.kinds)
         labels = self._labels
         self.classes: tuple[Any, ...] | None = None
         if self._data.classes is not None:
@@ -242,7 +243,7 @@ class Owner:
         """Bin the rows with the common edges; `scores` if there are trees already."""
         check_increasing(sender, start, start.edges, start.ends, self._job.max_bins - 2)
         table, job = self._table, self._job
-        self.mapper = common_bins(table.names, self._levels, start.edges, start.ends)
+        self.mapper = common_bins(table.names, self._levels, self._rules, start.edges, start.ends)
         quantiser = Quantiser.for_job(
             self.loss, float(start.n_rows), n_rows=start.n_rows, gradient_bits=job.boosting.gradient_bits
         )
@@ -309,13 +310,17 @@ class Owner:
 
 
 def common_bins(
-    names: Sequence[str], levels: Sequence[tuple[Level, ...] | None], edges: Floats, ends: Ints
+    names: Sequence[str],
+    levels: Sequence[tuple[Level, ...] | None],
+    rules: Sequence[Rule | None],
+    edges: Floats,
+    ends: Ints,
 ) -> BinMapper:
     """The bins that all parties use: given edges for numeric columns, agreed levels for the others."""
     numeric_edges = iter(np.split(edges, ends[:-1]) if len(ends) else [])
     features = [
-        FeatureBins(name, None, these) if these is not None else FeatureBins(name, next(numeric_edges))
-        for name, these in zip(names, levels, strict=True)
+        FeatureBins(name, None, these, rule) if these is not None else FeatureBins(name, next(numeric_edges), rule=rule)
+        for name, these, rule in zip(names, levels, rules, strict=True)
     ]
     return BinMapper(tuple(features))
 

@@ -17,7 +17,6 @@ from hedgerow.engine.losses import BoostingParams, Quantiser
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.engine.rows_ray.placing import placed_rows
 from hedgerow.engine.rows_ray.rows import RayRows
-from hedgerow.engine.table import Table
 from hedgerow.errors import InvalidInput, ProtocolError, TransportError
 from hedgerow.protocols.vertical.bucket_rr import buckets, messages
 from hedgerow.protocols.vertical.bucket_rr.buckets import History, Kinds
@@ -49,7 +48,7 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
         has = "" if transfer is None else transfer.transfer_id
         me.send(party, messages.HaveTransfer(has if received is None else messages.OF_THIS_RUN))
     n_columns = begin_as_label_holder(me, job, data)
-    table = data.table if rows is None else _rows_of(data.table, rows)
+    table = data.table if rows is None else data.table.taken(rows)
     own = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
     own_codes = own.transform(data.table, data.n_threads)
     if received is None:
@@ -81,11 +80,6 @@ def _that_count(data: PartyData, counts: Bools) -> tuple[Ints | None, Floats]:
     if not counts.any():
         return np.zeros(1, np.int64), np.nan_to_num(labels[:1])
     return np.flatnonzero(counts), labels[counts]
-
-
-def _rows_of(table: Table, rows: Ints) -> Table:
-    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
-    return replace(table, columns=columns, n_rows=len(rows))
 
 
 def _params(job: Job, data: PartyData, labels: Floats) -> BoostingParams:

@@ -439,8 +439,8 @@ class FittingParts:
 
 def rows_of(part: Part, table: Table) -> Table:
     """The table with the columns and levels of the part; as it is, if it was read so already."""
-    as_needed = [(feature.name, feature.levels) for feature in part.features]
-    if [(column.name, column.levels) for column in table.columns] != as_needed:
+    as_needed = [(feature.name, feature.levels, feature.rule) for feature in part.features]
+    if [(column.name, column.levels, column.rule) for column in table.columns] != as_needed:
         return part.read(table, part.party)
     if table.n_rows == 0:
         raise InvalidInput(f"{part.party}: brings no rows")
