@@ -18,7 +18,7 @@ from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegres
 VALUES = {"early_stopping_rounds": 7, "early_stopping_round": 7, "objective": "poisson"}
 
 
-@pytest.mark.parametrize("alias", sorted(ALIASES))
+@pytest.mark.parametrize("alias", sorted(ALIASES.keys() - {"alpha"}))
 def test_an_alias_sets_our_parameter_in_the_constructor_and_in_set_params(alias: str) -> None:
     """Each spelling arrives under our name, and only there."""
     value = VALUES.get(alias, 5)
@@ -31,12 +31,35 @@ def test_an_alias_sets_our_parameter_in_the_constructor_and_in_set_params(alias:
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 def test_a_known_but_unsupported_name_says_what_to_do(name: str) -> None:
     """The error names the parameter and is both a TypeError and a ValueError, as callers of either kind expect."""
+    kind = BoostedTreesRegressor if name in ("class_weight", "scale_pos_weight") else BoostedTreesClassifier
     with pytest.raises(TypeError, match=name) as caught:
-        BoostedTreesClassifier(**{name: 1})
+        kind(**{name: 1})
     assert isinstance(caught.value, HedgerowError)
     assert isinstance(caught.value, ValueError)
     with pytest.raises(ValueError, match=name):
-        BoostedTreesClassifier().set_params(**{name: 1})
+        kind().set_params(**{name: 1})
+
+
+def test_alpha_is_the_quantile_of_that_objective_and_nothing_else() -> None:
+    """LightGBM's alpha goes with its objective; XGBoost's, which is an L1 penalty, is refused."""
+    model = BoostedTreesRegressor(objective="quantile", alpha=0.9)
+    assert (model.loss, model.quantile) == ("quantile", 0.9)
+    with pytest.raises(InvalidParameter, match="no parameter alpha without objective='quantile': there is no L1"):
+        BoostedTreesRegressor(alpha=0.9)
+
+
+@pytest.mark.parametrize(
+    ("objective", "loss"),
+    [
+        ("reg:absoluteerror", "absolute_error"),
+        ("mae", "absolute_error"),
+        ("regression_l1", "absolute_error"),
+        ("reg:quantileerror", "quantile"),
+    ],
+)
+def test_objectives_of_absolute_and_quantile_loss(objective: str, loss: str) -> None:
+    """Both libraries' names are taken."""
+    assert BoostedTreesRegressor(objective=objective).loss == loss
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,8 @@ def test_other_libraries_spellings_are_the_same_parameters():
         ({"learning_rate": -1}, "learning_rate must be a number above 0, got -1"),
         ({"max_iter": 7}, "max_iter is given twice, as n_estimators=3 and as max_iter=7"),
         ({"monotone_constraints": (1, 0, 0)}, "monotonic_cst has 3 entries, but X has 2 columns"),
-        ({"early_stopping": True}, "early_stopping is not available in a federation, got True"),
-        ({"warm_start": True}, "warm_start is not available in a federation, got True"),
-        ({"eval_metric": "auc"}, "eval_metric is not available in a federation, got 'auc'"),
+        ({"warm_start": True}, "a federation takes no warm_start, got True; give fit the earlier model, init_model="),
+        ({"eval_metric": len}, "eval_metric must be the name of a metric, which all parties know, got <built-in"),
         ({"subsample": 0.5}, "horizontal.secure_sum does not draw rows, got subsample=0.5"),
         ({"transport": "tcp"}, "transport must be one of memory, grpc, got 'tcp'"),
         ({"deadline": 0}, "deadline must be a positive number of seconds, got 0"),
@@ -269,7 +268,7 @@ def test_what_is_no_dict_of_owners_is_refused(data):
 @pytest.mark.parametrize("pair", [NUMBERS["ash"][0], (NUMBERS["ash"][0],), None])
 def test_an_owner_without_labels_is_refused(pair):
     """The owner is named."""
-    with pytest.raises(InvalidInput, match=r"elm: an owner brings \(X, y\), got "):
+    with pytest.raises(InvalidInput, match=r"elm: an owner brings \(X, y\) or \(X, y, sample_weight\), got "):
         Federation.horizontal(NUMBERS | {"elm": pair})
 
 

@@ -15,7 +15,7 @@ from hedgerow._version import __version__
 if TYPE_CHECKING:
     from hedgerow.engine.blocks import Blocks
     from hedgerow.engine.rows_ray.cluster import RayBackend
-    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
+    from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
     from hedgerow.estimators.private import (
         DPBoostClassifier,
         DPBoostRegressor,
@@ -39,6 +39,7 @@ __all__ = [
     "Run",
     "Schema",
     "__version__",
+    "load_model",
 ]
 
 _HOME_OF = {
@@ -53,6 +54,7 @@ _HOME_OF = {
     "RayBackend": "hedgerow.engine.rows_ray.cluster",
     "Run": "hedgerow.federation.run",
     "Schema": "hedgerow.schema",
+    "load_model": "hedgerow.estimators.plain",
 }
 
 

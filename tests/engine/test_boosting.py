@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,8 @@ def problem(n_rows=800, loss="logistic", seed=0):
         "logistic": signal > 0,
         "softmax": np.digitize(signal, [-0.7, 0.7]),
         "squared": 100 + signal,
+        "absolute": np.round(100 + signal, 1),
+        "quantile": 100 + signal,
         "poisson": rng.poisson(np.exp(np.clip(signal, -2, 2))),
     }[loss].astype(float)
     table = read_table(X)
@@ -216,3 +220,42 @@ def test_metric_for_another_loss_is_refused(name):
     else:
         with pytest.raises(InvalidParameter, match="does not fit"):
             find_metric(name, loss)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", ["absolute", "quantile"])
+def test_losses_that_refit_leaves_ignore_threads_and_the_order_of_rows(loss, weighted):
+    """The model is the same, bit for bit, with rows of the whole weights repeated too."""
+    _, mapper, codes, y = problem(n_rows=3000, loss=loss)
+    weight = np.random.default_rng(1).integers(0, 3, len(y)).astype(float) if weighted else None
+    params = BoostingParams(loss=loss, quantile=0.8, n_iterations=4, n_threads=1)
+    plain = train(params, mapper, codes, y, weight).ensemble
+    order = np.random.default_rng(0).permutation(len(y))
+    shuffled = np.ascontiguousarray(codes[:, order])
+    moved = None if weight is None else weight[order]
+    assert train(replace(params, n_threads=3), mapper, shuffled, y[order], moved).ensemble.to_dict() == plain.to_dict()
+    if weight is not None:
+        twice = np.repeat(np.arange(len(y)), weight.astype(int))
+        repeated = train(params, mapper, np.ascontiguousarray(codes[:, twice]), y[twice]).ensemble
+        assert repeated.to_dict() == plain.to_dict()
+
+
+def test_quantile_loss_predicts_the_quantile():
+    """About the asked share of labels lies below what is predicted, far better than the mean would do."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(4000, 2))
+    y = X[:, 0] * 10 + rng.exponential(1 + 4 * X[:, 1])
+    table = read_table(X)
+    mapper = BinMapper.fit(table, 64)
+    codes = mapper.transform(table)
+    for quantile in (0.1, 0.5, 0.9):
+        params = BoostingParams(loss="quantile", quantile=quantile, n_iterations=60, max_depth=3, min_samples_leaf=20)
+        raw = train(params, mapper, codes, y).ensemble.raw_scores(X)[:, 0]
+        assert abs((y < raw).mean() - quantile) < 0.03
+
+
+def test_monotone_constraints_do_not_go_with_refitted_leaves():
+    """Quantiles of single leaves keep to no order, so that it is refused."""
+    _, mapper, codes, y = problem(loss="absolute")
+    with pytest.raises(InvalidParameter, match="monotone does not go with the absolute loss"):
+        train(BoostingParams(loss="absolute", monotone=(1, 0, 0, 0, 0)), mapper, codes, y)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hedgerow.engine import growth
 from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.feature_choice import FeatureDraw, InteractionPaths
 from hedgerow.engine.growth import TreeGrower
 from hedgerow.engine.histogram import pack
 from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, weight_total
@@ -51,10 +52,13 @@ def make_problem(seed, n_rows=120, loss="logistic", weighted=False, categorical=
         labels = rng.poisson(np.exp(np.clip(signal / 4, -2, 2))).astype(float)
         the_loss = Loss("poisson", 1, (0.0, float(labels.max() + 1)))
     else:
-        labels = signal
-        the_loss = Loss("squared", 1, (float(labels.min()), float(labels.max())))
+        labels = signal if loss == "squared" else np.round(signal * 4) / 4  # with ties among what rows lack
+        the_loss = Loss(loss, 1, (float(labels.min()), float(labels.max())), 0.3 if loss == "quantile" else 0.5)
+        scores_like = labels - 0.125
     weight = rng.choice([0.0, 0.5, 1.0, 2.0, 3.25], n_rows) if weighted else None
     scores = rng.normal(scale=0.5, size=(n_outputs, n_rows)).astype(np.float32)
+    if the_loss.refits_leaves:
+        scores = np.where(rng.random(scores.shape) < 0.2, scores_like, np.round(scores * 4) / 4).astype(np.float32)
     return features, codes, labels, weight, the_loss, scores
 
 
@@ -74,6 +78,10 @@ def grow_both(problem, rules, *, n_threads=1, bundle=True, output=0):
     tree = grower.grow(0)
     pairs = naive.quantised(loss, quantiser, scores, labels, bases, weight)[output]
     nodes = naive.grow_tree(codes, pairs, features, rules, quantiser)
+    if loss.refits_leaves:
+        lacking = (labels - bases[0]).astype(np.float32) - scores[0]
+        weights = np.ones(len(labels)) if weight is None else weight
+        naive.refit_leaves(nodes, lacking, weights, loss, rules.learning_rate)
     return tree, rows, nodes
 
 
@@ -111,7 +119,7 @@ def assert_scores_follow(nodes, rows, problem, output=0):
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    loss=st.sampled_from(["logistic", "squared", "softmax", "poisson"]),
+    loss=st.sampled_from(["logistic", "squared", "softmax", "poisson", "absolute", "quantile"]),
     weighted=st.booleans(),
     n_threads=st.sampled_from([1, 2, 3]),
     bundle=st.booleans(),
@@ -126,6 +134,9 @@ def assert_scores_follow(nodes, rows, problem, output=0):
         min_rows_per_sum=st.sampled_from([1, 1, 2, 15, 121]),
         learning_rate=st.sampled_from([0.1, 1.0]),
         missing_unseen=st.sampled_from(["heavier", "right"]),
+        interaction=st.sampled_from(
+            [None, None, ((0, 4), (4, 5, 6)), ((0, 1), (1, 2, 3)), tuple((k,) for k in range(9))]
+        ),
     ),
 )
 def test_grown_tree_equals_naive_tree(seed, loss, weighted, n_threads, bundle, rules):
@@ -253,6 +264,53 @@ def test_column_sampling_uses_only_the_drawn_features():
     assert all(len(draw) <= 3 for draw in used[0])
 
 
+def test_columns_are_drawn_by_tree_then_level_then_node():
+    """Each draw is a share of the one before it, the same for whoever asks, and another one on every level."""
+    rules = BoostingParams(colsample_bytree=0.5, colsample_bylevel=0.5, colsample_bynode=0.5, seed=3)
+    n_nodes = (1, 2, 4, 8)
+    draws = [[FeatureDraw(rules, 40, tree) for tree in range(3)] for _ in range(2)]
+    found = [[[draw.for_nodes(n) for n in n_nodes] for draw in each] for each in draws]
+    by_level = [FeatureDraw(dataclasses.replace(rules, colsample_bynode=1.0), 40, tree) for tree in range(3)]
+    for tree, level in np.ndindex(3, 4):
+        one, other = found[0][tree][level], found[1][tree][level]
+        np.testing.assert_array_equal(one, other)
+        assert one.shape == (n_nodes[level], 40)
+        assert (one.sum(axis=1) == 5).all()
+        of_level = by_level[tree].for_nodes(n_nodes[level])
+        assert of_level.shape == (1, 40)
+        assert of_level.sum() == 10
+        assert (one <= of_level).all()
+    levels = [found[0][0][level].any(axis=0) for level in range(4)]
+    assert not (levels[1] == levels[2]).all()
+
+
+def test_draws_without_levels_are_what_they_were():
+    """With colsample_bylevel=1 trees and nodes draw as before there were draws for levels."""
+    rules = BoostingParams(colsample_bytree=0.5, colsample_bynode=0.5, seed=8)
+    draw = FeatureDraw(rules, 12, 2)
+    expected = np.random.default_rng((8, 2, 0)).permutation(12)[:6]
+    rng = np.random.default_rng((8, 2, 1))
+    for n_nodes in (1, 2):
+        found = draw.for_nodes(n_nodes)
+        for of_node in found:
+            assert set(np.flatnonzero(of_node)) == set(rng.permutation(np.sort(expected))[:3])
+
+
+def test_paths_stay_within_a_group():
+    """What a node may ask about is the union of groups that hold its path; columns of no group are a group."""
+    paths = InteractionPaths(((0, 1), (1, 2)), 5)
+    assert paths.allowed.all()
+    paths.split(np.array([1]))
+    np.testing.assert_array_equal(paths.allowed, [[True, True, True, False, False]] * 2)
+    paths.split(np.array([-1, 2]))
+    np.testing.assert_array_equal(paths.allowed, [[False, True, True, False, False]] * 2)
+    others = InteractionPaths(((0, 1), (1, 2)), 5)
+    others.split(np.array([4]))
+    np.testing.assert_array_equal(others.allowed, [[False, False, False, True, True]] * 2)
+    with pytest.raises(InvalidParameter, match="interaction names feature 7, but there are 5 features"):
+        InteractionPaths(((0, 7),), 5)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -265,7 +323,10 @@ def test_column_sampling_uses_only_the_drawn_features():
         ("min_child_weight", -0.1),
         ("min_samples_leaf", 0),
         ("colsample_bytree", 0.0),
+        ("colsample_bylevel", 0.0),
         ("colsample_bynode", 1.5),
+        ("quantile", 1.0),
+        ("interaction", ((0, 1), ())),
         ("monotone", (2,)),
         ("missing_unseen", "left"),
     ],

@@ -19,7 +19,8 @@ from hedgerow.testing import naive
 
 def a_loss(name, high=10.0):
     """Each loss with a label range that suits it."""
-    return Loss(name, 3 if name == "softmax" else 1, (0.0, high) if name in ("squared", "poisson") else (0.0, 1.0))
+    span = (0.0, 1.0) if name in ("logistic", "softmax") else (0.0, high)
+    return Loss(name, 3 if name == "softmax" else 1, span, 0.2 if name == "quantile" else 0.5)
 
 
 def random_labels(name, rng, n):
@@ -29,6 +30,8 @@ def random_labels(name, rng, n):
         "softmax": rng.integers(0, 3, n),
         "squared": rng.uniform(0, 10, n),
         "poisson": rng.integers(0, 11, n),
+        "absolute": rng.integers(0, 11, n),
+        "quantile": rng.uniform(0, 10, n),
     }[name].astype(float)
 
 
@@ -47,9 +50,11 @@ def test_packed_gradients_equal_the_naive_ones(seed, name, weighted):
     loss, n = a_loss(name), 64
     labels = random_labels(name, rng, n)
     scores = rng.normal(scale=3, size=(loss.n_outputs, n)).astype(np.float32)
+    if name == "absolute":
+        scores = np.round(scores)  # with scores that hit their label
     weight = rng.choice([0.0, 0.3, 1.0, 2.0, 700.0], n) if weighted else None
     quantiser = Quantiser.for_job(loss, weight_total(weight, n), n_rows=n)
-    bases = rng.normal(size=loss.n_outputs)
+    bases = np.round(rng.normal(size=loss.n_outputs))
     rows = rows_with(loss, labels, scores, weight, quantiser, bases)
     rows.gradients()
     expected = naive.quantised(loss, quantiser, scores, labels, bases, weight)
@@ -137,11 +142,14 @@ def test_base_scores_ignore_the_order_of_rows(seed, name, weighted):
     np.testing.assert_array_equal(straight, shuffled)
     if name == "squared":
         assert straight[0] == pytest.approx(np.average(labels, weights=weight), rel=1e-7)
+    if loss.refits_leaves:
+        whole = losses.weights_in_steps(np.ones(n) if weight is None else weight)
+        assert straight[0] == naive.quantile_of(labels.tolist(), whole.tolist(), loss.quantile)
     if name == "poisson":
         assert np.exp(straight[0]) == pytest.approx(np.average(labels, weights=weight), rel=1e-6)
 
 
-def test_whole_weights_equal_repeated_rows():
+def test_weights_in_steps_equal_repeated_rows():
     """Weight 3 gives three times the integers of the row alone, weight 0 nothing."""
     loss = Loss("logistic")
     labels, scores = np.array([0.0, 1.0]), np.array([[0.3, -0.7]], np.float32)
@@ -162,6 +170,7 @@ def test_whole_weights_equal_repeated_rows():
         (("squared", 1, (1.0, 0.0)), "label_range"),
         (("squared", 1, (0.0, math.inf)), "label_range"),
         (("poisson", 1, (-1.0, 1.0)), "poisson"),
+        (("quantile", 1, (0.0, 1.0), 1.0), "quantile must be between 0 and 1"),
     ],
 )
 def test_impossible_losses_are_refused(arguments, message):
@@ -182,7 +191,7 @@ def test_mean_of_a_constant_is_the_constant():
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(LOSSES), st.integers(1, 4))
+@given(st.integers(0, 10**6), st.sampled_from(["logistic", "squared", "softmax", "poisson"]), st.integers(1, 4))
 def test_label_totals_add_up_over_owners(seed, name, n_parts):
     """The base score of the sum of parts' totals is that of all rows together, bit for bit."""
     rng = np.random.default_rng(seed)
@@ -190,3 +199,33 @@ def test_label_totals_add_up_over_owners(seed, name, n_parts):
     parts = np.array_split(labels, np.sort(rng.integers(0, 51, n_parts - 1)))
     totals = sum(loss.label_totals(part) for part in parts)
     np.testing.assert_array_equal(loss.base_scores_from(totals), loss.base_scores(labels))
+
+
+@pytest.mark.parametrize("name", ["absolute", "quantile"])
+def test_losses_that_refit_leaves_have_no_totals(name):
+    """A quantile of the labels does not follow from sums, and the error says so."""
+    assert a_loss(name).refits_leaves
+    with pytest.raises(InvalidParameter, match="begins with a quantile of the labels"):
+        a_loss(name).label_totals(np.arange(3.0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.integers(-20, 20), min_size=1, max_size=30),
+    seed=st.integers(0, 10**6),
+    quantile=st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.9]),
+    weighted=st.booleans(),
+)
+def test_weighted_quantile_costs_least_and_counts_weights_as_rows(values, seed, quantile, weighted):
+    """It is the naive one, for any order of the rows, and a whole weight is that many rows."""
+    rng = np.random.default_rng(seed)
+    numbers = np.array(values, np.float64) / 4
+    repeats = rng.integers(0, 4, len(numbers)) if weighted else np.ones(len(numbers), np.int64)
+    weight = losses.weights_in_steps(repeats.astype(float)) if weighted and repeats.any() else None
+    repeats = repeats if weight is not None else np.ones(len(numbers), np.int64)
+    found = losses.weighted_quantile(numbers, weight, quantile)
+    assert found == naive.quantile_of(numbers.tolist(), repeats.tolist(), quantile)
+    assert found == losses.weighted_quantile(np.repeat(numbers, repeats), None, quantile)
+    order = rng.permutation(len(numbers))
+    assert found == losses.weighted_quantile(numbers[order], None if weight is None else weight[order], quantile)
+    assert losses.weighted_quantile(numbers, None, 0.5) == np.median(numbers)

@@ -37,6 +37,8 @@ def problem(seed, n_rows=600, loss="logistic"):
         "logistic": signal > 0,
         "softmax": np.digitize(signal, [-1, 1]),
         "squared": signal,
+        "absolute": signal,
+        "quantile": signal,
         "poisson": rng.poisson(np.exp(np.clip(signal / 3, -3, 2))),
     }[loss].astype(float)
     weight = rng.integers(0, 4, n_rows).astype(float)

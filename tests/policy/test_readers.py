@@ -74,6 +74,13 @@ READERS = {
     "engine/rows_ray/cluster.py:_running_here": (
         "tests/engine/test_rows_ray.py::test_a_cluster_that_has_ended_is_not_waited_for"
     ),
+    "engine/import_lightgbm.py:_data_frame_levels": (
+        "tests/engine/test_import_lightgbm.py::test_any_damage_is_a_model_or_refused"
+    ),
+    "engine/import_xgboost.py:import_xgboost": (
+        "tests/engine/test_import_xgboost.py::test_any_damage_is_a_model_or_refused"
+    ),
+    "engine/importing.py:load_ensemble": "tests/engine/test_import_xgboost.py::test_files_are_recognised_and_named",
     "engine/model_file.py:read": "tests/engine/test_model_file.py::test_a_mutated_file_loads_or_is_refused",
     "federation/alignment.py:_read_rows": SAVED,
     "federation/finished.py:read_ledgers": SAVED,

@@ -48,7 +48,7 @@ def test_roles_that_cannot_use_ray_say_why_before_anything_moves():
     federation = Federation.vertical({"bank": X, "shop": X[:, :1]}, labels=("bank", y))
     with pytest.raises(InvalidParameter, match=r"shop: backend: the feature holder of vertical\.secret_shared cannot"):
         federation.fit("vertical.secret_shared", max_iter=1, backend={"shop": "ray"})
-    with pytest.raises(InvalidParameter, match="backend is not available in a federation"):
+    with pytest.raises(InvalidParameter, match="a federation takes no backend"):
         federation.plan("vertical.secret_shared", backend="ray")
 
 

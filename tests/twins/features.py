@@ -15,18 +15,30 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse
 
 from hedgerow import (
     BoostedTreesClassifier,
     BoostedTreesRegressor,
     Federation,
+    Run,
     Schema,
 )
 
-N_ROWS = 160
+N_ROWS, MANY_ROWS = 160, 600
 HOLDERS = {"anna": ["a0", "a1"], "ben": ["b0", "b1"], "carla": ["c0"]}
 NAMES = [name for names in HOLDERS.values() for name in names]
-SMALL = {"max_iter": 2, "max_depth": 3, "learning_rate": 0.3, "max_bins": 32, "random_state": 7, "min_child_weight": 0.0}
+SMALL = {
+    "max_iter": 2,
+    "max_depth": 3,
+    "learning_rate": 0.3,
+    "max_bins": 32,
+    "random_state": 7,
+    "min_child_weight": 0.0,
+}
+
+REGRESSIONS = frozenset({"squared", "poisson", "quantile"})
+BY_NAME = frozenset({"levels", "many_levels", "dates", "monotonic_cst", "interaction_cst"})
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "horizontal.secure_sum": {},
@@ -53,37 +65,49 @@ class Case:
     columns: dict[str, Any] = field(default_factory=dict)
     labels: np.ndarray = field(default_factory=lambda: np.empty(0))
     weight: np.ndarray | None = None
+    validation: np.ndarray | None = None  # rows that are watched
+    more_trees: int = 0  # in a second training that goes on from the first
+    is_sparse: bool = False
     federation: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, *features: str, seed: int = 0) -> Case:
         """A training with these features."""
         rng = np.random.default_rng(seed)
-        case = cls(params=dict(SMALL))
-        numbers = {name: rng.integers(0, 9, N_ROWS).astype(np.float64) for name in NAMES}
-        signal = numbers["a0"] - numbers["b0"] + 0.5 * numbers["c0"] * (numbers["b1"] > 4) + rng.normal(size=N_ROWS)
-        numbers["b0"][rng.random(N_ROWS) < 0.1] = np.nan
+        case, n_rows = cls(params=dict(SMALL)), MANY_ROWS if "many_levels" in features else N_ROWS
+        numbers = {name: rng.integers(0, 9, n_rows).astype(np.float64) for name in NAMES}
+        signal = numbers["a0"] - numbers["b0"] + 0.5 * numbers["c0"] * (numbers["b1"] > 4) + rng.normal(size=n_rows)
+        numbers["b0"][rng.random(n_rows) < 0.1] = np.nan
         case.columns, case.labels = numbers, (signal > np.median(signal)).astype(np.int64)
-        if {"squared", "poisson", "quantile"} & set(features):
+        if REGRESSIONS & set(features):
             case.task, case.labels = "regression", np.clip(np.round(signal + 8), 0, 24)
-        for feature in features:
+        for feature in sorted(features, key=list(CHANGES).index):
             CHANGES[feature](case, rng)
         return case
 
     @property
-    def tables(self) -> dict[str, pa.Table]:
-        """By holder of columns."""
-        return {party: pa.table({name: self.columns[name] for name in names}) for party, names in HOLDERS.items()}
+    def n_rows(self) -> int:
+        """Of all columns."""
+        return len(self.labels)
 
     @property
-    def table(self) -> pa.Table:
+    def tables(self) -> dict[str, Any]:
+        """By holder of columns."""
+        return {party: self._of(names) for party, names in HOLDERS.items()}
+
+    @property
+    def table(self) -> Any:
         """All columns in one."""
-        return pa.table({name: self.columns[name] for name in NAMES})
+        return self._of(NAMES)
+
+    def _of(self, names: list[str]) -> Any:
+        if self.is_sparse:
+            return scipy.sparse.csr_matrix(np.column_stack([self.columns[name] for name in names]))
+        return pa.table({name: self.columns[name] for name in names})
 
 
 def _three_classes(case: Case, rng: np.random.Generator) -> None:
-    if case.task == "classification":
-        case.labels = case.labels + (rng.random(N_ROWS) < 0.3)
+    case.labels = case.labels + (rng.random(case.n_rows) < 0.3)
 
 
 def _loss(name: str, **more: Any) -> Any:
@@ -96,7 +120,26 @@ def _loss(name: str, **more: Any) -> Any:
 
 
 def _weights(case: Case, rng: np.random.Generator) -> None:
-    case.weight = rng.integers(1, 4, N_ROWS).astype(np.float64)
+    case.weight = rng.integers(1, 4, case.n_rows).astype(np.float64)
+
+
+def _class_weights(case: Case, _rng: np.random.Generator) -> None:
+    case.params["class_weight"] = {int(label): 1.0 + label for label in set(case.labels.tolist())}
+
+
+def _watched(case: Case, rng: np.random.Generator) -> None:
+    case.validation = rng.random(case.n_rows) < 0.25
+    case.params |= {"early_stopping": True, "n_iter_no_change": 1, "max_iter": 4, "learning_rate": 0.9}
+
+
+def _two_trainings(case: Case, _rng: np.random.Generator) -> None:
+    case.more_trees = 2
+
+
+def _sparse(case: Case, rng: np.random.Generator) -> None:
+    case.is_sparse = True
+    for name in NAMES:
+        case.columns[name][rng.random(case.n_rows) < 0.5] = 0.0
 
 
 def _levels(case: Case, _rng: np.random.Generator) -> None:
@@ -106,13 +149,13 @@ def _levels(case: Case, _rng: np.random.Generator) -> None:
 
 def _many_levels(case: Case, rng: np.random.Generator) -> None:
     for name in ("a1", "b1"):
-        case.columns[name] = np.array([f"shop {k}" for k in rng.permutation(np.arange(N_ROWS * 2))[:N_ROWS]])
-    del case
+        number = case.columns[name] if case.columns[name].dtype.kind == "f" else rng.integers(0, 9, case.n_rows)
+        case.columns[name] = np.array([f"shop {int(k) * 60 + which % 60}" for which, k in enumerate(number)])
 
 
 def _dates(case: Case, _rng: np.random.Generator) -> None:
     days = np.datetime64("2026-01-01", "D") + (case.columns["c0"]).astype("timedelta64[D]")
-    case.columns["c0"], case.columns["a1"] = days, case.columns["a1"] > 4
+    case.columns["c0"], case.columns["a0"] = days, case.columns["a0"] > 4
 
 
 def _params(**params: Any) -> Any:
@@ -122,14 +165,17 @@ def _params(**params: Any) -> Any:
     return change
 
 
-CHANGES: dict[str, Any] = {
-    "sample_weight": _weights,
+CHANGES: dict[str, Any] = {  # those that change columns or labels first
     "classes": _three_classes,
+    "levels": _levels,
+    "many_levels": _many_levels,
+    "sparse": _sparse,
+    "dates": _dates,
+    "sample_weight": _weights,
+    "class_weight": _class_weights,
     "squared": _loss("squared_error"),
     "poisson": _loss("poisson"),
-    "quantile": _loss("absolute_error"),
-    "levels": _levels,
-    "dates": _dates,
+    "quantile": _loss("quantile", quantile=0.7),
     "subsample": _params(subsample=0.7),
     "colsample_bytree": _params(colsample_bytree=0.6),
     "colsample_bylevel": _params(colsample_bylevel=0.6),
@@ -139,35 +185,71 @@ CHANGES: dict[str, Any] = {
     "max_leaf_nodes": _params(max_leaf_nodes=5),
     "min_child_weight": _params(min_child_weight=3.5),
     "min_samples_leaf": _params(min_samples_leaf=20),
+    "early_stopping": _watched,
+    "warm_start": _two_trainings,
 }
+"""What each feature changes. Cross-validation changes nothing about one training, and has a test of its own."""
+
+
+def fit_together(first: str, second: str) -> bool:
+    """Whether one training can have both features: not two losses, for example."""
+    both = {first, second}
+    if len(both) < 2 or (both & REGRESSIONS and both & {"classes", "class_weight"}) or both <= REGRESSIONS:
+        return False
+    if "sparse" in both and both & BY_NAME:
+        return False
+    return both not in ({"levels", "many_levels"}, {"dates", "monotonic_cst"}, {"classes", "monotonic_cst"})
 
 
 def federation_of(case: Case, protocol: str) -> Federation:
     """The parties, with their rows or columns."""
     if protocol.startswith("horizontal"):
-        cuts = [range(0, 50), range(50, 100), range(100, N_ROWS)]
-        owners = {
-            name: (case.table.take(list(rows)), case.labels[list(rows)])
-            for name, rows in zip(HOLDERS, cuts, strict=True)
-        }
+        cuts = np.array_split(np.arange(case.n_rows), len(HOLDERS))
+        pairs = [(_rows(case.table, rows), case.labels[rows]) for rows in cuts]
         if case.weight is not None:
-            owners = {
-                name: (*pair, case.weight[list(rows)])  # type: ignore[misc]
-                for (name, pair), rows in zip(owners.items(), cuts, strict=True)
-            }
-        return Federation.horizontal(owners, task=case.task)
-    return Federation.vertical(
-        case.tables, labels=("anna", case.labels), task=case.task, sample_weight=case.weight, **case.federation
-    )
+            pairs = [(*pair, case.weight[rows]) for pair, rows in zip(pairs, cuts, strict=True)]  # type: ignore[misc]
+        watched = None
+        if case.validation is not None:
+            watched = {name: case.validation[rows] for name, rows in zip(HOLDERS, cuts, strict=True)}
+        return Federation.horizontal(dict(zip(HOLDERS, pairs, strict=True)), task=case.task, validation=watched)
+    own = {"sample_weight": case.weight, "validation": case.validation, **case.federation}
+    return Federation.vertical(case.tables, labels=("anna", case.labels), task=case.task, **own)
+
+
+def _rows(table: Any, rows: np.ndarray) -> Any:
+    return table[rows] if scipy.sparse.issparse(table) else table.take(rows)
+
+
+def options_for(case: Case, protocol: str) -> dict[str, Any]:
+    """What a protocol is given beside parameters of trees."""
+    options = dict(OPTIONS[protocol])
+    if protocol == "vertical.private_histograms":
+        texts = {
+            name: sorted(set(case.columns[name].tolist())) for name in NAMES if case.columns[name].dtype.kind == "U"
+        }
+        bounds = dict.fromkeys([name for name in NAMES if name not in texts], (0.0, 9.0))
+        about = {"label_bounds": (0.0, 24.0)} if case.task == "regression" else {"classes": _classes(case)}
+        options["schema"] = Schema.from_public(bounds=bounds, levels=texts, may_be_missing=["b0"], **about)
+    return options
+
+
+def _classes(case: Case) -> list[int]:
+    return sorted(set(case.labels.tolist()))
+
+
+def fitted(case: Case, protocol: str, **how: Any) -> Run:
+    """The run, or the second of two where the first is gone on from."""
+    federation, options = federation_of(case, protocol), options_for(case, protocol)
+    run = federation.fit(protocol, **case.params, **options, **how)
+    if not case.more_trees:
+        return run
+    more = {**case.params, "max_iter": case.more_trees}
+    return federation.fit(protocol, init_model=run.model, **more, **options, **how)
 
 
 def trained(case: Case, protocol: str, **how: Any) -> np.ndarray:
     """The joint model's raw scores of the rows that it was trained on."""
-    options = dict(OPTIONS[protocol])
-    if protocol == "vertical.private_histograms":
-        bounds = {name: (0.0, 9.0) for name in NAMES}
-        options["schema"] = Schema.from_public(bounds=bounds, classes=sorted(set(case.labels.tolist())))
-    run = federation_of(case, protocol).fit(protocol, **case.params, **options, **how)
+    run = fitted(case, protocol, **how)
     rows = case.table if protocol.startswith("horizontal") else case.tables
     return _scores(case, run.model, rows)
 
@@ -176,8 +258,19 @@ def pooled(case: Case, protocol: str) -> np.ndarray:
     """The plain engine's raw scores, trained on one table."""
     like = {"gradient_bits": OPTIONS[protocol]["gradient_bits"]} if "gradient_bits" in OPTIONS[protocol] else {}
     kind = BoostedTreesClassifier if case.task == "classification" else BoostedTreesRegressor
-    model = kind(**case.params, **like).fit(case.table, case.labels, case.weight)
+    learned = np.ones(case.n_rows, np.bool_) if case.validation is None else ~case.validation
+    watched = _part(case, ~learned) if case.validation is not None else (None, None, None)
+    names = ("X_val", "y_val", "sample_weight_val")
+    model = kind(**case.params, **like).fit(*_part(case, learned), **dict(zip(names, watched, strict=True)))
+    if case.more_trees:
+        model.set_params(warm_start=True, max_iter=model.n_iter_ + case.more_trees)
+        model.fit(*_part(case, learned), **dict(zip(names, watched, strict=True)))
     return _scores(case, model, case.table)
+
+
+def _part(case: Case, rows: np.ndarray) -> tuple[Any, Any, Any]:
+    which = np.flatnonzero(rows)
+    return _rows(case.table, which), case.labels[which], None if case.weight is None else case.weight[which]
 
 
 def _scores(case: Case, model: Any, rows: Any) -> np.ndarray:

@@ -162,17 +162,14 @@ def _run(job: Job, *, verbose: bool) -> dict[str, Any]:
 
 def _fitted(job: Job, tables: dict[str, _Labelled], *, verbose: bool) -> Any:
     """The plain engine's model."""
-    from hedgerow.engine.table import are_categorical
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 
     rows, valid = tables["train"], tables.get("valid")
     kind = job.kind or _kind_of(rows, job.label)
     # A job gives the same model each time it runs, so the seed is fixed unless the job says otherwise.
     params = {"random_state": 0, **job.params, "verbose": int(verbose)}
-    if job.categorical:  # and columns that are text anyway
-        outline = rows.X.empty() if rows.is_streamed else rows.X
-        by_type = zip(outline.column_names, are_categorical(outline, "from_dtype"), strict=True)
-        params["categorical_features"] = sorted({*job.categorical, *(name for name, is_text in by_type if is_text)})
+    if job.categorical:
+        params["categorical_features"] = sorted(job.categorical)
     model = (BoostedTreesClassifier if kind == "classifier" else BoostedTreesRegressor)(**params)
     watched = {} if valid is None else {"X_val": valid.X, "y_val": valid.y, "sample_weight_val": valid.weight}
     with progress("training", wanted=not verbose) as on_progress:

@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class FeatureBins:
     levels (`level_groups.py`).
     """
 
+    MOST_EDGES: ClassVar[int] = MAX_BINS - 2
+
     name: str
     edges: np.ndarray | None = None
     levels: tuple[Level, ...] | None = None
@@ -61,7 +63,7 @@ class FeatureBins:
         if (self.edges is None) == (self.levels is None):
             raise InvalidParameter(f"feature {self.name!r} needs either edges or levels, and not both")
         if self.edges is not None:
-            object.__setattr__(self, "edges", _checked_edges(self.name, self.edges))
+            object.__setattr__(self, "edges", _checked_edges(self.name, self.edges, self.MOST_EDGES))
         else:
             object.__setattr__(self, "levels", _checked_levels(self.name, self.levels or ()))
         _check_rule(self)
@@ -117,21 +119,30 @@ class FeatureBins:
         return self.name, self.levels, None if self.edges is None else self.edges.tobytes(), self.rule
 
 
+class WideBins(FeatureBins):
+    """A numeric feature of a model that was trained elsewhere, with more edges than a byte can tell apart.
+
+    Nothing is trained on it. Prediction looks at it through several features of few edges (`wide.py`).
+    """
+
+    MOST_EDGES = 1 << 20
+
+
 def bin_counts(features: Sequence[FeatureBins]) -> tuple[Ints, Bools]:
     """Bins for values, and whether they are levels, of each feature: what a layout is made from."""
     n_value_bins = np.array([feature.n_value_bins for feature in features], np.int64)
     return n_value_bins, np.array([feature.is_categorical for feature in features], np.bool_)
 
 
-def _checked_edges(name: str, edges: Any) -> np.ndarray:
+def _checked_edges(name: str, edges: Any, most: int) -> np.ndarray:
     given = np.array(edges, dtype=object) if isinstance(edges, str) else np.array(edges)
     if given.dtype.kind not in "iuf":
         raise InvalidInput(f"the edges of feature {name!r} must be a list of numbers")
     checked = given.astype(np.float64) + 0.0  # no negative zeros
     if checked.ndim != 1 or not np.isfinite(checked).all() or (checked[1:] <= checked[:-1]).any():
         raise InvalidInput(f"the edges of feature {name!r} must be finite and strictly increasing")
-    if len(checked) > MAX_BINS - 2:
-        raise InvalidInput(f"feature {name!r} has {len(checked)} edges, but at most {MAX_BINS - 2} are supported")
+    if len(checked) > most:
+        raise InvalidInput(f"feature {name!r} has {len(checked)} edges, but at most {most} are supported")
     checked.flags.writeable = False
     return checked
 
@@ -272,6 +283,7 @@ def sparse_codes_of(feature: FeatureBins, column: SparseColumn) -> tuple[int, By
     """The code of a zero, and the codes of what is stored."""
     if feature.edges is None:
         raise InvalidInput(f"feature {feature.name!r} has levels, but its column is a sparse one of numbers")
+    _refuse_wide(feature)
     codes = np.searchsorted(feature.edges, column.stored, side="right").astype(BIN)  # compares in float64, exactly
     codes[np.isnan(column.stored)] = feature.missing_code
     return int(np.searchsorted(feature.edges, 0.0, side="right")), codes
@@ -476,22 +488,35 @@ class CodingTables(NamedTuple):
     """The edges of some features, for values of one dtype."""
 
     feature: Any  # int64[U]
+    column: Any  # int64[U]: of the values that are coded
     edges: Any  # float32 or float64 [U, 256], padded with +inf
     n_edges: Any  # int32[U]; -1 for a categorical feature
     missing_code: Any  # uint8[U]
 
 
-def coding_tables(features: Sequence[FeatureBins], used: Ints, dtype: np.dtype[Any]) -> CodingTables:
-    """The edges of the `used` features, by number, for values of `dtype`."""
+def coding_tables(
+    features: Sequence[FeatureBins], used: Ints, dtype: np.dtype[Any], column_of_feature: Ints | None = None
+) -> CodingTables:
+    """The edges of the `used` features, by number, for values of `dtype`; feature j is column j unless told."""
     edges = np.full((len(used), MAX_BINS), np.inf, dtype)
     n_edges = np.full(len(used), -1, np.int32)
     for row, feature in enumerate(used.tolist()):
         exact = features[feature].edges
+        _refuse_wide(features[feature])
         if exact is not None:
             edges[row, : len(exact)] = rounded_up(exact, dtype)
             n_edges[row] = len(exact)
     missing = np.array([features[feature].missing_code for feature in used.tolist()], np.uint8)
-    return CodingTables(used.astype(np.int64), edges, n_edges, missing)
+    column = used if column_of_feature is None else column_of_feature[used]
+    return CodingTables(used.astype(np.int64), column.astype(np.int64), edges, n_edges, missing)
+
+
+def _refuse_wide(feature: FeatureBins) -> None:
+    if isinstance(feature, WideBins):
+        raise InvalidInput(
+            f"column {feature.name!r} has {feature.n_value_bins - 1} thresholds, more than a "
+            "byte can tell apart: such a model, trained elsewhere, predicts from values, but cannot be trained on"
+        )
 
 
 def rounded_up(numbers: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
@@ -507,7 +532,7 @@ def code_values(
 ) -> None:
     """Codes of `values` (in) into columns start..stop of the used rows of `codes` uint8 [features, rows] (out).
 
-    `values` are flat: those of row `start` and feature f at offset + f * column_stride, strides in elements. A level is
+    `values` are flat: those of row `start` and column c at offset + c * column_stride, strides in elements. A level is
     a whole number below the number of levels; any other value of a categorical feature is unseen and gets the missing
     code.
     """
@@ -519,7 +544,7 @@ def code_values(
         for u in range(tables.feature.shape[0]):
             feature = tables.feature[u]
             n_edges, missing = tables.n_edges[u], tables.missing_code[u]
-            at = np.uint64(offset + (first - start) * row_stride + feature * column_stride)
+            at = np.uint64(offset + (first - start) * row_stride + tables.column[u] * column_stride)
             for i in range(size):
                 x[i] = values[at + np.uint64(i) * np.uint64(row_stride)]
             out = codes[feature, first : first + size]

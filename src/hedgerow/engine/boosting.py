@@ -296,6 +296,11 @@ def check_rules(params: BoostingParams, mapper: BinMapper, y: Floats) -> None:
     """Raise unless the parameters fit the columns and the labels."""
     if params.monotone is not None:
         _check_monotone(params.monotone, mapper)
+        if params.loss_for(y).refits_leaves:
+            raise InvalidParameter(
+                f"monotone does not go with the {params.loss} loss: leaf values are quantiles of their own rows, and "
+                "those do not keep to an order"
+            )
     _check_labels(params, y)
 
 
@@ -339,13 +344,24 @@ class Metric:
         return float(self.function(labels, predictions_from(loss.name, raw), weight))
 
 
+def pinball_of(loss: Loss) -> Metric:
+    """The mean pinball loss at the loss's own quantile; at one half it is half the mean absolute error."""
+    too_low, too_high = loss.quantile, 1.0 - loss.quantile
+
+    def pinball(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
+        lacking = labels - predictions
+        return _mean(np.maximum(too_low * lacking, -too_high * lacking), weight)
+
+    return Metric("pinball", pinball, losses=("absolute", "quantile"))
+
+
 def find_metric(name: str | None, loss: Loss) -> Metric:
     """The metric of that name, or the loss's own."""
-    if name is None:
-        return METRICS[DEFAULT_METRIC[loss.name]]
-    metric = METRICS.get(name)
+    known = {**METRICS, "pinball": pinball_of(loss)}
+    name = DEFAULT_METRIC[loss.name] if name is None else name
+    metric = known.get(name)
     if metric is None:
-        raise InvalidParameter(f"eval_metric must be one of {', '.join(METRICS)}, got {name!r}")
+        raise InvalidParameter(f"eval_metric must be one of {', '.join(known)}, got {name!r}")
     if loss.name not in metric.losses:
         raise InvalidParameter(f"eval_metric={name!r} does not fit the {loss.name} loss")
     return metric
@@ -396,6 +412,7 @@ def poisson_deviance(labels: Floats, means: Floats, weight: Floats | None = None
     return 2 * _mean(labels * np.log(ratio) - labels + means, weight)
 
 
+REGRESSIONS = ("squared", "poisson", "absolute", "quantile")
 METRICS = {
     metric.name: metric
     for metric in (
@@ -404,10 +421,17 @@ METRICS = {
         Metric("error", error_rate, losses=("logistic",)),
         Metric("mlogloss", log_loss, losses=("softmax",)),
         Metric("merror", error_rate, losses=("softmax",)),
-        Metric("rmse", root_mean_squared_error, losses=("squared", "poisson")),
-        Metric("mae", mean_absolute_error, losses=("squared", "poisson")),
+        Metric("rmse", root_mean_squared_error, losses=REGRESSIONS),
+        Metric("mae", mean_absolute_error, losses=REGRESSIONS),
         Metric("poisson-deviance", poisson_deviance, losses=("poisson",)),
     )
 }
 
-DEFAULT_METRIC = {"logistic": "logloss", "softmax": "mlogloss", "squared": "rmse", "poisson": "poisson-deviance"}
+DEFAULT_METRIC = {
+    "logistic": "logloss",
+    "softmax": "mlogloss",
+    "squared": "rmse",
+    "poisson": "poisson-deviance",
+    "absolute": "mae",
+    "quantile": "pinball",
+}

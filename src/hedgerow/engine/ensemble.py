@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hedgerow.compiling import kernel
-from hedgerow.engine import model_file, vectors
-from hedgerow.engine.binning import BinMapper, CodingTables, FeatureBins, code_values, coding_tables
+from hedgerow.engine import model_file, vectors, wide
+from hedgerow.engine.binning import BinMapper, CodingTables, FeatureBins, WideBins, code_values, coding_tables
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.losses import LOSSES
 from hedgerow.engine.sparse import SparseCodes
@@ -133,8 +133,8 @@ class Tree:
         if not np.array_equal(np.sort(self.level_set[by_levels]), np.arange(len(self.left_levels))):
             raise InvalidInput("every row of left_levels must belong to exactly one node")
         numeric = inner & ~by_levels
-        if (self.bin[numeric] < 0).any() or (self.bin[~numeric] != -1).any() or (self.bin >= MAX_BINS - 1).any():
-            raise InvalidInput("bin must be 0 to 254 in splits of numeric features and -1 elsewhere")
+        if (self.bin[numeric] < 0).any() or (self.bin[~numeric] != -1).any():
+            raise InvalidInput("bin must be from 0 on in splits of numeric features and -1 elsewhere")
 
     @property
     def n_nodes(self) -> int:
@@ -201,6 +201,15 @@ class TreeStack:
         ]
 
 
+class Prepared(NamedTuple):
+    """What prediction needs, made from the trees."""
+
+    layout: TreeLayout
+    features: tuple[FeatureBins, ...]  # that rows are coded for
+    column_of_feature: Ints
+    coding: dict[np.dtype[Any], CodingTables]
+
+
 class Ensemble:
     """Trees over binned features whose values add up, per output, to a raw score.
 
@@ -230,7 +239,7 @@ class Ensemble:
         self.classes = None if classes is None else tuple(classes)
         self.meta: dict[str, Any] = dict(meta or {})
         self._trees: list[Tree] = []
-        self._prepared: tuple[TreeLayout, dict[np.dtype[Any], CodingTables]] | None = None
+        self._prepared: Prepared | None = None
         for tree in trees:
             self.append(tree)
 
@@ -313,11 +322,11 @@ class Ensemble:
         """
         n_trees = self._n_trees(n_iterations)
         rows = RawRows(data, len(self.features), n_threads)
-        layout, coding = self._ready_for(rows.dtype)
+        layout, coding, n_codes = self._ready_for(rows.dtype)
         out = np.empty((rows.n_rows, self.n_outputs))
 
         def score(start: int, stop: int) -> None:
-            codes = rows.codes(coding, start, stop)
+            codes = rows.codes(coding, n_codes, start, stop)
             scores = np.zeros((self.n_outputs, stop - start), np.float32)
             add_scores(layout, codes, 0, stop - start, n_trees, self.n_outputs, scores)
             np.add(scores.T, self.base_scores, out=out[start:stop])
@@ -328,9 +337,9 @@ class Ensemble:
     def raw_scores_binned(self, codes: Bytes, n_threads: int = 1, n_iterations: int | None = None) -> Floats:
         """Raw scores [rows, n_outputs] of codes [features, rows] made with this model's mapper."""
         n_trees = self._n_trees(n_iterations)
-        codes = checked_codes(codes, len(self.features))
+        codes = checked_codes(codes, len(self._ready().features))
         scores = np.zeros((self.n_outputs, codes.shape[1]), np.float32)
-        _add_scores(self._ready()[0], codes, n_trees, scores, n_threads)
+        _add_scores(self._ready().layout, codes, n_trees, scores, n_threads)
         return scores.T + self.base_scores
 
     def add_binned(self, codes: Bytes | SparseCodes, tree: Tree, scores: Scores, n_threads: int = 1) -> None:
@@ -353,11 +362,11 @@ class Ensemble:
     def apply(self, data: Table | npt.NDArray[Any], n_threads: int = 1) -> Int32s:
         """The leaf that each row reaches in each tree: int32 [rows, trees], numbers of nodes in their tree."""
         rows = RawRows(data, len(self.features), n_threads)
-        layout, coding = self._ready_for(rows.dtype)
+        layout, coding, n_codes = self._ready_for(rows.dtype)
         leaves = np.empty((rows.n_rows, len(self._trees)), np.int32)
 
         def find(start: int, stop: int) -> None:
-            find_leaves(layout, rows.codes(coding, start, stop), stop - start, leaves[start:stop])
+            find_leaves(layout, rows.codes(coding, n_codes, start, stop), stop - start, leaves[start:stop])
 
         Team(n_threads).run(find, rows.ranges)
         return leaves
@@ -378,20 +387,39 @@ class Ensemble:
             raise InvalidParameter(f"n_iterations must be between 0 and {self.n_iterations}, got {n_iterations}")
         return n_iterations * self.n_outputs
 
-    def _ready(self) -> tuple[TreeLayout, dict[np.dtype[Any], CodingTables]]:
+    def _ready(self) -> Prepared:
         """What prediction needs of the trees, made once for as long as none is added; and the edges, by dtype."""
         # Threads may predict at once: each sees a complete preparation or makes its own, equal one.
         prepared = self._prepared
         if prepared is None:
-            prepared = self._prepared = lay_out(self._trees, self.features), {}
+            narrow, column_of_feature = self.narrowed()
+            layout = lay_out(narrow.trees, narrow.features)
+            prepared = self._prepared = Prepared(layout, narrow.features, column_of_feature, {})
         return prepared
 
-    def _ready_for(self, dtype: np.dtype[Any]) -> tuple[TreeLayout, CodingTables]:
-        """The trees, and the edges for values of one dtype."""
-        layout, coding = self._ready()
+    def _ready_for(self, dtype: np.dtype[Any]) -> tuple[TreeLayout, CodingTables, int]:
+        """The trees, the edges for values of one dtype, and how many features these are cut into."""
+        layout, features, column_of_feature, coding = self._ready()
         if dtype not in coding:
-            coding[dtype] = coding_tables(self.features, np.unique(layout.column_feature), dtype)
-        return layout, coding[dtype]
+            coding[dtype] = coding_tables(features, np.unique(layout.column_feature), dtype, column_of_feature)
+        return layout, coding[dtype], len(features)
+
+    def narrowed(self) -> tuple[Ensemble, Ints]:
+        """The same trees over features whose bins fit a byte, and the column of each: itself, but for `WideBins`."""
+        if not any(isinstance(feature, WideBins) for feature in self.features):
+            return self, np.arange(len(self.features))
+        trees, features, column_of_feature = wide.narrowed(self._trees, self.features)
+        narrow = Ensemble(BinMapper(features), self.loss, self.base_scores, classes=self.classes, meta=self.meta)
+        for tree in trees:
+            narrow.append(tree, checked=True)
+        return narrow, column_of_feature
+
+    def codes(self, data: Table | npt.NDArray[Any], n_threads: int = 1) -> Bytes:
+        """The codes of all values that the trees ask about: uint8 [features of `narrowed`, rows]; not of others."""
+        rows = RawRows(data, len(self.features), n_threads)
+        _, coding, n_codes = self._ready_for(rows.dtype)
+        made = [rows.codes(coding, n_codes, start, stop) for start, stop in rows.ranges]
+        return np.concatenate(made, axis=1)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": None}  # copies need not carry what they can make again
@@ -480,21 +508,21 @@ class RawRows:
         n_coded = 1 if self._is_sparse else max(n_features, 1)
         self.ranges = row_ranges(self.n_rows, n_threads, CODES_IN_CACHE // n_coded)
 
-    def codes(self, coding: CodingTables, start: int, stop: int) -> Bytes:
-        """Codes uint8 [features, rows]; only the features that `coding` knows are filled."""
+    def codes(self, coding: CodingTables, n_codes: int, start: int, stop: int) -> Bytes:
+        """Codes uint8 [n_codes, rows]; only the features that `coding` knows are filled."""
         if isinstance(self._source, Table) and self._is_sparse:
-            return self._sparse_codes(self._source, coding, start, stop)
+            return self._sparse_codes(self._source, coding, n_codes, start, stop)
         flat, first, row_stride, column_stride = self._flat(start, stop)
         flat = flat.view()
         flat.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
-        codes = np.empty((self._n_features, stop - start), np.uint8)
+        codes = np.empty((n_codes, stop - start), np.uint8)
         code_values(coding, flat, first, row_stride, column_stride, codes, 0, stop - start)
         return codes
 
-    def _sparse_codes(self, source: Table, coding: CodingTables, start: int, stop: int) -> Bytes:
-        codes = np.empty((self._n_features, stop - start), np.uint8)
+    def _sparse_codes(self, source: Table, coding: CodingTables, n_codes: int, start: int, stop: int) -> Bytes:
+        codes = np.empty((n_codes, stop - start), np.uint8)
         for u, feature in enumerate(coding.feature.tolist()):
-            column = source.columns[feature]
+            column = source.columns[coding.column[u]]
             n_edges, missing, own = coding.n_edges[u], coding.missing_code[u], codes[feature]
             if not isinstance(column, SparseColumn):
                 own[:] = np.where(column.values[start:stop] < 0, missing, column.values[start:stop])

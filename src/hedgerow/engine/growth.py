@@ -21,18 +21,20 @@ numbered breadth-first as they arise, so the k-th node that splits has children 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import NODE_DTYPES, Tree
+from hedgerow.engine.feature_choice import FeatureChoice
 from hedgerow.engine.histogram import Histograms, Layout, are_summed, histograms_of
 from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
 from hedgerow.engine.splitting import MIN_GAIN, SplitRules, evaluate_families, gradient_of, hessian_of
 from hedgerow.engine.threads import Team
+from hedgerow.errors import InvalidParameter
 
 HISTOGRAM_BYTES = 512 * 2**20  # histograms kept for subtraction; beyond it nodes are summed afresh, batch by batch
 CELLS_WORTH_A_THREAD = 30_000  # cells to evaluate below which waking another thread does not pay
@@ -63,6 +65,15 @@ class RowsLike(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsResiduals(Protocol):
+    """Rows that can tell what losses with `refits_leaves` need: labels and scores are where they are."""
+
+    def leaf_quantiles(self, n_leaves: int) -> Floats:
+        """For each leaf, in the order of `finish_tree`, the loss's quantile of what its rows still lack."""
+        ...
+
+
 def split_rules(rules: BoostingParams, loss: Loss, quantiser: Quantiser, *, weighted: bool) -> SplitRules:
     """What makes a split admissible, and what its leaves get.
 
@@ -70,7 +81,7 @@ def split_rules(rules: BoostingParams, loss: Loss, quantiser: Quantiser, *, weig
     """
     gradient_unit, hessian_unit = 1.0 / quantiser.gradient_scale, 1.0 / quantiser.hessian_scale
     min_child_weight, min_samples = rules.min_child_weight, rules.min_samples_leaf
-    if not weighted and loss.name == "squared":  # every hessian is 1: the hessian sum is the count
+    if not weighted and loss.has_unit_hessians:  # the hessian sum is the count
         min_child_weight, min_samples = max(min_child_weight, float(min_samples)), 0
     elif min_samples == 1:  # an empty child gains nothing, so it never wins
         min_samples = 0
@@ -111,6 +122,15 @@ class TreeGrower:
         self._team = Team(rows.n_parts)
         self._all_features = np.ones((1, rows.layout.n_features), np.bool_)
         self._monotone = np.array(rules.monotone or (), np.int64)
+        self._choice: FeatureChoice | None = None
+        self._refit: Callable[[int], Floats] | None = None
+        if loss.refits_leaves:
+            if not isinstance(rows, KnowsResiduals):
+                raise InvalidParameter(
+                    f"the {loss.name} loss sets a leaf's value to a quantile of its rows' residuals, for which labels "
+                    "and scores of all rows must be in one place, and here they are not; use the squared loss"
+                )
+            self._refit = rows.leaf_quantiles
 
     @property
     def with_counts(self) -> bool:
@@ -119,13 +139,13 @@ class TreeGrower:
 
     def grow(self, tree_number: int) -> Tree:
         """One tree from the rows' present gradients; `rows.start_tree` has been called. Scores are updated."""
-        draw = FeatureDraw(self.rules, self._all_features, tree_number)
+        choice = self._choice = FeatureChoice(self.rules, self.rows.layout.n_features, tree_number)
         goes_on, lost = True, False
         self.begin()
         while goes_on:
             nodes = self.tree.newest
             try:
-                splits = self.evaluate(nodes, draw.for_nodes(len(nodes.total)))
+                splits = self.evaluate(nodes, choice.for_nodes(len(nodes.total)))
             except LevelLost:
                 splits, lost = LevelSplits.none(len(nodes.total)), True
             goes_on = self.divide(splits, last=lost)
@@ -177,6 +197,8 @@ class TreeGrower:
     def divide(self, splits: LevelSplits, *, last: bool = False) -> bool:
         """Split the newest nodes as these splits say; whether the tree goes on. `last`: its children are leaves."""
         feature = self.tree.divide(splits)
+        if self._choice is not None:
+            self._choice.split(feature)
         self.depth += 1
         last = last or self.tree.is_full or self.depth == self.max_depth
         self.descend(feature, splits, last=last)
@@ -191,7 +213,7 @@ class TreeGrower:
 
     def finish(self) -> Tree:
         """The finished tree, which has been added to the scores."""
-        finished, leaf_values = self.tree.finish()
+        finished, leaf_values = self.tree.finish(self._refit)
         self.rows.finish_tree(leaf_values)
         return finished
 
@@ -222,33 +244,6 @@ class TreeGrower:
         )  # fmt: skip
         cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         self._team.run(evaluate_families, [(*limits, *common) for limits in itertools.pairwise(cuts)])
-
-
-class FeatureDraw:
-    """Which features the nodes of one tree may ask about: [nodes, features], or [1, features] for all nodes alike."""
-
-    def __init__(self, rules: BoostingParams, all_features: Bools, tree_number: int) -> None:
-        self._share, self._rng, self._of_tree = rules.colsample_bynode, None, all_features
-        if rules.colsample_bytree < 1.0:
-            rng = np.random.default_rng((rules.seed, tree_number, 0))
-            self._of_tree = _drawn(rng, all_features, rules.colsample_bytree)[None]
-        if self._share < 1.0:
-            self._rng = np.random.default_rng((rules.seed, tree_number, 1))
-
-    def for_nodes(self, n_nodes: int) -> Bools:
-        """The features of the nodes of the next level."""
-        if self._rng is None:
-            return self._of_tree
-        drawn = [_drawn(self._rng, self._of_tree, self._share) for _ in range(n_nodes)]
-        return np.stack(drawn * 2 if n_nodes == 1 else drawn)  # one row would mean "for all nodes"
-
-
-def _drawn(rng: np.random.Generator, allowed: Bools, share: float) -> Bools:
-    """A share of the allowed features, at least one."""
-    candidates = np.flatnonzero(allowed[0])
-    chosen = np.zeros(allowed.shape[1], np.bool_)
-    chosen[rng.permutation(candidates)[: max(1, round(share * len(candidates)))]] = True
-    return chosen
 
 
 class HistogramStore:
@@ -411,19 +406,25 @@ class TreeBuilder:
         """No further leaf is allowed."""
         return self.n_leaves == self._max_leaves
 
-    def finish(self) -> tuple[Tree, Scores]:
-        """The tree, and its leaf values in the order that `Rows.finish_tree` asks for."""
+    def finish(self, refit: Callable[[int], Floats] | None = None) -> tuple[Tree, Scores]:
+        """The tree, and its leaf values in the order that `Rows.finish_tree` asks for.
+
+        `refit` knows better values than sums give, for this many leaves in that order; nodes that split then have 0.
+        """
         n_nodes, nodes = self._n_nodes, self.nodes
         threshold = np.empty(n_nodes, np.float64)
         right, level_set = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
-        leaf_values = np.empty(self.n_leaves, np.float32)
+        leaves = np.empty(self.n_leaves, np.int64)
         complete_tree(
             nodes, self._edges.flat, self._edges.first, self._first - len(self._level_feature), self._first,
-            threshold, right, level_set, leaf_values,
+            threshold, right, level_set, leaves,
         )  # fmt: skip
+        if refit is not None:
+            nodes.value.fill(0.0)
+            nodes.value[leaves] = refit(self.n_leaves) * self._rules.learning_rate
         left_levels = np.concatenate(self._left_levels) if self._left_levels else np.zeros((0, 256), np.uint8)
         arrays: dict[str, Any] = {**nodes._asdict(), "threshold": threshold, "right": right, "level_set": level_set}
-        return Tree.as_grown(**arrays, left_levels=left_levels.view(np.bool_)), leaf_values
+        return Tree.as_grown(**arrays, left_levels=left_levels.view(np.bool_)), nodes.value[leaves]
 
 
 @inline_kernel
@@ -525,14 +526,14 @@ def complete_tree(
     threshold: Floats,  # out [nodes] x < threshold goes left; NaN for leaves and splits by levels
     right: Int32s,  # out [nodes]
     level_set: Int32s,  # out [nodes]
-    leaf_values: Scores,  # out [leaves]
+    leaves: Ints,  # out [leaves]
 ) -> None:
-    """Fields that follow from the others, and the leaf values in the order in which rows are settled.
+    """Fields that follow from the others, and the leaves in the order in which rows are settled.
 
     That order is level by level, except that children of the last level stand where their parents do.
     """
     n_sets = 0
-    n_values = 0
+    n_leaves = 0
     for node in range(nodes.feature.shape[0]):
         feature = nodes.feature[node]
         left = nodes.left[node]
@@ -546,9 +547,9 @@ def complete_tree(
         if node >= children:
             continue
         if feature < 0:
-            leaf_values[n_values] = nodes.value[node]
-            n_values += 1
+            leaves[n_leaves] = node
+            n_leaves += 1
         elif node >= last_level:
-            leaf_values[n_values] = nodes.value[left]
-            leaf_values[n_values + 1] = nodes.value[left + 1]
-            n_values += 2
+            leaves[n_leaves] = left
+            leaves[n_leaves + 1] = left + 1
+            n_leaves += 2

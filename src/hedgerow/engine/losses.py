@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal, get_args
 
 import numpy as np
@@ -17,7 +18,7 @@ from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Floats, Int32s, Ints, Scores
 from hedgerow.errors import InvalidInput, InvalidParameter
 
-LOSSES = ("logistic", "squared", "softmax", "poisson")
+LOSSES = ("logistic", "squared", "softmax", "poisson", "absolute", "quantile")
 
 FIELD_FOR_VALUES = 7 * 2**28
 """What sums of scaled gradients may reach: seven eighths of the 2**31 that fit a field. The last eighth, 2**28, is for
@@ -28,6 +29,7 @@ EXACT_FLOAT32 = 2.0**22  # a scaled gradient of unit weight stays below, so addi
 WEIGHT_STEPS = 2**30
 LABEL_STEPS = 2**30
 POISSON_HEADROOM = 2.0  # a predicted mean above this many times the largest label counts as that much
+FINEST_QUANTILE = 10**6  # a quantile is a fraction with a denominator up to this
 NO_MIN_ROWS = "min_rows_per_sum is for vertical.homomorphic, and for one table in its place; leave it out"
 
 MissingUnseen = Literal["heavier", "right"]
@@ -103,6 +105,7 @@ class Loss:
     name: str
     n_outputs: int = 1
     label_range: tuple[float, float] = (0.0, 1.0)
+    quantile: float = 0.5
 
     def __post_init__(self) -> None:
         if self.name not in LOSSES:
@@ -114,6 +117,26 @@ class Loss:
             raise InvalidParameter(f"label_range must be (low, high), finite and in order, got {self.label_range}")
         if self.name == "poisson" and low < 0:
             raise InvalidParameter(f"poisson needs labels of at least 0, got label_range={self.label_range}")
+        if not 0 < self.quantile < 1:
+            raise InvalidParameter(f"quantile must be between 0 and 1, both excluded, got {self.quantile}")
+
+    @property
+    def refits_leaves(self) -> bool:
+        """Whether a leaf's value is a quantile of its rows' residuals, found when the tree is grown.
+
+        No sum of gradients tells it: whoever trains with such a loss needs labels and scores of all rows in one place.
+        """
+        return self.name in ("absolute", "quantile")
+
+    @property
+    def has_unit_hessians(self) -> bool:
+        """Whether every row of weight 1 has hessian 1, so that a sum of hessians counts rows."""
+        return self.name == "squared" or self.refits_leaves
+
+    @property
+    def takes_base_off(self) -> bool:
+        """Whether labels are kept with the base score taken off: large labels then lose no precision."""
+        return self.has_unit_hessians
 
     @property
     def gradient_bound(self) -> float:
@@ -123,15 +146,22 @@ class Loss:
             return max(high - low, 1e-30)
         if self.name == "poisson":
             return max(POISSON_HEADROOM * high, 1e-30)
-        return 1.0
+        return max(self.slopes) if self.name == "quantile" else 1.0
+
+    @property
+    def slopes(self) -> tuple[float, float]:
+        """What it costs to be too low, and too high, by one: of the losses that refit leaves."""
+        return (1.0, 1.0) if self.name == "absolute" else (self.quantile, 1.0 - self.quantile)
 
     @property
     def hessian_bound(self) -> float:
         """The largest hessian of a row of weight 1."""
-        return {"logistic": 0.25, "squared": 1.0, "softmax": 0.5, "poisson": self.gradient_bound}[self.name]
+        return {"logistic": 0.25, "softmax": 0.5, "poisson": self.gradient_bound}.get(self.name, 1.0)
 
     def base_scores(self, labels: Floats, weight: Floats | None = None) -> Floats:
         """The best constant raw score, from sums of integers so that the order of rows does not matter."""
+        if self.refits_leaves:
+            return np.array([weighted_quantile(labels, weights_in_steps(weight), self.quantile)])
         return self.base_scores_from(self.label_totals(labels, weight))
 
     def label_totals(self, labels: Floats, weight: Floats | None = None) -> Ints:
@@ -139,6 +169,8 @@ class Loss:
 
         The rows (in steps), then the labels' places in their range (in steps), or for softmax each class's rows.
         """
+        if self.refits_leaves:
+            raise InvalidParameter(f"the {self.name} loss begins with a quantile of the labels, which no sums tell")
         ones = _whole_total(np.ones_like(labels), weight)
         if self.name == "softmax":
             classes = [_whole_total(np.where(labels == k, 1.0, 0.0), weight) for k in range(self.n_outputs)]
@@ -195,6 +227,32 @@ def _whole_total(values: Floats, weight: Floats | None) -> int:
     return int(steps.astype(np.int64).sum())
 
 
+def weights_in_steps(weight: Floats | None) -> Ints | None:
+    """Weights as whole numbers, in proportion, so that their sums are exact; fractions of powers of two stay exact."""
+    if weight is None:
+        return None
+    step = 2.0 ** math.ceil(math.log2(float(weight.max()))) / WEIGHT_STEPS
+    return np.ceil(weight / step).astype(np.int64)
+
+
+def weighted_quantile(values: Floats | Scores, weight: Ints | None, quantile: float) -> float:
+    """The middle of all numbers with at most `quantile` of the weight below and at most the rest above.
+
+    These are the constants with the least pinball loss. The order of rows does not matter, and weight 2 is the row
+    twice. 0 if there is no weight at all. All sums are whole numbers, and 0.1 is a tenth.
+    """
+    if weight is not None:
+        values, weight = values[weight > 0], weight[weight > 0]
+    if not len(values):
+        return 0.0
+    order = np.argsort(values)
+    below = np.arange(1, len(values) + 1) if weight is None else np.cumsum(weight[order])
+    share = Fraction(quantile).limit_denominator(FINEST_QUANTILE) * int(below[-1])
+    first = int(np.searchsorted(below, math.ceil(share)))
+    second = min(first + int(below[first] == share), len(values) - 1)
+    return float(values[order[first]]) / 2.0 + float(values[order[second]]) / 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class BoostingParams:
     """Everything that fixes a model besides the data. All public."""
@@ -212,10 +270,13 @@ class BoostingParams:
     min_rows_per_sum: int = 1
     subsample: float = 1.0
     colsample_bytree: float = 1.0
+    colsample_bylevel: float = 1.0
     colsample_bynode: float = 1.0
     monotone: tuple[int, ...] | None = None
+    interaction: tuple[tuple[int, ...], ...] | None = None
     base_score: float | None = None
     label_range: tuple[float, float] | None = None
+    quantile: float = 0.5
     gradient_bits: int | None = None
     seed: int = 0
     n_threads: int = 1
@@ -237,8 +298,11 @@ class BoostingParams:
             ("min_samples_leaf", self.min_samples_leaf >= 1, "at least 1"),
             ("min_rows_per_sum", self.min_rows_per_sum >= 1, "at least 1"),
             ("colsample_bytree", 0 < self.colsample_bytree <= 1, "in (0, 1]"),
+            ("colsample_bylevel", 0 < self.colsample_bylevel <= 1, "in (0, 1]"),
             ("colsample_bynode", 0 < self.colsample_bynode <= 1, "in (0, 1]"),
+            ("quantile", 0 < self.quantile < 1, "between 0 and 1, both excluded"),
             ("monotone", signs_known, "made of -1, 0 and 1"),
+            ("interaction", self.interaction is None or all(self.interaction), "made of groups that have columns"),
             ("missing_unseen", self.missing_unseen in known, " or ".join(map(repr, known))),
             ("n_iterations", self.n_iterations >= 1, "at least 1"),
             ("subsample", 0 < self.subsample <= 1, "in (0, 1]"),
@@ -260,8 +324,9 @@ class BoostingParams:
         n_outputs = self.n_classes if self.loss == "softmax" else 1
         if self.loss in ("logistic", "softmax"):
             return Loss(self.loss, n_outputs)
+        quantile = self.quantile if self.loss == "quantile" else 0.5
         observed = (float(labels.min()), float(labels.max()))
-        return Loss(self.loss, n_outputs, self.label_range or observed)
+        return Loss(self.loss, n_outputs, self.label_range or observed, quantile)
 
     def base_scores(self, loss: Loss, labels: Floats, weight: Floats | None = None) -> Floats:
         """What all scores begin with: the one that is given, else the best ones for these labels."""
@@ -346,6 +411,25 @@ def squared_gradients(
     halves = packed.view(np.int32)
     for row in range(scores.shape[0]):
         g = min(max(scores[row] - residual_labels[row], -bound), bound)
+        _store(halves, row, g * g_scale, h_scale)
+
+
+@kernel
+def pinball_gradients(
+    scores: Scores,
+    residual_labels: Scores,
+    too_low: np.float32,
+    too_high: np.float32,
+    g_scale: np.float32,
+    h_scale: np.float32,
+    packed: Ints,
+) -> None:
+    """g = -too_low below the label, too_high above it, 0 on it; h = 1; labels as for the squared loss. Unit weights."""
+    halves = packed.view(np.int32)
+    zero = np.float32(0.0)
+    for row in range(scores.shape[0]):
+        miss = scores[row] - residual_labels[row]
+        g = (too_high if miss > zero else zero) - (too_low if miss < zero else zero)
         _store(halves, row, g * g_scale, h_scale)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hedgerow.engine.binning import BinMapper, FeatureBins
+from hedgerow.engine.binning import BinMapper, FeatureBins, WideBins
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidInput, ModelFileError
 
@@ -180,7 +180,8 @@ def _decode_features(documents: Any, *, may_have_rules: bool) -> tuple[FeatureBi
         else:
             _check_kind(document["levels"], list, f"the levels of {where}")
         try:
-            features.append(FeatureBins.from_dict(document))
+            wide = len(document.get("edges", ())) > FeatureBins.MOST_EDGES
+            features.append((WideBins if wide else FeatureBins).from_dict(document))
         except (ValueError, TypeError, OverflowError) as reason:
             raise ModelFileError(f"{where}: {reason}") from None
     names = [feature.name for feature in features]
@@ -213,7 +214,7 @@ def _decode_tree(document: Any, features: Sequence[FeatureBins], where: str) -> 
 
     tree = {
         "feature": column("feature", _whole_numbers, -1, len(features) - 1),
-        "bin": column("bin", _whole_numbers, -1, MAX_BINS - 2),
+        "bin": column("bin", _whole_numbers, -1, WideBins.MOST_EDGES),
         "missing_left": column("missing_left", _booleans),
         "left": column("left", _whole_numbers, -1, n_nodes - 1),
         "right": column("right", _whole_numbers, -1, n_nodes - 1),

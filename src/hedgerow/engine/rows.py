@@ -96,7 +96,7 @@ class Rows:
         self.n_rows = packed.n_rows
         self._weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
         self._bases = np.asarray(base_scores, np.float64)
-        offset = self._bases[0] if loss.name == "squared" else 0.0
+        offset = self._bases[0] if loss.takes_base_off else 0.0
         self._labels = (np.asarray(labels, np.float64) - offset).astype(SCORE)
         self.scores = np.zeros((loss.n_outputs, self.n_rows), SCORE) if scores is None else scores
         self.gradients_packed = np.empty((loss.n_outputs, self.n_rows), np.int64)
@@ -158,6 +158,9 @@ class Rows:
             losses.logistic_gradients(scores, labels, base, g_scale, h_scale, packed)
         elif self.loss.name == "squared":
             losses.squared_gradients(scores, labels, bound, g_scale, h_scale, packed)
+        elif self.loss.refits_leaves:
+            too_low, too_high = map(np.float32, self.loss.slopes)
+            losses.pinball_gradients(scores, labels, too_low, too_high, g_scale, h_scale, packed)
         elif self.loss.name == "poisson":
             losses.poisson_gradients(scores, labels, base, bound, g_scale, h_scale, packed)
         else:
@@ -279,7 +282,27 @@ class Rows:
             values = leaf_values[used : used + level.n_leaves]
             used += level.n_leaves
             if not self._sampled:  # else the caller scores everybody, sampled or not, with the finished tree
-                self._add_to_scores(level, values)
+                self._add_values(level, values, self.scores[self._output])
+
+    def leaf_quantiles(self, n_leaves: int) -> Floats:
+        """For each leaf of the tree, in the order of `finish_tree`, the loss's quantile of what its rows still lack.
+
+        Of a sample's rows, if the tree is grown on one. The order of rows and the number of threads do not matter.
+        """
+        numbers = np.arange(1, n_leaves + 1)
+        leaf = np.zeros(self.n_rows, SCORE)  # whole numbers up to 2**24 are exact; 0: not in the sample
+        used = 0
+        for level in self._settled:
+            self._add_values(level, numbers[used : used + level.n_leaves].astype(SCORE), leaf)
+            used += level.n_leaves
+        narrow = np.min_scalar_type(n_leaves)  # numpy sorts small numbers by counting
+        order = np.argsort(leaf.astype(narrow), kind="stable")
+        lacking, weight = (self._labels - self.scores[self._output])[order], losses.weights_in_steps(self._weight)
+        weight = None if weight is None else weight[order]
+        cuts = np.searchsorted(leaf[order], np.append(numbers, n_leaves + 1))
+        spans = [slice(*limits) for limits in itertools.pairwise(cuts)]
+        tasks = [(lacking[s], None if weight is None else weight[s], self.loss.quantile) for s in spans]
+        return np.array(self._team.run(losses.weighted_quantile, tasks))
 
     def regroup(self, *, in_place: bool = False) -> None:
         """Lay the rows out in memory by the leaves of the tree just finished.
@@ -305,9 +328,10 @@ class Rows:
             for part in self._parts
         ]
 
-    def _add_to_scores(self, level: _Settled, values: Scores) -> None:
+    def _add_values(self, level: _Settled, values: Scores, scores: Scores) -> None:
+        """To each row's score the value of its leaf, if that is on this level."""
         decisions = self.decisions(level.feature, level.goes_left)
-        rest = (level.last, values, self.scores[self._output])
+        rest = (level.last, values, scores)
         tasks = [(*decisions, level.row_ids, level.starts[t], level.stops[t], *rest) for t in range(len(level.starts))]
         self.run(settle_leaves, tasks, updates=int((level.stops - level.starts).sum()))
 

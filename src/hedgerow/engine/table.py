@@ -192,8 +192,8 @@ def read_table(
 ) -> Table:
     """Read a numpy array, a pandas or polars data frame, a pyarrow table or a sparse matrix of scipy.
 
-    `categorical_features`: "from_dtype" (category, text, dictionary and enum columns are categorical), None (no column
-    is), or exactly those given by name, index or boolean mask.
+    `categorical_features`: "from_dtype" (category, text, dictionary and enum columns are categorical), names or indices
+    of columns that are categorical too, None (no column is), or a boolean mask: exactly those.
     `like`: the features of a trained model. Columns are found by name (by position where either side has no names),
     put into the model's order, and levels are mapped onto the model's; unseen ones become -1. Text where the model has
     numbers is refused unless `parse_text`.
@@ -269,7 +269,7 @@ def _wanted_categorical(source: Source, wish: Any, where: str) -> list[bool | No
                 f"categorical_features is a mask of length {len(items)}, but {where} has {n_features} columns"
             )
         return [bool(item) for item in items]
-    wanted: list[bool | None] = [False] * n_features
+    wanted: list[bool | None] = [None] * n_features
     for item in items:
         if isinstance(item, str):
             if item not in source.names or not source.has_names:

@@ -23,6 +23,7 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import MAX_BINS, Ints
+from hedgerow.errors import InvalidInput
 
 if TYPE_CHECKING:
     from hedgerow.engine.ensemble import Tree
@@ -81,6 +82,8 @@ def lay_out(trees: Sequence[Tree], features: Sequence[FeatureBins]) -> TreeLayou
 
     node_left = np.where(inner, left + node_start[tree_of_node], np.arange(len(feature))).astype(np.int32)
     cut = np.where(inner, np.where(by_levels, 0, joined(trees, "bin", np.int32)), 255)
+    if cut.max(initial=0) >= MAX_BINS:
+        raise InvalidInput(f"a node splits after bin {cut.max()}, which no byte can hold")
     node_key = (256 * node_column + cut).astype(np.int32)
     node_value = joined(trees, "value", np.float32)
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
+import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -49,6 +51,8 @@ _SPELLINGS = {
     "max_leaf_nodes": ("max_leaves", "num_leaves"),
     "max_features": ("colsample_bynode", "feature_fraction_bynode"),
     "monotonic_cst": ("monotone_constraints",),
+    "interaction_cst": ("interaction_constraints",),
+    "quantile": ("quantile_alpha", "alpha"),
     "n_jobs": ("nthread", "num_threads"),
     "random_state": ("seed",),
     "n_iter_no_change": ("early_stopping_rounds", "early_stopping_round"),
@@ -73,13 +77,10 @@ UNSUPPORTED: dict[str, str] = {
     "booster": "the booster is always gradient-boosted trees, as with booster='gbtree'; leave it out",
     "boosting_type": "the booster is always gradient-boosted trees, as with boosting_type='gbdt'; leave it out",
     "grow_policy": "trees grow level by level, as with grow_policy='depthwise'; see max_depth and max_leaf_nodes",
-    "colsample_bylevel": "columns are drawn per tree (colsample_bytree) or per node (max_features), not per level",
     "max_delta_step": "leaf values are not clipped; use a smaller learning_rate or a larger min_child_weight",
-    "scale_pos_weight": "give the rows weights instead: fit(X, y, sample_weight=...)",
-    "class_weight": "give the rows weights instead: fit(X, y, sample_weight=...)",
-    "is_unbalance": "give the rows weights instead: fit(X, y, sample_weight=...)",
-    "interaction_constraints": "interaction constraints are not available",
-    "interaction_cst": "interaction constraints are not available",
+    "scale_pos_weight": "it is for classifiers of two classes; give the rows weights: fit(X, y, sample_weight=...)",
+    "class_weight": "it is for classifiers; give the rows weights: fit(X, y, sample_weight=...)",
+    "is_unbalance": "use class_weight='balanced'",
     "num_parallel_tree": "one tree is grown per iteration and output; leave it out",
     "sampling_method": "rows are drawn uniformly with subsample; leave it out",
     "bagging_freq": "rows are drawn anew for each tree with subsample (bagging_fraction); leave it out",
@@ -109,6 +110,12 @@ _OBJECTIVES = {
     "squared_error": "squared_error",
     "count:poisson": "poisson",
     "poisson": "poisson",
+    "reg:absoluteerror": "absolute_error",
+    "absolute_error": "absolute_error",
+    "mae": "absolute_error",
+    "regression_l1": "absolute_error",
+    "reg:quantileerror": "quantile",
+    "quantile": "quantile",
 }
 _CLASSIFIER_OBJECTIVES = {"binary:logistic", "multi:softprob", "multi:softmax", "binary", "multiclass", "log_loss"}
 
@@ -170,6 +177,8 @@ def translate(given: Mapping[str, Any], valid: Iterable[str], owner: str) -> dic
                 )
             translated[target] = converted
             spelling[target] = name
+    if spelling.get("quantile") == "alpha" and translated.get("loss") != "quantile":
+        raise UnknownParameter(f"{owner} has no parameter alpha without objective='quantile': {UNSUPPORTED['alpha']}")
     for name in _ROUNDS_NAMES & given.keys():
         translated.setdefault("early_stopping", given[name] is not None)
     return translated
@@ -235,6 +244,8 @@ _RANGES = {
     "min_split_gain": Option(help="of a split", kind=float, at_least=0),
     "max_features": Option(help="columns that a node looks at", kind=float, above=0, at_most=1),
     "colsample_bytree": Option(help="columns that a tree looks at", kind=float, above=0, at_most=1),
+    "colsample_bylevel": Option(help="of those, columns that a level looks at", kind=float, above=0, at_most=1),
+    "quantile": Option(help="that is predicted", kind=float, above=0, below=1),
     "subsample": Option(help="rows that a tree looks at", kind=float, above=0, at_most=1),
     "max_bins": Option(
         help="of a column",
@@ -273,8 +284,8 @@ def check_values(params: Mapping[str, Any]) -> None:
         raise InvalidParameter(
             f"validation_fraction must be between 0 and 1, or a whole number of rows, got {fraction!r}"
         )
-    if params.get("loss", "squared_error") not in {"squared_error", "poisson"}:
-        raise InvalidParameter(f"loss must be 'squared_error' or 'poisson', got {params['loss']!r}")
+    if params.get("loss", "squared_error") not in LOSSES:
+        raise InvalidParameter(f"loss must be {', '.join(map(repr, LOSSES))}, got {params['loss']!r}")
     span = params.get("label_range")
     if span is not None and not (isinstance(span, (tuple, list)) and len(span) == 2 and all(map(_is_number, span))):
         raise InvalidParameter(f"label_range must be a pair of numbers (low, high) or None, got {span!r}")
@@ -288,6 +299,9 @@ def check_values(params: Mapping[str, Any]) -> None:
             )
 
 
+LOSSES = {"squared_error": "squared", "poisson": "poisson", "absolute_error": "absolute", "quantile": "quantile"}
+"""A regressor's loss -> what the engine calls it."""
+
 _ENGINE_NAMES = {
     "max_leaf_nodes": "max_leaves",
     "l2_regularization": "l2",
@@ -300,7 +314,9 @@ _ENGINE_NAMES = {
 def engine_params(params: Mapping[str, Any], columns: Sequence[tuple[str, bool]], **more: Any) -> BoostingParams:
     """Parameters of trees under the engine's names, for columns given as (name, whether it is categorical)."""
     given: dict[str, Any] = {_ENGINE_NAMES.get(name, name): value for name, value in params.items()}
-    given |= {"monotone": _monotone(params["monotonic_cst"], columns), **more}
+    names = [name for name, _ in columns]
+    given |= {"monotone": _monotone(params["monotonic_cst"], columns)}
+    given |= {"interaction": _interaction(params["interaction_cst"], names), **more}
     kinds = {field.name: field.type for field in fields(BoostingParams)}
     for name, value in list(given.items()):
         if name not in kinds:
@@ -331,6 +347,45 @@ def _monotone(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...]
         if sign != 0 and is_categorical:
             raise InvalidParameter(f"monotonic_cst: column {name!r} is categorical, and its levels have no order")
     return tuple(int(sign) for sign in signs) if any(signs) else None
+
+
+MOST_PAIRED = 1000
+"""Columns up to which "pairwise" lists all pairs."""
+
+
+def _interaction(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
+    """Groups of columns that may be asked about on one path, by number, from scikit-learn's or XGBoost's spelling."""
+    if wish is None:
+        return None
+    if isinstance(wish, str):
+        if wish == "no_interactions":
+            return tuple((column,) for column in range(len(names)))
+        if wish == "pairwise" and len(names) <= MOST_PAIRED:
+            return tuple(itertools.combinations(range(len(names)), 2)) or ((0,),)
+        few = f"; it is for up to {MOST_PAIRED:,} columns, and X has {len(names):,}" if wish == "pairwise" else ""
+        try:
+            wish = json.loads(wish)  # XGBoost's text, '[[0, 1], [2, 3]]'
+        except ValueError:
+            raise InvalidParameter(
+                "interaction_cst must be 'pairwise', 'no_interactions' or a list of groups of columns, "
+                f"got {wish!r}{few}"
+            ) from None
+    if not isinstance(wish, list | tuple) or not all(isinstance(g, list | tuple | set | frozenset) and g for g in wish):
+        raise InvalidParameter(
+            f"interaction_cst must be a list of groups of columns, such as [{{0, 1}}, {{2, 3}}], got {wish!r}"
+        )
+    return tuple(tuple(sorted({_column_number(member, names) for member in group})) for group in wish)
+
+
+def _column_number(member: Any, names: Sequence[str]) -> int:
+    """A column in a group of interaction_cst, by its name or number."""
+    if isinstance(member, str) and member in names:
+        return names.index(member)
+    if _is_whole(member) and 0 <= member < len(names):
+        return int(member)
+    near = nearest(member, names) if isinstance(member, str) else None
+    hint = f"; did you mean {near!r}?" if near else f"; X has {len(names)} columns"
+    raise InvalidParameter(f"interaction_cst names {member!r}, which is not a column of X{hint}")
 
 
 def seed_from(random_state: Any) -> int:
@@ -439,6 +494,54 @@ def read_weights(sample_weight: Any, n_rows: int, where: str = "sample_weight") 
     if not weights.any():
         raise InvalidInput(f"all weights in {where} are zero: at least one row must count")
     return weights
+
+
+def class_weights(
+    codes: Floats,
+    classes: Sequence[Any],
+    class_weight: Any = None,
+    scale_pos_weight: float | None = None,
+    sample_weight: Floats | None = None,
+) -> Floats | None:
+    """Weights of rows whose labels are `codes` of `classes`: the rows' own, times that of their class.
+
+    `class_weight` is a weight for each class by name (1 for those left out), or "balanced": as heavy as if all classes
+    had equally many rows, by scikit-learn's rule n_rows / (n_classes * rows of the class), own weights counted.
+    `scale_pos_weight` is XGBoost's: the weight of the second of two classes. None where all rows count the same.
+    """
+    if class_weight is None and scale_pos_weight is None:
+        return sample_weight
+    factors = np.ones(len(classes))
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        each = np.bincount(codes.astype(np.intp), sample_weight, minlength=len(classes)).astype(np.float64)
+        there = each > 0
+        factors[there] = each.sum() / (len(classes) * each[there])
+    elif isinstance(class_weight, Mapping):
+        for label, factor in class_weight.items():
+            if label not in list(classes):
+                known = ", ".join(repr(each) for each in list(classes)[:10])
+                raise InvalidParameter(f"class_weight names {label!r}, which is not a class of y; it has {known}")
+            factors[list(classes).index(label)] = _class_factor("class_weight", factor)
+    elif class_weight is not None:
+        raise InvalidParameter(
+            f"class_weight must be 'balanced', a dict of weights by class, or None, got {class_weight!r}"
+        )
+    if scale_pos_weight is not None:
+        if len(classes) != 2:
+            raise InvalidParameter(
+                f"scale_pos_weight={scale_pos_weight!r} is for two classes, and y has {len(classes)}; use class_weight"
+            )
+        factors[1] *= _class_factor("scale_pos_weight", scale_pos_weight)
+    weights = factors[codes.astype(np.intp)] * (1.0 if sample_weight is None else sample_weight)
+    if not weights.any():
+        raise InvalidParameter(f"class_weight={class_weight!r} leaves no row with a weight above 0")
+    return weights
+
+
+def _class_factor(name: str, factor: Any) -> float:
+    if not _is_number(factor) or not 0 <= factor <= LARGEST:
+        raise InvalidParameter(f"{name} must hold numbers of at least 0, got {factor!r}")
+    return float(factor)
 
 
 def _one_dimensional(values: Any, n_rows: int, where: str) -> Array:

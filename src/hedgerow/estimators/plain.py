@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hedgerow.engine import importing
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.boosting import EvalSet, TrainingResult, train
+from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.export_onnx import export_onnx
@@ -40,6 +42,8 @@ from hedgerow.estimators.streamed import BlockRows
 from hedgerow.runtime.progress import ProgressLines
 
 if TYPE_CHECKING:
+    from hedgerow.estimators.parameters import ClassifierParameters, RegressorParameters
+    from hedgerow.protocols.services.explain.roles import Contributions
     from hedgerow.report.page import Page
 
 Path = str | PathLike[str]
@@ -59,7 +63,7 @@ PRIVATE_ESTIMATORS = (
     "PrivateBoostingClassifier",
     "PrivateBoostingRegressor",
 )
-REGRESSOR_LOSSES = ("squared", "poisson")
+REGRESSOR_LOSSES = tuple(inputs.LOSSES.values())
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,13 @@ class BoostedTrees(BaseEstimator):
     min_split_gain: float = 0.0
     max_features: float = 1.0
     colsample_bytree: float = 1.0
+    colsample_bylevel: float = 1.0
     subsample: float = 1.0
     max_bins: int = 256
     categorical_features: Any = "from_dtype"
     many_levels: ManyLevels = "frequent"
     monotonic_cst: Any = None
+    interaction_cst: Any = None
     warm_start: bool = False
     early_stopping: bool | Literal["auto"] = "auto"
     validation_fraction: float = 0.1
@@ -162,6 +168,7 @@ class BoostedTrees(BaseEstimator):
         inputs.check_values(self.get_params(deep=False))
         rows = self._read_training_rows(X, y, sample_weight)
         rows, watched = self._choose_watched(rows, _watch_list(eval_set, X_val, y_val, sample_weight_val))
+        rows = self._weighted_by_class(rows)
         backend = chosen_backend(self.backend, self.n_jobs)
         if backend is not None:
             return self._keep(self._train_on_ray(backend, rows, watched))
@@ -233,6 +240,13 @@ class BoostedTrees(BaseEstimator):
         by_class = isinstance(self, ClassifierMixin)
         learn, check = split_rows(rows.labels, self.validation_fraction, self._seed, by_class=by_class)
         return rows.take(learn), [("valid", rows.take(check))]
+
+    def _weighted_by_class(self, rows: _AnyRows) -> _AnyRows:
+        """Rows to learn from with the weights of their classes, where there are some; those of weight 0 are left out.
+
+        Rows to watch count as they were given.
+        """
+        return rows
 
     def _bin(self, rows: _AnyRows) -> tuple[BinMapper, Bytes | SparseCodes]:
         """Cut the columns into bins (an earlier model's, when continuing it); the codes are one row per column."""
@@ -333,7 +347,8 @@ class BoostedTrees(BaseEstimator):
                 if name not in HOW_IT_RAN and (value is None or isinstance(value, (bool, int, float, str)))
             },
         }
-        if min(self.subsample, self.colsample_bytree, self.max_features) < 1 or self.do_early_stopping_:
+        drawn = min(self.subsample, self.colsample_bytree, self.colsample_bylevel, self.max_features) < 1
+        if drawn or self.do_early_stopping_:
             ensemble.meta["seed"] = self._seed  # kept where something was drawn, to go on with the same draws
         self.ensemble_ = ensemble
         self.n_iter_ = self.ensemble_.n_iterations
@@ -411,6 +426,28 @@ class BoostedTrees(BaseEstimator):
         check_is_fitted(self, "ensemble_")
         return self.ensemble_.importances(kind)
 
+    def contributions(self, X: Any) -> Contributions:
+        """What each column adds to the raw scores of each row (TreeSHAP): `columns`, `values`, `expected`.
+
+        `values` is [rows, columns, outputs]; over all columns, and with `expected` [outputs], it adds up to the raw
+        score: log odds for two classes, else the scores of `decision_function`, or what `predict` gives (for Poisson
+        its logarithm).
+        """
+        from hedgerow.protocols.services.explain.roles import Contributions
+
+        check_is_fitted(self, "ensemble_")
+        blocks, _, _ = streamed.opened(X)
+        batches = [X] if blocks is None else self._batches(blocks)
+        found = np.concatenate([self._contributions(batch) for batch in batches])
+        names = tuple(feature.name for feature in self.ensemble_.features)
+        return Contributions("", names, found[:, :-1], found[0, -1])
+
+    def _contributions(self, X: Any) -> Floats:
+        self._check_names(X, reset=False)
+        table = read_table(X, like=self.ensemble_.features)
+        n_threads = 1 if table.n_rows < FEW_ROWS else resolve_n_jobs(self.n_jobs)
+        return contributions(self.ensemble_, self.ensemble_.mapper.transform(table, n_threads), n_threads=n_threads)
+
     # --- for people --------------------------------------------------------------------------------------------------
 
     def report(self, path: Path | None = None, X: Any = None, y: Any = None) -> Page:
@@ -437,8 +474,8 @@ class BoostedTrees(BaseEstimator):
         self.ensemble_.save(path)
 
     def load_model(self, path: Path) -> Self:
-        """Take over the model in a file written by `save_model`; the parameters of this estimator stay as they are."""
-        return self.adopt(Ensemble.load(path), path)
+        """Take over the model in a file written by `save_model`, or by XGBoost or LightGBM; parameters stay."""
+        return self.adopt(importing.load_ensemble(path), path)
 
     def export_xgboost(self, path: Path) -> None:
         """Write a file that `xgboost.Booster.load_model` reads and that predicts the same."""
@@ -487,6 +524,7 @@ class BoostedTrees(BaseEstimator):
         return tags
 
 
+@inputs.takes_parameters(of=BoostedTrees)
 class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
     """Gradient-boosted trees for two or more classes.
 
@@ -503,7 +541,13 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
     """
 
     _losses = CLASSIFIER_LOSSES
+    class_weight: Any = None
+    scale_pos_weight: float | None = None
     classes_: npt.NDArray[Any]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[ClassifierParameters]) -> None: ...
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable class of each row."""
@@ -548,6 +592,21 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         full[counted] = labels
         return full
 
+    def _weighted_by_class(self, rows: _AnyRows) -> _AnyRows:
+        weight = inputs.class_weights(
+            rows.labels, self.classes_.tolist(), self.class_weight, self.scale_pos_weight, rows.weight
+        )
+        if weight is None or weight is rows.weight:
+            return rows
+        if isinstance(rows, BlockRows) and self.backend is not None:
+            raise InvalidParameter(
+                f"class_weight and scale_pos_weight are for rows on this machine; with backend={self.backend!r} and "
+                "files put the weights into a column and give its name: fit(X, y, sample_weight=...)"
+            )
+        weighted = replace(rows, weight=weight)
+        counted = np.flatnonzero(weight)
+        return weighted if counted.size == rows.labels.size else weighted.take(counted)
+
     def _labels_like_training(self, y: Any, n_rows: int, where: str) -> Floats:
         return inputs.encode_like(inputs.read_classes(y, n_rows, where), self.classes_, where)
 
@@ -575,7 +634,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
 @inputs.takes_parameters(of=BoostedTrees)
 class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
-    """Gradient-boosted trees for numbers: squared error, or Poisson deviance for counts.
+    """Gradient-boosted trees for numbers: squared error, Poisson deviance for counts, absolute error, or a quantile.
 
     `label_range=(low, high)` declares publicly what values labels can take, for jobs in which the data may not be
     looked at to find out; without it the smallest and largest label of the training rows are used. The other
@@ -588,8 +647,13 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
     """
 
     _losses = REGRESSOR_LOSSES
-    loss: Literal["squared_error", "poisson"] = "squared_error"
+    loss: Literal["squared_error", "poisson", "absolute_error", "quantile"] = "squared_error"
+    quantile: float = 0.5
     label_range: tuple[float, float] | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[RegressorParameters]) -> None: ...
 
     def predict(self, X: Any) -> Floats:
         """The expected label of each row."""
@@ -613,8 +677,7 @@ class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
         return inputs.read_targets(y, n_rows, where)
 
     def _loss_params(self) -> dict[str, Any]:
-        loss = "squared" if self.loss == "squared_error" else "poisson"
-        return {"loss": loss, "label_range": self.label_range}
+        return {"loss": inputs.LOSSES[self.loss], "label_range": self.label_range}
 
     def _class_list(self) -> None:
         return None
@@ -638,8 +701,11 @@ def split_rows(labels: Floats, share: float, seed: int, *, by_class: bool) -> tu
 
 
 def load_model(path: Path) -> BoostedTreesClassifier | BoostedTreesRegressor:
-    """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement."""
-    ensemble = Ensemble.load(path)
+    """The estimator that a model file was saved from, ready to predict; a private one with its privacy statement.
+
+    Files of XGBoost (JSON, UBJSON) and LightGBM (text) become plain estimators (docs/reference/elsewhere.md).
+    """
+    ensemble = importing.load_ensemble(path)
     kind: type[BoostedTreesClassifier | BoostedTreesRegressor]
     if ensemble.meta.get("estimator") in PRIVATE_ESTIMATORS:
         from hedgerow.estimators import private

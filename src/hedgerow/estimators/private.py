@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -55,6 +55,9 @@ from hedgerow.protocols.central.released import CentralFit
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 from hedgerow.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from hedgerow.estimators.parameters import DPBoostClassifierParameters, DPBoostParameters, GaussianParameters
 
 FROM_DATA = "bounds='from_data': bounds and levels were read off the rows themselves, which shows some of their values"
 
@@ -279,11 +282,19 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
 
     loss: str = "squared"
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[DPBoostClassifierParameters]) -> None: ...
+
 
 class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
     """DPBoost for numbers between public bounds; see `DPBoostClassifier`."""
 
     loss = "squared"  # type: ignore[assignment]  # always, so it is not a parameter
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[DPBoostParameters]) -> None: ...
 
 
 @takes_parameters(of=_Private)
@@ -323,9 +334,17 @@ class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
     True
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[GaussianParameters]) -> None: ...
+
 
 class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
     """The same for numbers between public bounds; predictions never leave them."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **params: Unpack[GaussianParameters]) -> None: ...
 
 
 def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:

@@ -27,6 +27,8 @@ from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.engine.times import TimeRule
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
 from hedgerow.estimators.inputs import (
+    ALIASES,
+    LOSSES,
     UnknownParameter,
     check_values,
     defaults_of,
@@ -78,6 +80,21 @@ _INSTEAD = {
 """Parameters of the estimators that a federation does not take -> what it takes in their place."""
 
 
+_ELSEWHERE = {
+    "sample_weight": "weights of rows belong to Federation.vertical(..., sample_weight=...), or to an owner of rows: "
+    "Federation.horizontal({name: (X, y, sample_weight)})",
+    "validation": "name rows to watch where rows are given: Federation.vertical(..., validation=mask) or "
+    "Federation.horizontal(..., validation={name: mask}); early_stopping=True watches them",
+    "eval_set": "rows to watch are rows of the parties: Federation.vertical(..., validation=mask) or "
+    "Federation.horizontal(..., validation={name: mask}), then fit(..., early_stopping=True)",
+    "id": "the column of ids is named where tables are given: Federation.vertical(..., id=...)",
+    "labels": "labels belong to Federation.vertical(..., labels=(party, y)), or to an owner of rows as (X, y)",
+    "task": "Federation.vertical and Federation.horizontal take it: task='regression'",
+    "classes": "classes are those of the labels; this protocol takes no public list of them",
+}
+"""What belongs to the federation, and people give to `fit` -> where it belongs."""
+
+
 class Chosen(NamedTuple):
     """What a user asks for, sorted and checked: a protocol, its options, and all parameters of trees.
 
@@ -124,8 +141,7 @@ class Chosen(NamedTuple):
         trees = self.trees
         loss: dict[str, Any] = {}
         if self.task == "regression":
-            is_squared = trees["loss"] == "squared_error"
-            loss = {"loss": "squared" if is_squared else "poisson", "label_range": trees["label_range"]}
+            loss = {"loss": LOSSES[trees["loss"]], "label_range": trees["label_range"]}
         seed = seed_from(trees["random_state"])
         patience = trees["n_iter_no_change"] if self.stops_early else None
         boosting = engine_params(
@@ -143,8 +159,17 @@ class Chosen(NamedTuple):
 
     def read(self, brought: Brought | BroughtFiles) -> PartyData:
         """What a party brings, read as the protocol needs it. Where that protects rows, none of them raises."""
+        self._check_offered("sample_weight", brought, is_there=brought.has_weights)
         data = self._read(brought)
+        is_level = any(column.levels is not None for column in data.table.columns)
+        self._check_offered("levels", brought, is_there=is_level)
+        classes = [each for each in data.classes or () if each is not None]
+        self._check_offered("classes", brought, is_there=len(classes) > 2)
         return self._with_validation(brought, data) if self.stops_early and brought.has_labels else data
+
+    def _check_offered(self, feature: str, brought: Brought | BroughtFiles, *, is_there: bool) -> None:
+        if is_there:
+            features.check(self.protocol.name, feature, f"the table or labels of {brought.name}")
 
     def _with_validation(self, brought: Brought | BroughtFiles, data: PartyData) -> PartyData:
         """Rows to watch are those that the party named; otherwise a share of its own is drawn, as the estimators do."""
@@ -447,6 +472,10 @@ class Federation:
 
 def _trees(spec: Protocol, estimator: type[Estimator], params: dict[str, Any]) -> dict[str, Any]:
     """All parameters of trees under our names, checked: what the user wrote, then the protocol's, then ours."""
+    for name, value in params.items():
+        if name in _ELSEWHERE:
+            raise InvalidParameter(f"fit takes no {name}: {_ELSEWHERE[name]}")
+        features.check_parameter(spec.name, ALIASES.get(name, name), value)
     try:
         given = own_names(estimator, params)
     except UnknownParameter as problem:
@@ -455,10 +484,9 @@ def _trees(spec: Protocol, estimator: type[Estimator], params: dict[str, Any]) -
     for name, instead in _INSTEAD.items():
         if name in given and given[name] != default[name]:
             raise InvalidParameter(f"a federation takes no {name}, got {given[name]!r}; {instead}")
-    for name in given:
-        if given[name] != default[name]:
-            features.check_parameter(spec.name, name, given[name])
     trees = {**default, **(spec.defaults or {}), **given}
+    if "loss" in trees:
+        features.check_parameter(spec.name, "loss", trees["loss"])
     check_values(trees)
     if trees["eval_metric"] is not None and not isinstance(trees["eval_metric"], str):
         raise InvalidParameter(

@@ -52,7 +52,7 @@ class How(AsJson):
 
     dataset: str  # as party.toml calls it
     columns: tuple[str, ...]  # to train on, in this order
-    categorical: tuple[str, ...]  # of these; none: their types decide
+    categorical: tuple[str, ...]  # of these; of the others their types decide
     label: str | None  # None where the party brings none to this run
     id: str | None  # likewise
     weight: str | None = None  # likewise

@@ -47,6 +47,21 @@ _ON_ONE_TABLE: Mapping[str, Mapping[str, str]] = {PLAIN: {}, GAUSSIAN: {}, DPBOO
 """What training on one table lacks: the estimators', which are not protocols between parties."""
 
 
+_NO_PARAMETER = frozenset(
+    {"sample_weight", "classes", "squared", "poisson", "quantile", "levels", "many_levels", "dates", "sparse"}
+)
+"""Features that rows and labels ask for, or the value of another parameter."""
+
+_OFF: Mapping[str, Any] = {
+    "min_child_weight": 0.0,
+    "min_samples_leaf": 1,
+    "early_stopping": "auto",
+    "scale_pos_weight": 1.0,
+    **dict.fromkeys(("subsample", "colsample_bytree", "colsample_bylevel", "max_features"), 1.0),
+}
+"""Parameter of trees -> the value with which it asks for nothing, beside None and False."""
+
+
 def everywhere() -> tuple[str, ...]:
     """The columns of the table: what trains on one table, then all protocols between parties."""
     return (*_ON_ONE_TABLE, *names())
@@ -66,19 +81,28 @@ def offered(name: str, feature: str) -> str | None:
 
 def feature_of(parameter: str, value: Any) -> str | None:
     """The feature that a parameter of trees, set to this value, asks for; None if it is no feature of the table."""
+    if value is None or value is False or (parameter in _OFF and value == _OFF[parameter]):
+        return None
     if parameter == "loss":
         return {"squared_error": "squared", "poisson": "poisson"}.get(value, "quantile")
-    return parameter if parameter in FEATURES and parameter not in ("levels", "classes") else None
+    parameter = "class_weight" if parameter == "scale_pos_weight" else parameter
+    return parameter if parameter in FEATURES and parameter not in _NO_PARAMETER else None
 
 
 def check_parameter(name: str, parameter: str, value: Any) -> None:
     """InvalidParameter, with the reason and a way out, if a protocol does not offer what this parameter asks for."""
     feature = feature_of(parameter, value)
-    reason = None if feature is None else offered(name, feature)
-    if feature is not None and reason is not None:
+    if feature is not None:
+        check(name, feature, f"{parameter}={value!r}")
+
+
+def check(name: str, feature: str, what: str) -> None:
+    """InvalidParameter, with the reason and a way out, if a protocol lacks a feature; `what` asks for it."""
+    reason = offered(name, feature)
+    if reason is not None:
         others = [other for other in names() if offered(other, feature) is None]
         able = f"; protocols that offer it: {', '.join(others)}" if others else ""
-        raise InvalidParameter(f"{name} does not take {parameter}={value!r}: {reason}{able}")
+        raise InvalidParameter(f"{what}: {name} does not offer {FEATURES[feature]}: {reason}{able}")
 
 
 def page() -> Iterator[str]:
@@ -87,8 +111,8 @@ def page() -> Iterator[str]:
     yield "# What each protocol offers"
     yield ""
     yield "Made from what the protocols declare, and held by tests that train with every feature. A number stands for"
-    yield "the reason, below the table, why a protocol does not offer a feature. `plain` is `BoostedTreesClassifier` and"
-    yield "`BoostedTreesRegressor`, `central.gaussian` is `PrivateBoosting...`, `central.dpboost` is `DPBoost...`."
+    yield "the reason, below the table, why a protocol does not offer a feature. `plain` is `BoostedTreesClassifier`"
+    yield "and `BoostedTreesRegressor`, `central.gaussian` is `PrivateBoosting...`, `central.dpboost` is `DPBoost...`."
     yield ""
     yield f"| | {' | '.join(column.split('.')[-1] for column in columns)} |"
     yield "|---" * (len(columns) + 1) + "|"

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 # --- what a party brings, on its way into the process ----------------------------------------------------------------
 
-_OF_ROWS = ("labels", "ids", "misfits", "weight")
-"""Fields with a value for each row, beside the table."""
+_OF_ROWS = ("labels", "ids", "misfits", "weight", "validation", "init_scores")
+"""Fields with values for each row, beside the table."""
 
 
 def describe(data: PartyData) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _read_data(rows: int, described: Mapping[str, Any], protocol: Protocol) -> P
         of_rows = {name: arrays.get(name) for name in _OF_ROWS}
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])
     classes = None if described["classes"] is None else tuple(described["classes"])
-    part = None if protocol.part is None else protocol.part(described["part"])
+    part = None if described["part"] is None else (protocol.part or protocol.result)(described["part"])
     backend = backends.read(described["backend"])
     blocks = None if described["blocks"] is None else Blocks.opened_again(described["blocks"])
     how = {"n_threads": described["n_threads"], "backend": backend, "blocks": blocks}

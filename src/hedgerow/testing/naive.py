@@ -122,7 +122,7 @@ def quantised(
     """(g, h) of every row as Python integers, per output. `scores` is float32 [outputs, rows]."""
     f = np.float32
     g_scale, h_scale = quantiser.unit_scales
-    labels32 = (labels - (bases[0] if loss.name == "squared" else 0.0)).astype(f)
+    labels32 = (labels - (bases[0] if loss.name in ("squared", "absolute", "quantile") else 0.0)).astype(f)
     result = []
     margins = [scores[k] + f(bases[k]) for k in range(loss.n_outputs)]
     shares = []
@@ -142,6 +142,10 @@ def quantised(
             bound = f(loss.gradient_bound)
             g = np.minimum(np.maximum(scores[0] - labels32, -bound), bound)
             h = np.ones_like(labels32)
+        elif loss.name in ("absolute", "quantile"):
+            low, high = (1.0, 1.0) if loss.name == "absolute" else (loss.quantile, 1.0 - loss.quantile)
+            g = np.select([scores[0] < labels32, scores[0] > labels32], [f(-low), f(high)], f(0))
+            h = np.ones_like(labels32)
         elif loss.name == "poisson":
             mean = np.minimum(exponential(margins[0]), f(loss.gradient_bound))
             g, h = mean - labels32, mean
@@ -157,6 +161,19 @@ def quantised(
             rows.append((gi, hi))
         result.append(rows)
     return result
+
+
+def quantile_of(values: Sequence[float], weights: Sequence[float], quantile: float) -> float:
+    """The middle of the numbers that cost least; what they cost is convex, so one of the values is at either end."""
+    heavy = [(Fraction(float(v)), Fraction(float(w))) for v, w in zip(values, weights, strict=True) if w > 0]
+    share = Fraction(quantile).limit_denominator(10**6)
+
+    def cost(constant: Fraction) -> Fraction:
+        return sum((w * max(share * (v - constant), (share - 1) * (v - constant)) for v, w in heavy), Fraction(0))
+
+    costs = {v: cost(v) for v, _ in heavy}
+    best = [v for v, c in costs.items() if c == min(costs.values())]
+    return float((min(best) + max(best)) / 2) if best else 0.0
 
 
 def histogram(
@@ -192,12 +209,20 @@ def best_split(
     rules: BoostingParams,
     quantiser: Quantiser,
     bounds: tuple[float, float] = (-math.inf, math.inf),
+    path: frozenset[int] = frozenset(),
 ) -> NaiveSplit | None:
-    """Try every cut of every feature, missing right before missing left, and keep the first best."""
+    """Try every cut of every feature, missing right before missing left, and keep the first best.
+
+    With groups that may interact: of every feature that is in one group with all of the node's `path`.
+    """
+    grouped = {f for group in rules.interaction or () for f in group}
+    groups = [set(group) for group in rules.interaction or ()] + [set(range(len(features))) - grouped]
     ug, uh, l2 = 1 / quantiser.gradient_scale, 1 / quantiser.hessian_scale, rules.l2
     total_g, total_h = sum(pairs[r][0] for r in rows), sum(pairs[r][1] for r in rows)
     best: NaiveSplit | None = None
     for f, feature in enumerate(features):
+        if not any({f, *path} <= group for group in groups):
+            continue
         n_bins = feature.n_value_bins
         cells = histogram(codes, pairs, rows, f, n_bins + 1)
         missing = cells[n_bins]
@@ -264,6 +289,7 @@ class NaiveNode:
 
     value: np.float32
     rows: list[int]
+    path: frozenset[int] = frozenset()
     split: NaiveSplit | None = None
     left: int = -1
     right: int = -1
@@ -290,7 +316,8 @@ def grow_tree(
     frontier, fewest = [(0, open_bounds)] if len(everyone) >= rules.min_rows_per_sum else [], rules.min_rows_per_sum
     n_leaves, depth = 1, 0
     while frontier and (rules.max_depth is None or depth < rules.max_depth):
-        found = [(best_split(codes, pairs, nodes[i].rows, features, rules, quantiser, b), i, b) for i, b in frontier]
+        common = (features, rules, quantiser)
+        found = [(best_split(codes, pairs, nodes[i].rows, *common, b, nodes[i].path), i, b) for i, b in frontier]
         good = [(s, i, b) for s, i, b in found if s is not None and s.gain > MIN_GAIN and s.gain >= rules.min_gain]
         if rules.max_leaves is not None:
             room = rules.max_leaves - n_leaves
@@ -314,9 +341,17 @@ def grow_tree(
             }
             for side, limit in zip(sides, limits[direction], strict=True):
                 frontier += [(len(nodes), limit)] if fewest == 1 or min(map(len, sides)) >= fewest else []
-                nodes.append(NaiveNode(np.float32(raw_value(side, limit) * rules.learning_rate), side))
+                value = np.float32(raw_value(side, limit) * rules.learning_rate)
+                nodes.append(NaiveNode(value, side, node.path | {split.feature}))
         depth += 1
     return nodes
+
+
+def refit_leaves(nodes: list[NaiveNode], lacking: np.ndarray, weight: np.ndarray, loss: Loss, rate: float) -> None:
+    """Give each leaf the quantile of what its rows still lack, and nodes that split nothing."""
+    for node in nodes:
+        quantile = quantile_of(lacking[node.rows].tolist(), weight[node.rows].tolist(), loss.quantile)
+        node.value = np.float32(0.0 if node.split else quantile * rate)
 
 
 # --- prediction ----------------------------------------------------------------------------------------------------

@@ -33,8 +33,10 @@ NOT_WITH_DP = {
     "min_child_weight": "min_child_weight",
     "min_samples_leaf": "min_samples_leaf",
     "colsample_bytree": "colsample_bytree",
+    "colsample_bylevel": "colsample_bylevel",
     "colsample_bynode": "max_features",
     "monotone": "monotonic_cst",
+    "interaction": "interaction_cst",
     "base_score": "base_score",
     "gradient_bits": "gradient_bits",
     "missing_unseen": "missing_unseen",
@@ -152,6 +154,11 @@ class Job(AnyJob):
             yield GIVEN_EDGES
         if self.boosting.min_rows_per_sum > 1:
             yield f": {NO_MIN_ROWS}, got {self.boosting.min_rows_per_sum}"
+        if self.task == "regression" and self.boosting.loss not in ("squared", "poisson"):
+            yield (
+                f" has no {self.boosting.loss} loss: leaf values are quantiles of single rows' residuals, and a sum "
+                "over all owners does not tell them; use squared_error"
+            )
         if self.boosting.subsample < 1:
             yield f" does not draw rows, got subsample={self.boosting.subsample}; use colsample_bytree"
         if self.quantiles == "private" and self.schema is None:

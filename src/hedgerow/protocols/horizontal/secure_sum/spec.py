@@ -25,7 +25,17 @@ from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.made_up import made_up_rows, made_up_schema
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import COORDINATOR, OWNER, ROWS, PartyData, Planned, Protocol, Rehearsal, as_planned
+from hedgerow.runtime.protocol import (
+    COORDINATOR,
+    OWNER,
+    ROWS,
+    PartyData,
+    Planned,
+    Protocol,
+    Rehearsal,
+    as_planned,
+    not_yet,
+)
 from hedgerow.statement import Registry, Statement
 
 UNIT = "adding or removing one row of one owner"
@@ -77,7 +87,12 @@ def warmup(job: Job) -> Rehearsal:
         job,
         owners=("a", "b", "c"),
         coordinator=COORDINATOR,
-        boosting=replace(job.boosting, n_iterations=job.boosting.n_iterations if job.dp else 2, monotone=None),
+        boosting=replace(
+            job.boosting,
+            n_iterations=job.boosting.n_iterations if job.dp else 2,
+            monotone=None,
+            interaction=None,
+        ),
         edges=None,
         quantiles="search" if job.quantiles == "given" else job.quantiles,
         dp=None if job.dp is None else (1.0, 1e-5),
@@ -323,4 +338,8 @@ SPEC = Protocol(
     drawn=lambda job: "noise" if job.dp is not None or job.quantiles == "private" else None,
     on_ray={COORDINATOR: None, OWNER: None},
     reads_files=True,
+    lacks=not_yet(
+        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
+        "warm_start sparse sample_weight subsample"
+    ),
 )

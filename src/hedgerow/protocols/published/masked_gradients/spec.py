@@ -14,7 +14,7 @@ from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.joint_forest import warmup
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
-from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol
+from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol, not_yet
 from hedgerow.statement import Statement
 
 CORRELATED = "noise that is correlated along the rows they send left"
@@ -104,4 +104,8 @@ SPEC = Protocol(
         "gradients of all rows, masked, go from machine to machine for every candidate; sums over columns are quick",
     ),
     drawn=lambda _job: "noise for every candidate",
+    lacks=not_yet(
+        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
+        "warm_start sparse sample_weight classes subsample colsample_bytree max_features monotonic_cst"
+    ),
 )

@@ -13,7 +13,7 @@ from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
 from hedgerow.protocols.shares.playing import NOT_ON_RAY, dealing, result, small
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
-from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
+from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol, not_yet
 from hedgerow.statement import Statement
 
 
@@ -62,4 +62,9 @@ SPEC = Protocol(
     result=result,
     on_ray=NOT_ON_RAY,
     drawn=lambda _job: "how quotients on shares are rounded, and shares of leaves",
+    lacks=not_yet(
+        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
+        "warm_start sparse sample_weight classes levels subsample colsample_bytree max_features "
+        "monotonic_cst max_leaf_nodes min_child_weight min_samples_leaf"
+    ),
 )

@@ -43,7 +43,8 @@ from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
-from hedgerow.engine.growth import FeatureDraw, FlatEdges, LevelSplits, TreeBuilder, split_rules
+from hedgerow.engine.feature_choice import FeatureChoice
+from hedgerow.engine.growth import FlatEdges, LevelSplits, TreeBuilder, split_rules
 from hedgerow.engine.histogram import Layout
 from hedgerow.engine.losses import BoostingParams, Quantiser
 from hedgerow.engine.rows_ray.cluster import RayBackend
@@ -231,7 +232,6 @@ class _SoftGrower:
         self._team = Team(n_threads)
         self._edges = FlatEdges([feature.edges for feature in mapper.features])
         self._is_exact = features.place < 0
-        self._all_features = np.ones((1, len(self._is_exact)), np.bool_)
         self._depth = params.max_depth or DEEPEST
         widest, n_soft = 2 ** (self._depth - 1), len(features.other)
         self._ways = [Ways(np.empty((widest, n_soft, 256), np.bool_), np.empty(widest, np.bool_)) for _ in range(2)]
@@ -241,7 +241,7 @@ class _SoftGrower:
     def grow(self, tree_number: int, output: int) -> Tree:
         """One tree from the present gradients; scores are updated."""
         rows = self._rows
-        draw = FeatureDraw(self._params, self._all_features, tree_number)
+        choice = FeatureChoice(self._params, len(self._is_exact), tree_number)
         here, there = self._ways
         here.allowed[0], here.whole[0] = True, True  # codes that do not occur have no prior
         rows.start_soft(output)
@@ -250,8 +250,9 @@ class _SoftGrower:
         building = TreeBuilder(self._rules, NO_CONSTRAINTS, self._edges, self._params.max_leaves, root_total)
         n_level, first_node, n_walks = 1, 0, 0
         for depth in range(1, self._depth + 1):
-            splits = self._best(here.allowed[:n_level], cells, draw.for_nodes(n_level))
+            splits = self._best(here.allowed[:n_level], cells, choice.for_nodes(n_level))
             feature = building.divide(splits)
+            choice.split(feature)
             is_last = depth == self._depth or building.is_full
             n_families, n_walks = plan_ways(
                 feature, splits.goes_left, self._features, here, is_last, first_node, self._to_left, there,

@@ -18,7 +18,7 @@ from hedgerow.protocols.vertical.bucket_rr.label_holder import label_holder
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
-from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, always
+from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, always, not_yet
 from hedgerow.schema import CategoricalColumn
 from hedgerow.statement import Registry, Statement
 
@@ -250,4 +250,8 @@ SPEC = Protocol(
         FEATURE_HOLDER: "it changes the buckets of its columns once and takes no part in the training",
     },
     drawn=lambda job: BUCKETS if job.is_noisy else EDGES if job.edges_mode == PRIVATE else job.cache and KEPT,
+    lacks=not_yet(
+        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
+        "warm_start sparse sample_weight monotonic_cst"
+    ),
 )

@@ -149,6 +149,11 @@ class VerticalJob(HoldersJob):
             raise InvalidParameter(
                 f"{self.NAME}: monotonic_cst is not available where columns are split, got {self.boosting.monotone}"
             )
+        for parameter in ("interaction", "colsample_bylevel"):
+            if getattr(self.boosting, parameter) != getattr(BoostingParams(), parameter):
+                raise InvalidParameter(f"{self.NAME}: {parameter} is not available where columns are split")
+        if self.task == "regression" and self.boosting.loss not in ("squared", "poisson"):
+            raise InvalidParameter(f"{self.NAME}: the {self.boosting.loss} loss is not available, use squared_error")
         if self.boosting.min_rows_per_sum > 1 and not self.OPENS_SUMS:
             raise InvalidParameter(f"{self.NAME}: {NO_MIN_ROWS}, got {self.boosting.min_rows_per_sum}")
 

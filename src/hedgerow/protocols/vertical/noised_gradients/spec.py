@@ -18,7 +18,7 @@ from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_
 from hedgerow.protocols.vertical.noised_gradients.job import MESSAGE, RUN, NoisedGradientsJob
 from hedgerow.protocols.vertical.noised_gradients.label_holder import label_holder, stamp
 from hedgerow.protocols.vertical.noised_gradients.noise import ADJACENCY
-from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol
+from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, not_yet
 from hedgerow.statement import Registry, Statement
 
 FEATURES = (
@@ -160,4 +160,8 @@ SPEC = Protocol(
         FEATURE_HOLDER: "gradients of all rows come to its machine for every tree; sums over its columns are quick",
     },
     drawn=lambda job: "noise for the gradients of rows" if job.has_noise else None,
+    lacks=not_yet(
+        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
+        "warm_start sparse sample_weight classes subsample colsample_bytree max_features monotonic_cst"
+    ),
 )

@@ -15,7 +15,7 @@ from hedgerow.protocols.vertical.secret_shared.dealer import dealer
 from hedgerow.protocols.vertical.secret_shared.feature_holder import feature_holder
 from hedgerow.protocols.vertical.secret_shared.job import OF_THE_PAPER, SecretSharedJob, variant
 from hedgerow.protocols.vertical.secret_shared.label_holder import label_holder
-from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol
+from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol, not_yet
 from hedgerow.statement import Statement
 
 NOT_COVERED = (
@@ -71,4 +71,9 @@ SPEC = Protocol(
     of_variants=OF_THE_PAPER,
     on_ray=NOT_ON_RAY,
     drawn=lambda _job: None,  # masks and shares are gone once words are opened
+    lacks=not_yet(
+        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
+        "warm_start sparse sample_weight classes levels subsample colsample_bytree max_features "
+        "monotonic_cst max_leaf_nodes min_child_weight min_samples_leaf"
+    ),
 )
