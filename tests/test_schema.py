@@ -82,7 +82,7 @@ def test_any_bounds_survive_json(bounds):
         ({"bounds": {"a": (0, 1)}, "levels": {"a": ["x"]}}, "'a' has bounds and levels"),
         ({"levels": {"a": []}}, "'a' must have 1 to 255 levels, got 0"),
         ({"levels": {"a": range(256)}}, "'a' must have 1 to 255 levels, got 256"),
-        ({"levels": {"a": "xyz"}}, "must be a list, got the text 'xyz'"),
+        ({"levels": {"a": "xyz"}}, "must be a list, 'hash' or a number of groups, got 'xyz'"),
         ({"levels": {"a": ["x", 1]}}, "all text or all numbers"),
         ({"levels": {"a": ["x", "x"]}}, "without repetition"),
         ({"levels": {"a": [None]}}, "must be text or finite numbers, got None"),

@@ -121,7 +121,9 @@ def test_columns_may_have_more_thresholds_than_a_byte_holds(tree_method: str, tm
     np.testing.assert_array_equal(again.predict(rows), estimator.predict(rows))
     export_xgboost(model, tmp_path / "back.json")
     back = xgb.Booster(model_file=tmp_path / "back.json")
-    np.testing.assert_allclose(back.predict(xgb.DMatrix(rows)), booster.predict(xgb.DMatrix(rows)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        back.predict(xgb.DMatrix(rows)), booster.predict(xgb.DMatrix(rows)), rtol=1e-5, atol=1e-5
+    )
     estimator.set_params(warm_start=True, max_iter=61)
     with pytest.raises(InvalidInput, match="more than a byte can tell apart.*cannot be trained on"):
         estimator.fit(rows, y)
@@ -212,8 +214,16 @@ FILES = small_files()
         (("objective", "name"), "rank:ndcg", "objective 'rank:ndcg'; those that can be read are binary:logistic"),
         (("gradient_booster", "name"), "gblinear", "the booster is 'gblinear'; only boosters of trees"),
         (("learner_model_param", "num_target"), "2", "several targets at once"),
-        (("learner_model_param", "num_feature"), "1", "split_indices of tree 0 must hold whole numbers from 0 to 0|names"),
-        (("learner_model_param", "base_score"), "[1,2,3]", "base_score must have a finite number for each of 1 outputs"),
+        (
+            ("learner_model_param", "num_feature"),
+            "1",
+            "split_indices of tree 0 must hold whole numbers from 0 to 0|names",
+        ),
+        (
+            ("learner_model_param", "base_score"),
+            "[1,2,3]",
+            "base_score must have a finite number for each of 1 outputs",
+        ),
         (("gradient_booster", "model", "trees", 0, "left_children"), [0, -1, -1], "own ancestors|entries"),
         (("gradient_booster", "model", "trees", 0, "tree_param", "size_leaf_vector"), "3", "a vector of values"),
     ],

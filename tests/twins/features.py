@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -223,14 +224,22 @@ def _rows(table: Any, rows: np.ndarray) -> Any:
 def options_for(case: Case, protocol: str) -> dict[str, Any]:
     """What a protocol is given beside parameters of trees."""
     options = dict(OPTIONS[protocol])
+    if protocol == "vertical.bucket_rr" and any(len(set(case.columns[name].tolist())) > 255 for name in NAMES):
+        options["buckets"] = 256
     if protocol == "vertical.private_histograms":
         texts = {
             name: sorted(set(case.columns[name].tolist())) for name in NAMES if case.columns[name].dtype.kind == "U"
         }
-        bounds = dict.fromkeys([name for name in NAMES if name not in texts], (0.0, 9.0))
+        called = {name: f"{party}.x{k}" for party, own in HOLDERS.items() for k, name in enumerate(own)}
+        called = called if case.is_sparse else {name: name for name in NAMES}  # a sparse matrix has no names
+        bounds = {called[name]: _bounds(case.columns[name]) for name in NAMES if name not in texts}
         about = {"label_bounds": (0.0, 24.0)} if case.task == "regression" else {"classes": _classes(case)}
-        options["schema"] = Schema.from_public(bounds=bounds, levels=texts, may_be_missing=["b0"], **about)
+        options["schema"] = Schema.from_public(bounds=bounds, levels=texts, may_be_missing=[called["b0"]], **about)
     return options
+
+
+def _bounds(values: np.ndarray) -> tuple[Any, Any]:
+    return (date(2026, 1, 1), date(2026, 1, 10)) if values.dtype.kind == "M" else (0.0, 9.0)
 
 
 def _classes(case: Case) -> list[int]:
@@ -256,7 +265,8 @@ def trained(case: Case, protocol: str, **how: Any) -> np.ndarray:
 
 def pooled(case: Case, protocol: str) -> np.ndarray:
     """The plain engine's raw scores, trained on one table."""
-    like = {"gradient_bits": OPTIONS[protocol]["gradient_bits"]} if "gradient_bits" in OPTIONS[protocol] else {}
+    like = {name: OPTIONS[protocol][name] for name in ("gradient_bits",) if name in OPTIONS[protocol]}
+    like["many_levels"] = "hash"  # as federations do
     kind = BoostedTreesClassifier if case.task == "classification" else BoostedTreesRegressor
     learned = np.ones(case.n_rows, np.bool_) if case.validation is None else ~case.validation
     watched = _part(case, ~learned) if case.validation is not None else (None, None, None)

@@ -35,10 +35,12 @@ def seconds_of(values: np.ndarray) -> np.ndarray:
     unit = np.datetime_data(values.dtype)[0]
     if unit == "generic":  # numpy has no unit for NaT alone
         return np.full(values.shape, np.nan)
+    if unit in ("Y", "M") and values.dtype.kind == "m":
+        raise TypeError("months and years are not always equally long")
     per_second = _PER_SECOND.get(unit, 1)
     kind = "datetime64" if values.dtype.kind == "M" else "timedelta64"
     ticks = values.astype(f"{kind}[{unit if per_second > 1 else 's'}]").astype(np.int64)
-    whole = ticks // per_second
+    whole = np.sign(ticks) * (np.abs(ticks) // per_second)
     seconds: np.ndarray = whole + (ticks - whole * per_second) / per_second
     seconds[missing] = np.nan
     return seconds
@@ -61,8 +63,9 @@ def seconds_of_value(value: Any) -> float:
     if isinstance(value, dt.datetime):
         utc = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
         value = utc - _EPOCH
-    whole = value.days * 86_400 + value.seconds
-    return float(whole + (value.microseconds * 1000 + nanoseconds) / 10**9)
+    ticks = (value.days * 86_400 + value.seconds) * 10**9 + value.microseconds * 1000 + nanoseconds
+    whole, rest = divmod(abs(ticks), 10**9)
+    return math.copysign(whole + rest / 10**9, ticks) if ticks else 0.0
 
 
 def seconds_of_text(text: str) -> float:

@@ -67,7 +67,7 @@ SortedColumn = np.ndarray | SortedTally
 
 
 def sorted_values(column: Column) -> SortedColumn:
-    """A numeric column's values in order and in their own type, without the missing ones; its length is their number."""
+    """A numeric column's values in order and in their own type, without missing ones; its length is their number."""
     if isinstance(column, SparseColumn):
         values, n_rows = column.tally()
         order = np.argsort(values)[: len(values) - int(np.isnan(values).sum())]  # NaN goes last

@@ -339,7 +339,6 @@ SPEC = Protocol(
     on_ray={COORDINATOR: None, OWNER: None},
     reads_files=True,
     lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight subsample"
+        "early_stopping class_weight quantile colsample_bylevel interaction_cst warm_start sample_weight subsample"
     ),
 )

@@ -105,7 +105,7 @@ SPEC = Protocol(
     ),
     drawn=lambda _job: "noise for every candidate",
     lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight classes subsample colsample_bytree max_features monotonic_cst"
+        "early_stopping class_weight quantile colsample_bylevel interaction_cst "
+        "warm_start sample_weight classes subsample colsample_bytree max_features monotonic_cst"
     ),
 )

@@ -63,8 +63,8 @@ SPEC = Protocol(
     on_ray=NOT_ON_RAY,
     drawn=lambda _job: "how quotients on shares are rounded, and shares of leaves",
     lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight classes levels subsample colsample_bytree max_features "
+        "early_stopping class_weight quantile many_levels colsample_bylevel interaction_cst "
+        "warm_start sample_weight classes levels subsample colsample_bytree max_features "
         "monotonic_cst max_leaf_nodes min_child_weight min_samples_leaf"
     ),
 )

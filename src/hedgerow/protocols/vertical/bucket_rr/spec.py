@@ -251,7 +251,6 @@ SPEC = Protocol(
     },
     drawn=lambda job: BUCKETS if job.is_noisy else EDGES if job.edges_mode == PRIVATE else job.cache and KEPT,
     lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse sample_weight monotonic_cst"
+        "early_stopping class_weight quantile colsample_bylevel interaction_cst warm_start sample_weight monotonic_cst"
     ),
 )

@@ -162,7 +162,7 @@ SPEC = Protocol(
     },
     drawn=lambda job: "noise" if job.has_noise else None,  # keys and orders of columns are gone once sums are opened
     lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse subsample colsample_bytree max_features monotonic_cst min_samples_leaf"
+        "early_stopping class_weight quantile colsample_bylevel interaction_cst "
+        "warm_start subsample colsample_bytree max_features monotonic_cst min_samples_leaf"
     ),
 )

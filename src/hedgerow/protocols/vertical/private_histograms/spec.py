@@ -214,8 +214,8 @@ SPEC = Protocol(
     on_ray=NOT_ON_RAY,
     drawn=lambda job: "noise" if job.is_noisy else "how words on shares are rounded",
     lacks=not_yet(
-        "early_stopping class_weight quantile many_levels dates colsample_bylevel interaction_cst "
-        "warm_start sparse squared poisson sample_weight classes levels subsample colsample_bytree "
+        "early_stopping class_weight quantile many_levels colsample_bylevel interaction_cst "
+        "warm_start squared poisson sample_weight classes levels subsample colsample_bytree "
         "max_features monotonic_cst max_leaf_nodes min_child_weight min_samples_leaf"
     ),
 )
