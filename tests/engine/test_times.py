@@ -18,11 +18,8 @@ from hedgerow.engine.table import read_table
 from hedgerow.engine.times import seconds_of, seconds_of_text, seconds_of_value, written
 from hedgerow.errors import InvalidInput, ModelFileError
 
-NOON = [
-    *map(dt.datetime.fromisoformat, ["2026-03-01T12:00"]),
-    None,
-    dt.datetime.fromisoformat("1969-12-31T23:59:59.25"),
-]
+NOON = [*map(dt.datetime.fromisoformat, ["2026-03-01T12:00", "1969-12-31T23:59:59.25"])]
+NOON.insert(1, None)
 IN_SECONDS = [1_772_366_400.0, np.nan, -0.75]
 WAITS = [dt.timedelta(hours=1), None, dt.timedelta(microseconds=-1)]
 BERLIN = [None if t is None else t.replace(tzinfo=dt.UTC) for t in NOON]
