@@ -20,6 +20,8 @@ settings.load_profile("steady")
 # without it each would translate all of the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+os.environ.setdefault("HEDGEROW_QUIET", "1")  # some tests read all of stderr, whether kernels are compiled or not
+
 gc.disable()  # until all is loaded: next to nothing of it is garbage
 
 

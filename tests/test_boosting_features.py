@@ -9,10 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.class_weight import compute_sample_weight
 
+from hedgerow import BudgetFile, DPBoostClassifier, Schema
 from hedgerow.engine.ensemble import Tree
 from hedgerow.errors import InvalidParameter
+from hedgerow.estimators import private
 from hedgerow.estimators.inputs import class_weights
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
 
@@ -210,3 +213,50 @@ def test_contributions_add_up_to_raw_scores(n_classes: int, tmp_path: Any) -> No
     np.testing.assert_array_equal(model.contributions(tmp_path / "rows.parquet").values, found.values)
     numbers = kind(**SMALL).fit(X.iloc[:, :5].to_numpy(), labels)
     assert numbers.contributions(X.iloc[:, :5].to_numpy()[:3]).values.shape[:2] == (3, 5)
+
+
+def test_amounts_given_to_a_classifier_are_noticed() -> None:
+    """A warning names the number of classes and the regressor; digits, many rows for each number, and text are fine."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    quick = BoostedTreesClassifier(max_iter=1, max_depth=1, max_bins=8)
+    with pytest.warns(UserWarning, match="y has 22. classes, all of them numbers, in 442 rows.*BoostedTreesRegressor"):
+        quick.fit(X[:442], rng.permutation(np.arange(442) % 227))
+    prices = np.concatenate([np.repeat(np.arange(40), 14), 50 + 10 * np.arange(10), np.full(30, 7)])
+    with pytest.warns(UserWarning, match="y has 50 classes"):
+        quick.fit(X, prices)
+    quick.fit(X, np.arange(600) % 10)
+    quick.fit(X, np.arange(600) % 40)
+    quick.fit(X, [f"shop {k % 100}" for k in range(600)])
+
+
+def test_named_columns_are_categorical_besides_those_that_are_by_type() -> None:
+    """As on the command line: naming one column does not make numbers of the texts; a mask says exactly which."""
+    X, y = some_rows()
+    X["code"], X["text"] = np.arange(len(X)) % 3, np.where(X["c0"] > 0, "1", "2")
+    for wish, expected in [
+        (["code"], ["code", "text"]),
+        ([5], ["code", "text"]),
+        ("from_dtype", ["text"]),
+        ([False] * 5 + [True, False], ["code"]),
+        (None, []),
+    ]:
+        model = BoostedTreesRegressor(categorical_features=wish, **SMALL).fit(X, y)
+        assert [feature.name for feature in model.ensemble_.features if feature.is_categorical] == expected
+
+
+def test_private_cross_validation_without_a_budget_is_warned_of_once(tmp_path: Any, monkeypatch: Any) -> None:
+    """Folds and candidates spend each; a fit by itself, a second one, and folds that are charged say nothing."""
+    monkeypatch.setattr(private, "_warned", set())
+    schema = Schema.from_public(bounds={"x0": (0, 9)}, classes=[0, 1])
+    X, y = np.arange(60).reshape(-1, 1) % 10.0, np.arange(60) % 2
+    model = DPBoostClassifier(epsilon=1.0, schema=schema, max_iter=2)
+    model.fit(X, y).fit(X, y)
+    file = BudgetFile(tmp_path / "budgets.sqlite")
+    file.open("people", epsilon=50.0, delta=0.0)
+    charged = DPBoostClassifier(epsilon=1.0, schema=schema, max_iter=2, budget=file.dataset("people"))
+    cross_val_score(charged, X, y, cv=2)
+    with pytest.warns(UserWarning, match="DPBoostClassifier is cross-validated without a budget.*epsilon=1 of") as told:
+        cross_val_score(model, X, y, cv=3)
+    assert len(told) == 1
+    GridSearchCV(model, {"max_iter": [1, 2]}, cv=2).fit(X, y)

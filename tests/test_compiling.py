@@ -169,3 +169,41 @@ def test_what_is_on_disk_is_known():
     codes = np.zeros(3, np.uint8)
     mark_combinations(codes, codes, 2, np.zeros(4, np.bool_))
     assert compiling.is_compiled(mark_combinations)
+
+
+SLOW_KERNELS = """
+import numpy as np
+from hedgerow import compiling
+compiling.LONG_SECONDS = {seconds}
+from hedgerow.engine.histogram import mark_combinations
+codes, seen = np.zeros(3, np.uint8), np.zeros(4, np.bool_)
+{before}
+mark_combinations(codes, codes, 2, seen)
+mark_combinations(codes, codes, np.int32(2), seen)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "before", "quiet", "n_lines"),
+    [
+        (0.0, "", "0", 1),
+        (0.0, "", "1", 0),
+        (3600.0, "", "0", 0),
+        (0.0, "compiling.told_otherwise()", "0", 0),
+    ],
+)
+def test_people_are_told_once_that_kernels_are_compiled(seconds, before, quiet, n_lines, tmp_path):
+    """One line on stderr once it takes long, and none where it does not, is not wanted, or somebody else tells."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "HEDGEROW_QUIET": quiet}
+    program = SLOW_KERNELS.format(seconds=seconds, before=before)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == [compiling.COMPILES] * n_lines
+    assert not done.stdout
+
+
+def test_nobody_is_told_about_kernels_that_are_there(used_once):
+    """A second start compiles nothing, and says nothing."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(used_once[0]), "HEDGEROW_QUIET": "0"}
+    program = "from hedgerow import compiling; compiling.LONG_SECONDS = 0.0\n" + USE_A_KERNEL
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert not done.stderr

@@ -186,7 +186,6 @@ def test_other_libraries_spellings_are_the_same_parameters():
         ({"monotone_constraints": (1, 0, 0)}, "monotonic_cst has 3 entries, but X has 2 columns"),
         ({"warm_start": True}, "a federation takes no warm_start, got True; give fit the earlier model, init_model="),
         ({"eval_metric": len}, "eval_metric must be the name of a metric, which all parties know, got <built-in"),
-        ({"subsample": 0.5}, "horizontal.secure_sum does not draw rows, got subsample=0.5"),
         ({"transport": "tcp"}, "transport must be one of memory, grpc, got 'tcp'"),
         ({"deadline": 0}, "deadline must be a positive number of seconds, got 0"),
         ({"deadline": float("nan")}, "deadline must be a positive number of seconds, got nan"),

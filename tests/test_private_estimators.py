@@ -351,6 +351,7 @@ def test_a_budget_that_is_none():
         DPBoostClassifier(schema=SORTED, budget=3.0).fit(Untouchable(), Untouchable())
 
 
+@pytest.mark.filterwarnings("ignore:.*cross-validated without a budget")
 @pytest.mark.parametrize("kind", ALL)
 def test_scikit_learn_can_handle_them(kind):
     """clone, get_params, set_params and cross-validation work; other libraries' names are understood."""

@@ -15,6 +15,7 @@ from hedgerow._version import __version__
 if TYPE_CHECKING:
     from hedgerow.engine.blocks import Blocks
     from hedgerow.engine.rows_ray.cluster import RayBackend
+    from hedgerow.errors import HedgerowError
     from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
     from hedgerow.estimators.private import (
         DPBoostClassifier,
@@ -22,23 +23,30 @@ if TYPE_CHECKING:
         PrivateBoostingClassifier,
         PrivateBoostingRegressor,
     )
+    from hedgerow.federation.alignment import align
     from hedgerow.federation.federation import Federation
     from hedgerow.federation.run import Run
+    from hedgerow.federation.vertical_model import VerticalModel
+    from hedgerow.privacy.budget_file import BudgetFile
     from hedgerow.schema import Schema
 
 __all__ = [
     "Blocks",
     "BoostedTreesClassifier",
     "BoostedTreesRegressor",
+    "BudgetFile",
     "DPBoostClassifier",
     "DPBoostRegressor",
     "Federation",
+    "HedgerowError",
     "PrivateBoostingClassifier",
     "PrivateBoostingRegressor",
     "RayBackend",
     "Run",
     "Schema",
+    "VerticalModel",
     "__version__",
+    "align",
     "load_model",
 ]
 
@@ -46,14 +54,18 @@ _HOME_OF = {
     "Blocks": "hedgerow.engine.blocks",
     "BoostedTreesClassifier": "hedgerow.estimators.plain",
     "BoostedTreesRegressor": "hedgerow.estimators.plain",
+    "BudgetFile": "hedgerow.privacy.budget_file",
     "DPBoostClassifier": "hedgerow.estimators.private",
     "DPBoostRegressor": "hedgerow.estimators.private",
     "Federation": "hedgerow.federation.federation",
+    "HedgerowError": "hedgerow.errors",
     "PrivateBoostingClassifier": "hedgerow.estimators.private",
     "PrivateBoostingRegressor": "hedgerow.estimators.private",
     "RayBackend": "hedgerow.engine.rows_ray.cluster",
     "Run": "hedgerow.federation.run",
     "Schema": "hedgerow.schema",
+    "VerticalModel": "hedgerow.federation.vertical_model",
+    "align": "hedgerow.federation.alignment",
     "load_model": "hedgerow.estimators.plain",
 }
 

@@ -9,6 +9,8 @@ numba caches each function by the content of the one file it is in. Our kernels 
 tuples defined elsewhere, so after an upgrade numba would go on using old machine code, or stumble over a class that is
 gone. Here all kernels of one folder in one state share a cache folder whose name is a hash of all the sources that they
 can depend on: code that does not match is never looked at, and the folders of earlier states are removed.
+
+Compiling takes half a minute where a whole training does not, so a person who waits for it is told, in one line, once.
 """
 
 from __future__ import annotations
@@ -36,6 +38,14 @@ KEPT_SECONDS = 3600.0
 WAIT_SECONDS = 60.0
 """How long to wait for another process that compiles the same kernel; ours take some seconds each."""
 
+QUIET = "HEDGEROW_QUIET"
+"""Set, and not to 0, in the environment of whoever wants no word about compiling."""
+
+LONG_SECONDS = 2.0
+"""Of compiling, after which a line says what is going on."""
+
+COMPILES = "Hedgerow compiles its kernels, once; later starts take seconds (hedgerow warmup does it ahead of time)"
+
 ISLANDS = ("engine", "crypto")
 """Folders whose kernels call no others; kernels elsewhere may call theirs."""
 
@@ -56,6 +66,30 @@ def inline_kernel(function: Function) -> Function:
 def is_compiled(compiled: Any) -> bool:
     """Whether a kernel is on disk, in some form."""
     return _caches[compiled].is_on_disk
+
+
+class _Notice:
+    """Tells people, once in a process, that kernels are being compiled; without a thread, for those who fork."""
+
+    def __init__(self) -> None:
+        self._seconds, self.is_done = 0.0, False
+
+    def count(self, seconds: float) -> None:
+        """One more kernel took so long."""
+        self._seconds += seconds
+        if self._seconds >= LONG_SECONDS and not self.is_done:
+            self.is_done = True
+            if os.environ.get(QUIET, "0") in ("", "0") and sys.stderr is not None:
+                sys.stderr.write(COMPILES + "\n")
+                sys.stderr.flush()
+
+
+_notice = _Notice()
+
+
+def told_otherwise() -> None:
+    """Whoever calls this tells people himself that kernels are being compiled, or has nobody to tell."""
+    _notice.is_done = True
 
 
 _beside: dict[str, subprocess.Popen[bytes]] = {}
@@ -157,6 +191,7 @@ class KernelCache(caching.FunctionCache):
 
     _impl_class = _KernelCacheImpl
     _lock: IO[bytes] | None = None
+    _began: float | None = None
 
     @property
     def is_on_disk(self) -> bool:
@@ -171,6 +206,8 @@ class KernelCache(caching.FunctionCache):
             found = super().load_overload(sig, target_context)
             if found is not None:
                 self._end_turn()
+        if found is None:
+            self._began = time.monotonic()
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -179,6 +216,9 @@ class KernelCache(caching.FunctionCache):
             super().save_overload(sig, data)
         finally:
             self._end_turn()
+            if self._began is not None:
+                _notice.count(time.monotonic() - self._began)
+                self._began = None
 
     def _take_turn(self) -> IO[bytes] | None:
         until = time.monotonic() + WAIT_SECONDS

@@ -123,3 +123,7 @@ def plain(text: str) -> str:
     """
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: MOST_CHARACTERS + 1])
     return shown if len(shown) <= MOST_CHARACTERS else shown[: MOST_CHARACTERS - 3] + "..."
+
+
+class PrivacyWarning(UserWarning):
+    """Something is spent, or told, that somebody may not have thought of. It is no error: it was asked for."""

@@ -71,6 +71,7 @@ NO_DRY_RUN = {
     "rehearse": _DRY_ITSELF,
     "report": "it writes nothing but one page, which can be looked at and deleted",
     "status": _READS,
+    "warmup": "it writes nothing but compiled kernels, which every other verb would write as well",
     "watch": _READS,
 }
 _QUICK = "it is done in a moment"
@@ -338,6 +339,7 @@ SHOWN_ELSEWHERE = {
     "rehearse": "it starts processes; tests/node/test_rehearse.py",
     "resume": "as run",
     "run": "it needs two parties; below",
+    "warmup": "it may compile for minutes; test_warmup.py",
 }
 
 

@@ -18,34 +18,9 @@ from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput
 from twins.random_models import random_ensemble, random_mapper, random_matrix
-
-NO_LEVELS = np.zeros((0, 256), np.bool_)
-
+from twins.tree_games import NO_LEVELS, chain_of, codes_for, expectation
 
 # --- the slow twin ---------------------------------------------------------------------------------------------------
-
-
-def goes_left(tree, node, code, bins):
-    """Which way a code goes at a node."""
-    if code >= bins.missing_code:
-        return bool(tree.missing_left[node])
-    if tree.level_set[node] >= 0:
-        return bool(tree.left_levels[tree.level_set[node], code])
-    return code <= tree.bin[node]
-
-
-def expectation(ensemble, tree, row, known, group, node=0):
-    """The tree's value if only the players in `known` are: a mean by cover over both ways at all other nodes."""
-    if tree.feature[node] < 0:
-        return float(tree.value[node])
-    feature, (left, right) = tree.feature[node], (tree.left[node], tree.right[node])
-    if group[feature] in known:
-        bins = ensemble.features[feature]
-        child = left if goes_left(tree, node, row[feature], bins) else right
-        return expectation(ensemble, tree, row, known, group, child)
-    return sum(tree.cover[child] * expectation(ensemble, tree, row, known, group, child) for child in (left, right)) / (
-        tree.cover[left] + tree.cover[right]
-    )
 
 
 def shapley(ensemble, row, group):
@@ -67,11 +42,6 @@ def shapley(ensemble, row, group):
                 weight = math.factorial(size) * math.factorial(n - size - 1) / math.factorial(n)
                 out[i, output] += weight * (worth[known | {i}] - value)
     return out
-
-
-def codes_for(ensemble, rng, n_rows):
-    """Codes of all kinds, missing ones included."""
-    return np.stack([rng.integers(0, f.n_codes, n_rows) for f in ensemble.features]).astype(np.uint8)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
@@ -97,28 +67,6 @@ def test_long_paths_are_shapley_values():
         found = contributions(chain, codes, group)
         assert_adds_up(chain, codes, found)
         np.testing.assert_allclose(found[0], shapley(chain, codes[:, 0], group), rtol=0, atol=1e-12)
-
-
-def chain_of(n_splits):
-    """A tree that asks about one more column at every step to the right; covers halve."""
-    mapper = BinMapper(tuple(FeatureBins(f"x{j}", np.array([0.0])) for j in range(n_splits)))
-    n_nodes = 2 * n_splits + 1
-    node = np.arange(n_nodes)
-    inner = (node % 2 == 0) & (node < n_nodes - 1)
-    tree = Tree(
-        feature=np.where(inner, node // 2, -1),
-        bin=np.where(inner, 0, -1),
-        threshold=np.where(inner, 0.0, np.nan),
-        missing_left=inner & (node % 4 == 0),
-        left=np.where(inner, node + 1, -1),
-        right=np.where(inner, node + 2, -1),
-        value=np.cos(node),
-        gain=np.where(inner, 1.0, 0.0),
-        cover=0.5 ** ((node + 1) // 2),
-        level_set=np.full(n_nodes, -1),
-        left_levels=NO_LEVELS,
-    )
-    return Ensemble(mapper, "squared", [0.25], trees=[tree])
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------

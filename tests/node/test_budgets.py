@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from hedgerow.errors import BudgetExceeded, InvalidParameter, ProtocolError
 from hedgerow.federation import federation
-from hedgerow.node.budgets import Budgets, Charged, State, notion_of
+from hedgerow.node.budgets import Budgets, Charged, State
 from hedgerow.node.party_file import Limits, Policy
 from hedgerow.privacy.budget_file import BudgetFile
 from hedgerow.privacy.events import Composed, DiscreteGaussian, Exponential, Laplace, NonPrivate, RandomisedResponse
+from hedgerow.runtime.budgets import notion_of
 
 HALF = Exponential(1.0, 0.5)
 ANSWER = RandomisedResponse(2, 0.5)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from hedgerow.node.budgets import Budgets
 from hedgerow.node.party_file import Limits, Policy
-from hedgerow.node.policy import LEAKING, Asked, RefusalCode, epsilon_of, refusals
+from hedgerow.node.policy import LEAKING, Asked, RefusalCode, refusals
 from hedgerow.privacy import budget_file
 from hedgerow.privacy.events import Composed, Exponential, Gaussian, Laplace, NonPrivate, RandomisedResponse
 from hedgerow.runtime import protocol as registry
+from hedgerow.runtime.budgets import epsilon_of
 from hedgerow.runtime.protocol import Planned
 
 ASKED = Asked("ab12", "vertical.secret_shared", ("shop",), "customers", ("age", "income"), 500, 300)

@@ -52,6 +52,7 @@ VERBS = {
     "protocols": "tests/cli/test_docs.py::test_protocols_and_their_options_are_listed",
     "refuse": "tests/node/test_story.py::test_a_refusal_reaches_the_proposer_as_a_code",
     "rehearse": "tests/node/test_rehearse.py::test_by_processes_with_attacks",
+    "warmup": "tests/cli/test_warmup.py::test_named_kernels_are_compiled",
 }
 """Verbs that only the page of synopses shows -> the test that types them."""
 

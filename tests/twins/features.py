@@ -10,9 +10,13 @@ Columns have few values, so that bins are the same however a protocol finds them
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +29,7 @@ from hedgerow import (
     Run,
     Schema,
 )
+from hedgerow.engine import boosting
 
 N_ROWS, MANY_ROWS = 160, 600
 HOLDERS = {"anna": ["a0", "a1"], "ben": ["b0", "b1"], "carla": ["c0"]}
@@ -205,7 +210,7 @@ def fit_together(first: str, second: str) -> bool:
 def federation_of(case: Case, protocol: str) -> Federation:
     """The parties, with their rows or columns."""
     if protocol.startswith("horizontal"):
-        cuts = np.array_split(np.arange(case.n_rows), len(HOLDERS))
+        cuts = owners_rows(case)
         pairs = [(_rows(case.table, rows), case.labels[rows]) for rows in cuts]
         if case.weight is not None:
             pairs = [(*pair, case.weight[rows]) for pair, rows in zip(pairs, cuts, strict=True)]  # type: ignore[misc]
@@ -215,6 +220,23 @@ def federation_of(case: Case, protocol: str) -> Federation:
         return Federation.horizontal(dict(zip(HOLDERS, pairs, strict=True)), task=case.task, validation=watched)
     own = {"sample_weight": case.weight, "validation": case.validation, **case.federation}
     return Federation.vertical(case.tables, labels=("anna", case.labels), task=case.task, **own)
+
+
+def owners_rows(case: Case) -> list[np.ndarray]:
+    """Which rows are whose, where rows are divided."""
+    return np.array_split(np.arange(case.n_rows), len(HOLDERS))
+
+
+@contextmanager
+def numbered_by_owner(case: Case, protocol: str) -> Iterator[None]:
+    """Where rows are divided, draws of rows number them by owner: 2**32 numbers for each, as nobody knows how many."""
+    if not protocol.startswith("horizontal"):
+        yield
+        return
+    learned = np.ones(case.n_rows, np.bool_) if case.validation is None else ~case.validation
+    pieces = np.array([[learned[rows].sum(), owner << 32] for owner, rows in enumerate(owners_rows(case))])
+    with patch.object(boosting.Rows, "from_codes", partial(boosting.Rows.from_codes, pieces=pieces)):
+        yield
 
 
 def _rows(table: Any, rows: np.ndarray) -> Any:
@@ -271,10 +293,11 @@ def pooled(case: Case, protocol: str) -> np.ndarray:
     learned = np.ones(case.n_rows, np.bool_) if case.validation is None else ~case.validation
     watched = _part(case, ~learned) if case.validation is not None else (None, None, None)
     names = ("X_val", "y_val", "sample_weight_val")
-    model = kind(**case.params, **like).fit(*_part(case, learned), **dict(zip(names, watched, strict=True)))
-    if case.more_trees:
-        model.set_params(warm_start=True, max_iter=model.n_iter_ + case.more_trees)
-        model.fit(*_part(case, learned), **dict(zip(names, watched, strict=True)))
+    with numbered_by_owner(case, protocol):
+        model = kind(**case.params, **like).fit(*_part(case, learned), **dict(zip(names, watched, strict=True)))
+        if case.more_trees:
+            model.set_params(warm_start=True, max_iter=model.n_iter_ + case.more_trees)
+            model.fit(*_part(case, learned), **dict(zip(names, watched, strict=True)))
     return _scores(case, model, case.table)
 
 

@@ -11,7 +11,7 @@ from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.table import Level
 
-OUTPUTS = {"logistic": 1, "squared": 1, "poisson": 1, "softmax": 3}
+OUTPUTS = {"logistic": 1, "squared": 1, "poisson": 1, "softmax": 3, "absolute": 1, "quantile": 1}
 """Loss -> how many raw scores a row has in the models of `model_for`."""
 
 

@@ -31,6 +31,7 @@ from hedgerow.cli import (
     status,
     train,
     version,
+    warmup,
     watch,
 )
 from hedgerow.cli.outcome import EXIT_CODES_HELP, ExitCode, Verbs, one_line_errors
@@ -86,6 +87,7 @@ VERBS = (
     estimate,
     pack,
     watch,
+    warmup,
 )
 for verb in VERBS:
     app.command(epilog=EXIT_CODES_HELP)(getattr(verb, verb.__name__.rpartition(".")[2]))

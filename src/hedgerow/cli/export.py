@@ -13,7 +13,7 @@ from hedgerow.cli.outcome import Outcome, verb, whole_file
 from hedgerow.cli.telling import say
 from hedgerow.errors import JobError
 
-FORMATS = ("xgboost", "onnx", "treelite")
+FORMATS = ("xgboost", "lightgbm", "onnx", "pmml", "treelite")
 
 
 @verb("What was done as JSON on stdout.")
@@ -25,8 +25,8 @@ def export(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="xgboost: for xgboost.Booster.load_model; onnx: for onnxruntime; treelite: for "
-            "treelite.Model.deserialize.",
+            help="xgboost: for xgboost.Booster.load_model; lightgbm: for lightgbm.Booster; onnx: for onnxruntime; "
+            "pmml: PMML 4.4; treelite: for treelite.Model.deserialize.",
         ),
     ] = "xgboost",
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write; XGBoost reads .json, onnxruntime .onnx.")],
@@ -43,7 +43,13 @@ def export(
     if out.resolve() == model.resolve():
         raise JobError(f"{out} is to be read and written; choose another --out")
     estimator = read_model(model)
-    write = {"xgboost": estimator.export_xgboost, "onnx": estimator.export_onnx, "treelite": estimator.export_treelite}
+    write = {
+        "xgboost": estimator.export_xgboost,
+        "lightgbm": estimator.export_lightgbm,
+        "onnx": estimator.export_onnx,
+        "pmml": estimator.export_pmml,
+        "treelite": estimator.export_treelite,
+    }
     if dry_run:
         with tempfile.TemporaryDirectory() as folder:
             write[fmt](Path(folder) / out.name)

@@ -9,6 +9,7 @@ at least one a minute. With --json and --quiet there is neither.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -41,9 +42,14 @@ def manner(*, is_quiet: bool, as_json: bool) -> Iterator[None]:
     """How to talk inside: not at all if quiet, without progress if a machine reads."""
     before = (_manner.is_quiet, _manner.draws)
     _manner.is_quiet, _manner.draws = is_quiet, not (is_quiet or as_json)
+    says_so = not _manner.draws and "HEDGEROW_QUIET" not in os.environ
+    if says_so:
+        os.environ["HEDGEROW_QUIET"] = "1"  # for what is compiled, here and in processes that this one starts
     try:
         yield
     finally:
+        if says_so:
+            os.environ.pop("HEDGEROW_QUIET", None)
         _manner.is_quiet, _manner.draws = before
 
 

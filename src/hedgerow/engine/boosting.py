@@ -371,15 +371,27 @@ def _mean(values: Floats, weight: Floats | None) -> float:
     return float(np.average(values, weights=weight))
 
 
+def log_losses(labels: Floats, shares: Floats) -> Floats:
+    """-log of the share given to the true class, by row."""
+    own = shares[np.arange(len(labels)), labels.astype(np.int64)]
+    losses: Floats = -np.log(np.maximum(own, SMALLEST))
+    return losses
+
+
 def log_loss(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
     """Mean of -log of the share given to the true class."""
-    own = shares[np.arange(len(labels)), labels.astype(np.int64)]
-    return _mean(-np.log(np.maximum(own, SMALLEST)), weight)
+    return _mean(log_losses(labels, shares), weight)
+
+
+def errors(labels: Floats, shares: Floats) -> Floats:
+    """1 for rows whose likeliest class is not the true one, else 0."""
+    wrong: Floats = (shares.argmax(axis=1) != labels).astype(np.float64)
+    return wrong
 
 
 def error_rate(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
     """Share of rows whose likeliest class is not the true one."""
-    return _mean((shares.argmax(axis=1) != labels).astype(np.float64), weight)
+    return _mean(errors(labels, shares), weight)
 
 
 def area_under_curve(labels: Floats, shares: Floats, weight: Floats | None = None) -> float:
@@ -395,21 +407,38 @@ def area_under_curve(labels: Floats, shares: Floats, weight: Floats | None = Non
     return float((positive * (below + negative / 2)).sum() / pairs)
 
 
+def squared_errors(labels: Floats, predictions: Floats) -> Floats:
+    """Squared differences, by row."""
+    squares: Floats = (labels - predictions) ** 2
+    return squares
+
+
 def root_mean_squared_error(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
     """Square root of the mean squared difference."""
-    return float(np.sqrt(_mean((labels - predictions) ** 2, weight)))
+    return float(np.sqrt(_mean(squared_errors(labels, predictions), weight)))
+
+
+def absolute_errors(labels: Floats, predictions: Floats) -> Floats:
+    """Absolute differences, by row."""
+    return np.abs(labels - predictions)
 
 
 def mean_absolute_error(labels: Floats, predictions: Floats, weight: Floats | None = None) -> float:
     """Mean absolute difference."""
-    return _mean(np.abs(labels - predictions), weight)
+    return _mean(absolute_errors(labels, predictions), weight)
+
+
+def half_deviances(labels: Floats, means: Floats) -> Floats:
+    """y log(y / mean) - y + mean, by row."""
+    means = np.maximum(means, SMALLEST)
+    ratio = np.where(labels > 0, labels / means, 1.0)
+    deviances: Floats = labels * np.log(ratio) - labels + means
+    return deviances
 
 
 def poisson_deviance(labels: Floats, means: Floats, weight: Floats | None = None) -> float:
     """Twice the mean of y log(y / mean) - y + mean."""
-    means = np.maximum(means, SMALLEST)
-    ratio = np.where(labels > 0, labels / means, 1.0)
-    return 2 * _mean(labels * np.log(ratio) - labels + means, weight)
+    return 2 * _mean(half_deviances(labels, means), weight)
 
 
 REGRESSIONS = ("squared", "poisson", "absolute", "quantile")

@@ -81,28 +81,39 @@ def contributions(ensemble: Ensemble, codes: Bytes, group_of_feature: Ints | Non
     none, as noise can make it, counts as one with none; where both children have none, each gets half.
     """
     codes = checked_codes(codes, len(ensemble.features))
-    player_of = _checked_groups(group_of_feature, len(ensemble.features))
+    player_of = checked_groups(group_of_feature, len(ensemble.features))
     n_players = int(player_of.max(initial=-1)) + 1
+    layout, game = game_of(ensemble, player_of)
+    n_rows, n_outputs = codes.shape[1], ensemble.n_outputs
+    out = np.zeros((n_rows, n_players + 1, n_outputs))
+    out[:, n_players] = expected_scores(ensemble, layout, game)
+    tile = min(max(TILE_BYTES // (8 * max(n_players, 1)), 128), 2048, max(n_rows, 1))
+    rule = quadrature(min(MOST_PLAYERS, game.depth))
+    tasks = [(layout, game, codes, first, min(first + tile, n_rows), *rule, out) for first in range(0, n_rows, tile)]
+    if not all(Team(n_threads).run(add_contributions, tasks)):
+        raise too_many_players()
+    return out
+
+
+def too_many_players() -> InvalidInput:
+    """What is raised for trees with longer patterns than a word has bits."""
+    return InvalidInput(
+        f"a leaf is reached through splits of more than {MOST_PLAYERS} different columns; contributions cannot be "
+        "calculated for such trees"
+    )
+
+
+def game_of(ensemble: Ensemble, player_of: Ints) -> tuple[TreeLayout, Game]:
+    """The trees' layout, and the shares of the cover on every way."""
     layout = lay_out(ensemble.trees, ensemble.features)
     cover = joined(ensemble.trees, "cover", np.float64)
     share, reach = np.ones(len(cover)), np.ones(len(cover))
     depth = follow_cover(layout.node_left, cover, share, reach)
-    game = Game(player_of, share, reach, depth)
-    n_rows, n_outputs = codes.shape[1], ensemble.n_outputs
-    out = np.zeros((n_rows, n_players + 1, n_outputs))
-    out[:, n_players] = _expected(ensemble, layout, game)
-    tile = min(max(TILE_BYTES // (8 * max(n_players, 1)), 128), 2048, max(n_rows, 1))
-    rule = _quadrature(min(MOST_PLAYERS, game.depth))
-    tasks = [(layout, game, codes, first, min(first + tile, n_rows), *rule, out) for first in range(0, n_rows, tile)]
-    if not all(Team(n_threads).run(add_contributions, tasks)):
-        raise InvalidInput(
-            f"a leaf is reached through splits of more than {MOST_PLAYERS} different columns; contributions cannot be "
-            "calculated for such trees"
-        )
-    return out
+    return layout, Game(player_of, share, reach, depth)
 
 
-def _checked_groups(group_of_feature: Ints | None, n_features: int) -> Ints:
+def checked_groups(group_of_feature: Ints | None, n_features: int) -> Ints:
+    """The player of each feature."""
     if group_of_feature is None:
         return np.arange(n_features)
     groups = np.asarray(group_of_feature)
@@ -111,7 +122,7 @@ def _checked_groups(group_of_feature: Ints | None, n_features: int) -> Ints:
     return groups.astype(np.int64)
 
 
-def _expected(ensemble: Ensemble, layout: TreeLayout, game: Game) -> Floats:
+def expected_scores(ensemble: Ensemble, layout: TreeLayout, game: Game) -> Floats:
     """Per output: base score and mean of the leaf values by cover."""
     leaf = layout.node_left == np.arange(len(layout.node_left))
     n_nodes = np.diff(layout.node_start)
@@ -120,7 +131,7 @@ def _expected(ensemble: Ensemble, layout: TreeLayout, game: Game) -> Floats:
     return ensemble.base_scores + means
 
 
-def _quadrature(most_players: int) -> tuple[Floats, Floats]:
+def quadrature(most_players: int) -> tuple[Floats, Floats]:
     """Points and weights on [0, 1]: row k is exact for polynomials of degree 2k - 1, such as those of 2k players."""
     most = max((most_players + 1) // 2, 1)
     points, weights = np.zeros((most + 1, most)), np.zeros((most + 1, most))

@@ -172,7 +172,7 @@ def _forest(
 def _answers(graph: _Graph, model: Ensemble) -> list[tuple[str, int, list[Any]]]:
     """From raw scores to what `predict` and `predict_proba` say; name, type and shape of each output."""
     double, raw = 11, ("raw_scores", 11, [None, model.n_outputs])
-    if model.classes is None and model.loss in ("squared", "poisson"):
+    if model.classes is None and model.loss not in ("logistic", "softmax"):
         expected = graph.add("Exp", ["raw_scores"]) if model.loss == "poisson" else "raw_scores"
         bounds = model.meta.get("prediction_bounds")
         if bounds is not None:

@@ -26,6 +26,8 @@ _TASKS = {
     "squared": ("kRegressor", "identity"),
     "softmax": ("kMultiClf", "softmax"),
     "poisson": ("kRegressor", "exponential"),
+    "absolute": ("kRegressor", "identity"),
+    "quantile": ("kRegressor", "identity"),
 }
 """Loss -> what treelite calls the task, and what makes a prediction of a margin."""
 

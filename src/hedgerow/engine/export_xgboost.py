@@ -42,6 +42,8 @@ _OBJECTIVES: dict[str, dict[str, Any]] = {
     "squared": {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}},
     "softmax": {"name": "multi:softprob"},
     "poisson": {"name": "count:poisson", "poisson_regression_param": {"max_delta_step": "0.699999988"}},
+    "absolute": {"name": "reg:absoluteerror"},
+    "quantile": {"name": "reg:quantileerror"},
 }
 _NO_PARENT = 2**31 - 1
 _WHOLE_NUMBERS = 15
@@ -70,6 +72,8 @@ def xgboost_document(model: Ensemble) -> dict[str, Any]:
     objective = dict(_OBJECTIVES[model.loss])
     if model.loss == "softmax":
         objective["softmax_multiclass_param"] = {"num_class": str(n_outputs)}
+    if model.loss == "quantile":
+        objective["quantile_loss_param"] = {"quantile_alpha": f"[{model.meta.get('params', {}).get('quantile', 0.5)}]"}
     named = model.meta.get("has_feature_names", [f.name for f in features] != [f"x{j}" for j in range(len(features))])
     return {
         "version": [3, 2, 0],

@@ -171,7 +171,8 @@ def _tree(fields: Mapping[str, str], n_features: int, where: str) -> tuple[Forei
 
 def _edges(threshold: Floats) -> Floats:
     """x <= t as x < edge. LightGBM takes numbers around 0 for 0, so that none of them is between two that are."""
-    after = np.nextafter(threshold, np.inf)
+    with np.errstate(over="ignore"):  # after the largest number comes infinity: every value goes left
+        after = np.nextafter(threshold, np.inf)
     around_zero = np.abs(threshold) <= ZERO
     return np.where(around_zero, np.where(threshold >= 0, np.nextafter(ZERO, np.inf), -ZERO), after)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.dtypes import Floats, Int32s, Ints, Scores
+from hedgerow.engine.exact_sums import exact_limbs, nearest_above
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 LOSSES = ("logistic", "squared", "softmax", "poisson", "absolute", "quantile")
@@ -98,6 +99,11 @@ def _weight_unit(mean_weight: float, n_rows: int) -> float:
     return float(2.0 ** math.ceil(math.log2(mean_weight)))
 
 
+def _unit_of(weight: Floats | None) -> float:
+    n_rows = 1 if weight is None else max(int(np.count_nonzero(weight)), 1)
+    return 1.0 if weight is None else _weight_unit(weight_total(weight, n_rows) / n_rows, n_rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A loss with its public facts. `label_range` is declared by the user or agreed by the parties."""
@@ -164,20 +170,22 @@ class Loss:
             return np.array([weighted_quantile(labels, weights_in_steps(weight), self.quantile)])
         return self.base_scores_from(self.label_totals(labels, weight))
 
-    def label_totals(self, labels: Floats, weight: Floats | None = None) -> Ints:
-        """What the base score is made of, as whole numbers that add up over any division of unweighted rows.
+    def label_totals(self, labels: Floats, weight: Floats | None = None, weight_unit: float | None = None) -> Ints:
+        """What the base score is made of, as whole numbers that add up over any division of the rows.
 
         The rows (in steps), then the labels' places in their range (in steps), or for softmax each class's rows.
+        `weight_unit` is that of the quantiser of all rows; None: these are all rows.
         """
         if self.refits_leaves:
             raise InvalidParameter(f"the {self.name} loss begins with a quantile of the labels, which no sums tell")
-        ones = _whole_total(np.ones_like(labels), weight)
+        unit = _unit_of(weight) if weight_unit is None else weight_unit
+        ones = _whole_total(np.ones_like(labels), weight, unit)
         if self.name == "softmax":
-            classes = [_whole_total(np.where(labels == k, 1.0, 0.0), weight) for k in range(self.n_outputs)]
+            classes = [_whole_total(np.where(labels == k, 1.0, 0.0), weight, unit) for k in range(self.n_outputs)]
             return np.array([ones, *classes], np.int64)
         low, high = self.label_range
         places = (np.clip(labels, low, high) - low) / (high - low) if high > low else np.zeros_like(labels)
-        return np.array([ones, _whole_total(places, weight)], np.int64)
+        return np.array([ones, _whole_total(places, weight, unit)], np.int64)
 
     def base_scores_from(self, totals: Ints) -> Floats:
         """The base score for sums of `label_totals`."""
@@ -208,22 +216,15 @@ def check_weight(name: str, weight: Floats, n_rows: int) -> None:
 
 
 def weight_total(weight: Floats | None, n_rows: int) -> float:
-    """The weights' sum, or slightly more, as a number that does not depend on the order of rows."""
-    if weight is None:
-        return float(n_rows)
-    if np.array_equal(weight, np.floor(weight)):  # a sum of whole numbers is exact in any order
-        return float(weight.sum())
-    step = float(weight.max()) / WEIGHT_STEPS
-    return int(np.ceil(weight / step).astype(np.int64).sum()) * step
+    """The weights' sum as a number that does not depend on the order of rows: exact, or the next float above."""
+    return float(n_rows) if weight is None else nearest_above(exact_limbs(weight))
 
 
-def _whole_total(values: Floats, weight: Floats | None) -> int:
+def _whole_total(values: Floats, weight: Floats | None, weight_unit: float) -> int:
     """Sum of values in [0, 1] times weights, in integer steps of 2**-30; whole weights count as repeated rows."""
     steps = np.rint(values * LABEL_STEPS)
     if weight is not None:
-        n_rows = max(int(np.count_nonzero(weight)), 1)
-        unit = _weight_unit(weight_total(weight, len(weight)) / n_rows, n_rows)
-        steps = np.rint(steps * (weight / unit))
+        steps = np.rint(steps * (weight / weight_unit))
     return int(steps.astype(np.int64).sum())
 
 

@@ -38,7 +38,7 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.engine import losses
 from hedgerow.engine.binning import BinMapper, bin_counts
-from hedgerow.engine.dtypes import ROW_ID, SCORE, Bytes, Floats, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import ROW_ID, SCORE, Bools, Bytes, Floats, Ints, RowIds, Scores
 from hedgerow.engine.histogram import (
     Layout,
     PackedColumns,
@@ -53,6 +53,7 @@ from hedgerow.engine.sparse import SparseCodes, SparseColumns, pack_sparse, spar
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 
+ROW_STEP = 0x9E3779B97F4A7C15  # what the number of a row is hashed with, for samples
 CHUNK = 8192  # rows handed to threads in turn, so that sorted data still gives every thread its share of each node
 CODES_WORTH_THREADS = 1_500_000  # rows x columns below which one thread trains faster than two
 UPDATES_WORTH_A_THREAD = 200_000  # updates of about half a nanosecond below which waking a thread does not pay
@@ -94,6 +95,8 @@ class Rows:
         self.loss = loss
         self.quantiser = quantiser
         self.n_rows = packed.n_rows
+        if weight is None and quantiser.weight_unit != 1.0:  # others' rows have weights, and these count 1 each
+            weight = np.ones(self.n_rows)
         self._weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
         self._bases = np.asarray(base_scores, np.float64)
         offset = self._bases[0] if loss.takes_base_off else 0.0
@@ -284,10 +287,11 @@ class Rows:
             if not self._sampled:  # else the caller scores everybody, sampled or not, with the finished tree
                 self._add_values(level, values, self.scores[self._output])
 
-    def leaf_quantiles(self, n_leaves: int) -> Floats:
+    def leaf_quantiles(self, n_leaves: int, counted: Bools | None = None) -> Floats:
         """For each leaf of the tree, in the order of `finish_tree`, the loss's quantile of what its rows still lack.
 
-        Of a sample's rows, if the tree is grown on one. The order of rows and the number of threads do not matter.
+        Of a sample's rows, if the tree is grown on one, and of those that are `counted`. The order of rows and the
+        number of threads do not matter.
         """
         numbers = np.arange(1, n_leaves + 1)
         leaf = np.zeros(self.n_rows, SCORE)  # whole numbers up to 2**24 are exact; 0: not in the sample
@@ -295,6 +299,8 @@ class Rows:
         for level in self._settled:
             self._add_values(level, numbers[used : used + level.n_leaves].astype(SCORE), leaf)
             used += level.n_leaves
+        if counted is not None:
+            leaf[~counted] = 0
         narrow = np.min_scalar_type(n_leaves)  # numpy sorts small numbers by counting
         order = np.argsort(leaf.astype(narrow), kind="stable")
         lacking, weight = (self._labels - self.scores[self._output])[order], losses.weights_in_steps(self._weight)
@@ -514,7 +520,7 @@ def sampled_rows(
     for chunk in range(starts.shape[0]):
         ahead = numbers[chunk] - starts[chunk]
         for row in range(starts[chunk], stops[chunk]):
-            z = np.uint64(row + ahead) * np.uint64(0x9E3779B97F4A7C15) + tree * np.uint64(0xD1B54A32D192ED03) + seed
+            z = np.uint64(row + ahead) * np.uint64(ROW_STEP) + tree * np.uint64(0xD1B54A32D192ED03) + seed
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             z = z ^ (z >> np.uint64(31))

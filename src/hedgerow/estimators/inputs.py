@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import itertools
-import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -363,13 +363,14 @@ def _interaction(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...]
         if wish == "pairwise" and len(names) <= MOST_PAIRED:
             return tuple(itertools.combinations(range(len(names)), 2)) or ((0,),)
         few = f"; it is for up to {MOST_PAIRED:,} columns, and X has {len(names):,}" if wish == "pairwise" else ""
-        try:
-            wish = json.loads(wish)  # XGBoost's text, '[[0, 1], [2, 3]]'
-        except ValueError:
+        groups = re.findall(r"\[([^\[\]]+)\]", wish)  # XGBoost's text '[[0, 1], [2, 3]]', LightGBM's '[0, 1], [2, 3]'
+        if not groups:
             raise InvalidParameter(
                 "interaction_cst must be 'pairwise', 'no_interactions' or a list of groups of columns, "
                 f"got {wish!r}{few}"
-            ) from None
+            )
+        members = ([member.strip(" \"'") for member in group.split(",")] for group in groups)
+        wish = [[int(member) if member.isdecimal() else member for member in group] for group in members]
     if not isinstance(wish, list | tuple) or not all(isinstance(g, list | tuple | set | frozenset) and g for g in wish):
         raise InvalidParameter(
             f"interaction_cst must be a list of groups of columns, such as [{{0, 1}}, {{2, 3}}], got {wish!r}"
@@ -445,6 +446,28 @@ def encode_classes(values: Array, where: str = "y") -> tuple[Array, Floats]:
             f"Unknown label type: {where} mixes {' and '.join(kinds)}; make all labels of one kind"
         ) from None
     return classes, codes.astype(np.float64)
+
+
+FEWEST_SUSPECT = 30
+"""Classes from which whole numbers are looked at once more."""
+
+
+def warn_of_numbers(classes: Array, codes: Floats) -> None:
+    """UserWarning if classes look like amounts: many different numbers, of which each, or many, have few rows.
+
+    Many are 30 or more, with less than 10 rows each on average, or a tenth of them with a single row. Text is never an
+    amount, and numbers that each stand for many rows, as digits or numbers of shops do, may well be classes.
+    """
+    if classes.dtype.kind not in "uif" or classes.size < FEWEST_SUSPECT:
+        return
+    alone = int(np.count_nonzero(np.bincount(codes.astype(np.intp)) == 1))
+    if codes.size < 10 * classes.size or alone >= classes.size / 10:
+        warnings.warn(
+            f"y has {classes.size} classes, all of them numbers, in {codes.size} rows, and one tree is grown per class "
+            "and iteration; for numbers use BoostedTreesRegressor. If they are classes indeed, give them as text",
+            UserWarning,
+            stacklevel=7,
+        )
 
 
 def encode_like(values: Array, classes: Array, where: str) -> Floats:

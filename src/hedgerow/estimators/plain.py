@@ -26,7 +26,9 @@ from hedgerow.engine.boosting import EvalSet, TrainingResult, train
 from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats
 from hedgerow.engine.ensemble import Ensemble
+from hedgerow.engine.export_lightgbm import export_lightgbm
 from hedgerow.engine.export_onnx import export_onnx
+from hedgerow.engine.export_pmml import export_pmml
 from hedgerow.engine.export_treelite import export_treelite
 from hedgerow.engine.export_xgboost import export_xgboost
 from hedgerow.engine.level_groups import ManyLevels
@@ -492,6 +494,16 @@ class BoostedTrees(BaseEstimator):
         check_is_fitted(self, "ensemble_")
         export_treelite(self.ensemble_, path)
 
+    def export_lightgbm(self, path: Path) -> None:
+        """Write a file that `lightgbm.Booster(model_file=path)` reads and that predicts the same."""
+        check_is_fitted(self, "ensemble_")
+        export_lightgbm(self.ensemble_, path)
+
+    def export_pmml(self, path: Path) -> None:
+        """Write PMML 4.4 that predicts the same in the engines that read it."""
+        check_is_fitted(self, "ensemble_")
+        export_pmml(self.ensemble_, path)
+
     def adopt(self, ensemble: Ensemble, path: Path) -> Self:
         """Become the estimator of a trained ensemble; `path` is where it came from, for the error message."""
         if ensemble.loss not in self._losses:
@@ -587,6 +599,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
             raise InvalidInput(
                 f"y has only one class, {classes.tolist()[0]!r}; a classifier needs rows of at least 2 classes"
             )
+        inputs.warn_of_numbers(classes, labels)
         self.classes_ = classes
         full = np.zeros(n_rows)  # rows of weight 0 keep a 0 that nobody reads
         full[counted] = labels

@@ -15,7 +15,9 @@ was given up, the statement begins with NOT PRIVATE.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,6 +110,7 @@ class _Private(BoostedTrees, ABC):
             check_files(X, y, schema)
             columns = columns.select([column.name for column in schema.columns])
         check_columns(columns, schema)
+        _warn_of_folds(self)
         with self._charged(planned) as (random, settle):
             self._check_names(columns, reset=True)
             done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows)
@@ -345,6 +348,34 @@ class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
     if TYPE_CHECKING:
 
         def __init__(self, **params: Unpack[GaussianParameters]) -> None: ...
+
+
+_warned: set[str] = set()
+"""Kinds of estimators of which somebody was told in this process that every fold spends."""
+
+
+def _warn_of_folds(estimator: _Private) -> None:
+    """UserWarning, once for each kind, if scikit-learn cross-validates or searches without a budget that adds it up.
+
+    Every fold and every candidate spends epsilon once more, on rows that others have seen as well. Who called is told
+    by the stack, since nothing else tells a fold from a fit by itself, which says nothing.
+    """
+    kind = type(estimator).__name__
+    if estimator.budget is not None or math.isinf(estimator.epsilon) or kind in _warned:
+        return
+    frame = inspect.currentframe()
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+        frame = frame.f_back
+    if frame is None:
+        return
+    _warned.add(kind)
+    warnings.warn(
+        f"{kind} is cross-validated without a budget: every fold and every candidate spends "
+        f"epsilon={estimator.epsilon:g} of the rows that it sees, and nobody adds it up. Give "
+        "budget=BudgetFile(path).dataset(name), which every fit is charged to",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:

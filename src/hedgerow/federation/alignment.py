@@ -262,6 +262,14 @@ def take_rows(X: Any, rows: Rows) -> Any:
     )
 
 
+def has_column(X: Any, name: str | int, n_columns: int) -> bool:
+    """Whether a table has a column of ids besides its `n_columns` others; one without names has more columns then."""
+    names = getattr(X, "column_names", None) or getattr(X, "columns", None)
+    if _family(X) in ("pandas", "polars", "pyarrow") and names is not None:
+        return name in list(names)
+    return isinstance(X, np.ndarray) and isinstance(name, int) and X.ndim == 2 and X.shape[1] == n_columns + 1
+
+
 def split_ids(X: Any, id: str | int, where: str) -> tuple[Any, Any]:  # noqa: A002 - as users of a federation spell it
     """The column of ids of a party's table, and the table without it; `where` names the party in errors.
 

@@ -10,12 +10,14 @@ all talk over mutual TLS. The result is the same, bit for bit.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from hedgerow.estimators.inputs import (
     LOSSES,
     UnknownParameter,
     check_values,
+    class_weights,
     defaults_of,
     encode_classes,
     engine_params,
@@ -43,6 +46,7 @@ from hedgerow.estimators.inputs import (
 )
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, split_rows
 from hedgerow.federation.alignment import Alignment, align, split_ids
+from hedgerow.federation.continuing import Earlier, where_columns_are_split, where_rows_are_split
 from hedgerow.federation.files import BroughtFiles, are_files
 from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
@@ -60,7 +64,7 @@ from hedgerow.protocols.services.align.roles import MOST_IDS
 from hedgerow.runtime import features
 from hedgerow.runtime import protocol as protocols
 from hedgerow.runtime.backends import backends_of, with_backends
-from hedgerow.runtime.budgets import checked_budgets, refuse_raising
+from hedgerow.runtime.budgets import checked_budgets, epsilon_of, refuse_raising
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.runtime.protocol import PartyData, Protocol, Settled, TrainingRecord
@@ -69,6 +73,9 @@ from hedgerow.runtime.running import check_how, get_ready, run_together
 from hedgerow.schema import Column, Schema
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
+
+if TYPE_CHECKING:
+    from hedgerow.federation.trials import Trial, Tuned
 
 Estimator = BoostedTreesClassifier | BoostedTreesRegressor
 _INSTEAD = {
@@ -159,17 +166,44 @@ class Chosen(NamedTuple):
 
     def read(self, brought: Brought | BroughtFiles) -> PartyData:
         """What a party brings, read as the protocol needs it. Where that protects rows, none of them raises."""
-        self._check_offered("sample_weight", brought, is_there=brought.has_weights)
+        if brought.has_weights:
+            features.check(self.protocol.name, "sample_weight", f"{brought.name}: sample_weight is given")
         data = self._read(brought)
-        is_level = any(column.levels is not None for column in data.table.columns)
-        self._check_offered("levels", brought, is_there=is_level)
-        classes = [each for each in data.classes or () if each is not None]
-        self._check_offered("classes", brought, is_there=len(classes) > 2)
-        return self._with_validation(brought, data) if self.stops_early and brought.has_labels else data
+        for column in data.table.columns:
+            if column.levels is not None:
+                features.check(self.protocol.name, "levels", f"{brought.name}: column {column.name!r} has levels")
+        if sum(each is not None for each in data.classes or ()) > 2:
+            features.check(self.protocol.name, "classes", f"{brought.name}: the labels have {len(data.classes or ())}")
+        if self.stops_early and brought.has_labels:
+            data = self._with_validation(brought, data)
+        return self._with_class_weights(brought, data)
 
-    def _check_offered(self, feature: str, brought: Brought | BroughtFiles, *, is_there: bool) -> None:
-        if is_there:
-            features.check(self.protocol.name, feature, f"the table or labels of {brought.name}")
+    def _with_class_weights(self, brought: Brought | BroughtFiles, data: PartyData) -> PartyData:
+        """Rows to learn from with the weights of their classes; those to watch count as they were given."""
+        wish = {
+            name: self.trees[name] for name in ("class_weight", "scale_pos_weight") if self.trees.get(name) is not None
+        }
+        if not wish or not brought.has_labels:
+            return data
+        what = ", ".join(f"{name}={value!r}" for name, value in wish.items())
+        if data.labels is None or data.classes is None:
+            raise InvalidParameter(f"{brought.name}: {what} needs rows in memory; give files a column of weights")
+        if self.protocol.partition == "rows" and wish.get("class_weight") == "balanced":
+            raise InvalidParameter(
+                "class_weight='balanced' follows from how many rows of each class all owners have together, which "
+                "nobody knows here; give the weights by class instead: class_weight={class: weight}"
+            )
+        self.protocol.check_weights(self.options, what)
+        learned = np.ones(len(data.labels), np.bool_) if data.validation is None else ~data.validation
+        own = np.ones(len(data.labels)) if data.weight is None else data.weight.copy()
+        known = data.classes
+        if "class_weight" in wish and isinstance(wish["class_weight"], Mapping) and self.protocol.partition == "rows":
+            known = tuple(
+                dict.fromkeys((*data.classes, *wish["class_weight"]))
+            )  # others may have classes that it has not
+        found = class_weights(data.labels[learned], known, **wish, sample_weight=own[learned])
+        own[learned] = own[learned] if found is None else found
+        return replace(data, weight=own)
 
     def _with_validation(self, brought: Brought | BroughtFiles, data: PartyData) -> PartyData:
         """Rows to watch are those that the party named; otherwise a share of its own is drawn, as the estimators do."""
@@ -235,6 +269,7 @@ class Federation:
         self.label_holder = label_holder
         self.alignment: Alignment | None = None
         self._brought = dict(brought)
+        self._id: str | int | None = None  # the column of ids
         self._linkage: dict[str, Any] | None = None  # how rows are to be aligned, until they are
         self._schema: Schema | None = None  # that tables are read by
 
@@ -275,13 +310,15 @@ class Federation:
                 raise InvalidInput(
                     f"{name}: an owner brings (X, y) or (X, y, sample_weight), got {type(pair).__name__}"
                 )
+            watched = (validation or {}).get(name)
             if are_files(pair[0]):
-                read[name] = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
+                files = BroughtFiles(name, *pair, task=task, categorical_features=categorical_features)
+                files.validation = _rows_named(watched, files.n_rows, f"{name}: validation")
+                read[name] = files
                 continue
             if schema is not None:
                 check_columns(pair[0], schema, where=name)
             X, y, weight = (*pair, None)[:3]
-            watched = (validation or {}).get(name)
             how: dict[str, Any] = {"task": task, "categorical_features": categorical_features}
             read[name] = Brought(name, X, y, weight=weight, validation=watched, **how)
         federation = cls("rows", read, task)
@@ -311,7 +348,8 @@ class Federation:
         without it a share of them is drawn, as the estimators do.
         Without `id` the rows of all parties must be the same ones, in the same order. With `id`, the name of a column
         that all tables have, parties find their common rows first, without showing each other the ids (`align`);
-        `id_rule`, `duplicates`, `minimum` and `most_ids` as for `alignment.align`. That column is not trained on.
+        `id_rule`, `duplicates`, `minimum` and `most_ids` as for `alignment.align`. That column is not trained on; the
+        model matches rows by it again where tables to predict have it.
         `categorical_features`: by party, as for the estimators.
         """
         _check_task(task)
@@ -338,7 +376,7 @@ class Federation:
         federation = cls("columns", read, task, label_holder=holder)
         if id is not None:
             how = {"rule": id_rule, "duplicates": duplicates, "minimum": minimum, "most_ids": most_ids}
-            federation._linkage = {"ids": ids, **how, "column": str(id)}
+            federation._linkage, federation._id = {"ids": ids, **how, "column": str(id)}, id
             return federation
         if id_rule is not None:
             raise InvalidParameter("id_rule says how ids are compared, but no id was given")
@@ -389,9 +427,15 @@ class Federation:
         record: bool | str | Path = False,
         budget: Mapping[str, Dataset] | None = None,
         backend: Any = None,
+        init_model: Estimator | VerticalModel | None = None,
+        init_tables: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> Run:
         """Train with a protocol. `params` are those of the estimators (XGBoost's spellings too) and the protocol's own.
+
+        `init_model`: the model of an earlier run, to which this one adds `n_estimators` trees; its parties score the
+        rows first. Where columns are split, `init_tables` has the tables of earlier partners who take no part now:
+        name -> X, row for row as this federation's (`federation.continuing`).
 
         `link` emulates a slow network (`hedgerow.transport.emulate.Link`). `deadline`: seconds that a party waits for a
         message. `verbose=1` says how far it is, and when kernels are compiled; `on_progress(done, total)` tells a
@@ -405,6 +449,10 @@ class Federation:
         a `RayBackend`; or a mapping, name of a party -> one of these. Not all roles can use Ray (docs/scale.md).
         """
         check_how(transport, deadline)
+        if init_model is not None:
+            features.check(protocol, "warm_start", "init_model")
+        elif init_tables:
+            raise InvalidParameter("init_tables are for scoring rows with an init_model, and there is none")
         if budget:
             refuse_raising(params)
         chosen, data, job = self.plan(protocol, **params)
@@ -422,17 +470,31 @@ class Federation:
             self.align(**how, verbose=verbose, backend=backend)
             data = self._read(chosen)
             data = with_backends(spec, job, data, backends) if backends else data
+        earlier = None
+        if init_model is not None:
+            earlier = self._earlier(init_model, init_tables, spec, job, data, how)
+            data = earlier.data
         how["on_progress"] = watcher(verbose, on_progress) if verbose else on_progress
         if verbose:
             get_ready(spec, job, transport)
         results, ledgers, meters, seconds = run_together(spec, job, data, **how, records=records, budgets=budgets)
         first = results[spec.parties(job)[0]]
         chosen.sign(first, job, has_names=next(iter(data.values())).table.has_names)
+        if earlier is not None:
+            first.meta["continued"] = earlier.record
+        if self.alignment is not None:
+            rules = self.alignment.job
+            first.meta["ids"] = {"column": self._id, "rule": dict(rules.rule), "duplicates": rules.duplicates}
         model: Estimator | VerticalModel
         if self.partition == "rows":
             model = chosen.estimator(**chosen.trees).adopt(first, "the federation")
         else:
-            model = VerticalModel({name: results[name] for name in self.parties})
+            left = (
+                {}
+                if earlier is None
+                else {name: replace(part, run_id=job.run_id) for name, part in earlier.left.items()}
+            )
+            model = VerticalModel({**{name: results[name] for name in self.parties}, **left})
         return Run(
             job=job,
             protocol=spec.name,
@@ -445,6 +507,94 @@ class Federation:
             transcripts={} if records is None else records.transcripts,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+    def cross_validate(
+        self,
+        protocol: str,
+        *,
+        cv: Any = 5,
+        scoring: Any = None,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        budget: Mapping[str, Dataset] | None = None,
+        **params: Any,
+    ) -> Trial:
+        """Train on all folds but one and score that one, in turn: scores, and what that cost in epsilon and bytes.
+
+        `cv`: how many folds, a splitter of scikit-learn's, or pairs of numbers of rows (of the common ones, where rows
+        were matched). All parties use the same folds; where rows are split each owner deals its own. `scoring` as in
+        scikit-learn, by default accuracy or R^2. Every fold is a training that spends what `fit` would spend, and is
+        charged to `budget`. The other parameters as for `fit`; `docs/reference/federation.md` says who learns what.
+        """
+        from hedgerow.federation import trials
+
+        how = {"transport": transport, "link": link, "deadline": deadline, "budget": budget}
+        self._align_first(how)
+        return trials.cross_validate(self, protocol, cv, scoring, how, params)
+
+    def tune(
+        self,
+        protocol: str,
+        space: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        cv: Any = 5,
+        scoring: Any = None,
+        n_trials: int | None = None,
+        refit: bool = True,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        budget: Mapping[str, Dataset] | None = None,
+        **params: Any,
+    ) -> Tuned:
+        """Cross-validate every choice of parameters in `space` on the same folds, and train with the best.
+
+        `space`: parameter -> values to try, all combinations of them; with `n_trials` so many are drawn, and values may
+        be distributions of scipy's. Every trial tells what it cost. With `refit` the best is trained on all rows,
+        `found.run`. The other parameters as for `cross_validate`.
+        """
+        from hedgerow.federation import trials
+
+        how = {"transport": transport, "link": link, "deadline": deadline, "budget": budget}
+        self._align_first(how)
+        return trials.tune(self, protocol, space, cv, scoring, n_trials, how, params, refit=refit)
+
+    def _align_first(self, how: Mapping[str, Any]) -> None:
+        if self._linkage is not None:
+            self.align(**{name: value for name, value in how.items() if name != "budget"})
+
+    def with_rows(self, rows: Mapping[str, Ints]) -> Federation:
+        """Some rows of everybody: name -> numbers of rows, of the common ones if these were matched."""
+        brought: dict[str, Brought | BroughtFiles] = {}
+        for name, each in self._brought.items():
+            if not isinstance(each, Brought):
+                raise InvalidInput(f"{name}: rows in files cannot be taken apart; bring a table in memory")
+            brought[name] = each.with_rows(rows[name])
+        some = Federation(self.partition, brought, self.task, label_holder=self.label_holder)
+        some.alignment, some._id, some._schema = self.alignment, self._id, self._schema
+        return some
+
+    def _earlier(
+        self,
+        model: Any,
+        tables: Mapping[str, Any] | None,
+        spec: Protocol,
+        job: Any,
+        data: dict[str, PartyData],
+        how: Mapping[str, Any],
+    ) -> Earlier:
+        """What everybody brings, with the model to go on from."""
+        if self.label_holder is None:
+            return where_rows_are_split(model, data, job.boosting.loss)
+        for name in self.parties:
+            planned = None if name == self.label_holder else spec.planned(job, name, data[name])
+            if planned is not None and math.isfinite(epsilon_of(planned)):
+                raise InvalidParameter(
+                    f"init_model: to go on, {name} would say in the clear on which side of its splits each row is, "
+                    f"which the epsilon of {spec.name} does not cover; train all trees in one run instead"
+                )
+        return where_columns_are_split(model, data, self.label_holder, job.boosting.loss, tables, how)
 
     def plan(self, protocol: str, **params: Any) -> Plan:
         """What `fit` would run, checked as `fit` checks it; nothing is run."""
@@ -579,6 +729,12 @@ class Brought:
         """How many rows there are to train on."""
         return self._n_rows if self.rows is None else len(self.rows)
 
+    def with_rows(self, rows: Ints) -> Brought:
+        """The same with some of its rows alone."""
+        some = copy(self)
+        some.rows = rows if self.rows is None else self.rows[rows]
+        return some
+
     def strictly(self) -> PartyData:
         """Everything as it is; raises what is wrong with a row."""
         if isinstance(self._strict, HedgerowError):
@@ -593,7 +749,8 @@ class Brought:
     def fitted(self, schema: Schema) -> PartyData:
         """The rows that count, as the schema has them."""
         fitted = fit_rows(self._X, self._y, schema, where=self.name)
-        return taken(PartyData(fitted.table, fitted.labels, schema.classes), np.flatnonzero(fitted.counts))
+        rows = np.arange(len(fitted.counts)) if self.rows is None else self.rows
+        return taken(PartyData(fitted.table, fitted.labels, schema.classes), rows[fitted.counts[rows]])
 
     def refuse_bad_rows(self, schema: Schema) -> None:
         """InvalidInput if a row does not fit: for rows that are public."""

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hedgerow._version import __version__
 from hedgerow.errors import InvalidInput
-from hedgerow.estimators.plain import load_model
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
 from hedgerow.federation.alignment import Alignment
 from hedgerow.federation.finished import Finished, read_heading, read_ledgers, read_what_it_took
 from hedgerow.federation.vertical_model import VerticalModel
@@ -40,7 +40,7 @@ class Run(Finished):
     """One finished training."""
 
     protocol: str  # its name, as users write it
-    model: Any  # an estimator, or where columns are split a VerticalModel
+    model: BoostedTreesClassifier | BoostedTreesRegressor | VerticalModel  # the last where columns are split
     alignment: Alignment | None = None  # how the rows were found, where ids were compared
     transcripts: Mapping[str, Transcript] = field(default_factory=dict)  # of a recorded run; as sensitive as the data
     finished: str | None = None  # when it ended, ISO 8601 in UTC; runs saved before there was a date have none
@@ -48,8 +48,19 @@ class Run(Finished):
     @property
     def meta(self) -> TrainingRecord:
         """What the model says about its training."""
-        found: TrainingRecord = (self.model if isinstance(self.model, VerticalModel) else self.model.ensemble_).meta
-        return found
+        of_model = self.model.meta if isinstance(self.model, VerticalModel) else self.model.ensemble_.meta
+        return cast("TrainingRecord", of_model)
+
+    @property
+    def evals_result(self) -> dict[str, dict[str, list[float]]]:
+        """With early stopping, as XGBoost has it: "valid" -> metric -> its value after each iteration; else empty."""
+        curve = self.meta.get("learning_curve")
+        return {"valid": {metric: list(values) for metric, values in curve.items()}} if curve else {}
+
+    @property
+    def best_iteration(self) -> int | None:
+        """With early stopping, the last iteration that was kept, counted from 0."""
+        return self.meta.get("best_iteration")
 
     @property
     def rounds(self) -> dict[str, int]:

@@ -4,6 +4,10 @@
     run.model.predict_proba({"bank": X_bank, "shop": X_shop})     # rows in the same order
     run.model.save("model")                                       # model/bank/part.json, model/shop/part.json
 
+A model whose training matched rows by a column of ids does so again: tables that have that column need not be in the
+same order, nor hold the same rows. Scores are then those of the common rows, in the label holder's order, and
+`Scoring.rows` says which of its rows these are. Tables without the column are taken row by row.
+
 On this machine all parts are at hand, as all tables are. Still nothing is put together: every call plays the roles of
 a service (`scoring`, `closed_scoring` or `explaining` in `hedgerow.protocols.vertical`), with the same messages,
 ledgers and transports as in production.
@@ -21,12 +25,13 @@ from typing import Any, Literal, NoReturn, cast
 
 import numpy as np
 
-from hedgerow.engine.dtypes import Floats
+from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.engine.ensemble import predictions_from
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators.inputs import exact_array, read_classes, read_targets
+from hedgerow.federation.alignment import align, has_column, split_ids, take_rows
 from hedgerow.federation.finished import Finished
 from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
 from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
@@ -54,6 +59,7 @@ class Scoring(Finished):
     raw: Floats  # [rows, outputs]
     answered: Mapping[str, Answered]  # what each feature holder gave away; of a closed scoring nothing
     rounds: int | None = None  # of a closed scoring: how often all parties sent each other words
+    rows: Ints | None = None  # of the label holder's table, where rows were matched by ids; None: all of them
 
     def statement(self) -> Statement:
         """Who learned what, in words (`str`) and as facts (`to_dict`)."""
@@ -108,7 +114,10 @@ class VerticalModel(FittingParts):
 
     def predict(self, X: Mapping[str, Any], **how: Any) -> np.ndarray:
         """The class, or the number, that is expected for each row; `how` as for `scoring`."""
-        predictions = self._predictions(X, **how)
+        return self._predicted(self.scoring(X, **how))
+
+    def _predicted(self, scoring: Scoring) -> np.ndarray:
+        predictions = predictions_from(self.target.loss, scoring.raw)
         if self.target.classes is None:
             return predictions
         labels: np.ndarray = self.classes_[np.argmax(predictions, axis=1)]
@@ -118,7 +127,7 @@ class VerticalModel(FittingParts):
         """The probability of each class [rows, classes]; `how` as for `scoring`."""
         if self.target.classes is None:
             raise AttributeError("a model for numbers has no probabilities")
-        return self._predictions(X, **how)
+        return predictions_from(self.target.loss, self.scoring(X, **how).raw)
 
     def decision_function(self, X: Mapping[str, Any], **how: Any) -> Floats:
         """Raw scores, [rows] or [rows, classes]; `how` as for `scoring`."""
@@ -126,15 +135,15 @@ class VerticalModel(FittingParts):
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
     def score(self, X: Mapping[str, Any], y: Any, **how: Any) -> float:
-        """Accuracy, or R^2 for a regression."""
-        predicted = self.predict(X, **how)
+        """Accuracy, or R^2 for a regression; y is that of all rows of the label holder's table."""
+        scoring = self.scoring(X, **how)
+        predicted = self._predicted(scoring)
+        n_rows = len(predicted) if scoring.rows is None else len(y)
+        rows = slice(None) if scoring.rows is None else scoring.rows
         if self.target.classes is not None:
-            return float(np.mean(read_classes(y, len(predicted), "y") == predicted))
-        target = read_targets(y, len(predicted), "y")
+            return float(np.mean(read_classes(y, n_rows, "y")[rows] == predicted))
+        target = read_targets(y, n_rows, "y")[rows]
         return 1.0 - float(np.sum((target - predicted) ** 2) / np.sum((target - target.mean()) ** 2))
-
-    def _predictions(self, X: Mapping[str, Any], **how: Any) -> Floats:
-        return predictions_from(self.target.loss, self.scoring(X, **how).raw)
 
     def scoring(
         self,
@@ -150,7 +159,9 @@ class VerticalModel(FittingParts):
         n_jobs: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Scoring:
-        """Score rows: name of each party -> its table of them, in the same order. All trees in one round trip.
+        """Score rows: name of each party -> its table of them. All trees in one round trip.
+
+        Rows are in the same order in all tables, or matched by the column of ids that the training went by.
 
         With `predict_epsilon` feature holders randomise their answers: that much for each value of each row, every
         time. With `closed` nobody answers: scores are computed on shares that one more party deals, `dealer`, and
@@ -166,6 +177,7 @@ class VerticalModel(FittingParts):
         who = (self.parties, self.label_holder, uuid.uuid4().hex, self.asking.run_id)
         job = ClosedScoringJob(*who, dealer, batch_rows) if closed else ScoringJob(*who, predict_epsilon, batch_rows)
         how: dict[str, Any] = {"link": link, "deadline": deadline, "on_progress": on_progress}
+        X, rows = self._matched(X, {"transport": transport, "link": link, "deadline": deadline})
         data = self._data(X, n_jobs)
         results, ledgers, meters, seconds = run_together(find(job.NAME), job, data, transport=transport, **how)
         mine = results[self.label_holder]
@@ -175,6 +187,7 @@ class VerticalModel(FittingParts):
             raw=mine.raw,
             answered={} if closed else {party: results[party] for party in job.feature_holders},
             rounds=mine.rounds if closed else None,
+            rows=rows,
             ledgers=ledgers,
             meters=meters,
             seconds=seconds,
@@ -215,6 +228,7 @@ class VerticalModel(FittingParts):
         Values of all parties and the label holder's `expected` add up to the raw scores.
         """
         how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        X, _ = self._matched(X, how)
         return self._explained(self._data(X, n_jobs), {"what": "contributions"}, how)
 
     def _explained(
@@ -229,8 +243,31 @@ class VerticalModel(FittingParts):
         results = run_together(find(job.NAME), job, data, **how)[0]
         return {party: results[party] for party in self.parties}
 
-    def _data(self, X: Mapping[str, Any], n_jobs: int | None) -> dict[str, PartyData]:
-        """Each party's table, read as its own part wants it, and its part."""
+    def _matched(self, X: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Mapping[str, Any], Ints | None]:
+        """Tables row for row, matched by ids where they have them as in the training; and the label holder's rows."""
+        self._check_parties(X)
+        about = self.meta.get("ids")
+        if about is None:
+            return X, None
+        column = about["column"]
+        has_ids = {name: has_column(X[name], column, len(part.features)) for name, part in self.parts.items()}
+        if not any(has_ids.values()):
+            return X, None
+        if not all(has_ids.values()):
+            lacks = next(name for name, has in has_ids.items() if not has)
+            raise InvalidInput(
+                f"{lacks}: its table has no column {column!r}, by which the others' rows are to be matched; leave it "
+                "out everywhere if all tables have the same rows in the same order"
+            )
+        tables = {name: split_ids(X[name], column, name) for name in self.parties}
+        ids = {name: ids for name, (ids, _) in tables.items()}
+        rules = {"rule": about["rule"], "duplicates": about["duplicates"], "column": str(column), "minimum": 1}
+        found = align(ids, **rules, **how)
+        order = np.argsort(found.rows[self.label_holder], kind="stable")
+        rows = {name: places[order] for name, places in found.rows.items()}
+        return {name: take_rows(X, rows[name]) for name, (_, X) in tables.items()}, rows[self.label_holder]
+
+    def _check_parties(self, X: Mapping[str, Any]) -> None:
         if not isinstance(X, Mapping):
             raise InvalidInput(f"rows are given by party, {{name: table}}, got {type(X).__name__}")
         for name in self.parties:
@@ -239,6 +276,9 @@ class VerticalModel(FittingParts):
         unknown = [name for name in X if name not in self.parts]
         if unknown:
             raise InvalidInput(f"{unknown[0]!r} is not a party of this model; those are {list(self.parties)}")
+
+    def _data(self, X: Mapping[str, Any], n_jobs: int | None) -> dict[str, PartyData]:
+        """Each party's table, read as its own part wants it, and its part."""
         n_threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
         return {
             name: PartyData(part.read(X[name], f"{name}: X"), n_threads=n_threads, part=part)

@@ -45,6 +45,7 @@ from hedgerow.errors import BudgetExceeded, InvalidParameter, ProtocolError
 from hedgerow.privacy.accountants import holds
 from hedgerow.privacy.budget_file import BudgetFile, Charge, Dataset, Spent, entries_of
 from hedgerow.privacy.events import Adjacency, Event, NonPrivate
+from hedgerow.runtime.budgets import notion_of
 
 if TYPE_CHECKING:
     from hedgerow.node.party_file import Limits, Policy
@@ -262,11 +263,3 @@ def limits_of(policy: Policy) -> Iterator[tuple[str, Limits]]:
         yield ALL, policy.budget
     yield from ((PEER + peer, limit) for peer, limit in policy.budget_of_peers.items())
     yield from ((DATA + name, limit) for name, limit in policy.budget_of_datasets.items())
-
-
-def notion_of(event: Event) -> Adjacency:
-    """What a neighbouring table is to this event. InvalidParameter if its mechanisms do not agree on that."""
-    found = {notion for leaf, _ in event.leaves() if (notion := getattr(leaf, "adjacency", None)) is not None}
-    if len(found) > 1:
-        raise InvalidParameter("an event with two notions of neighbours cannot be charged: neither implies the other")
-    return next(iter(found), "add_remove")

@@ -19,8 +19,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import BudgetExceeded, InvalidParameter
-from hedgerow.node.budgets import ALL, DATA, PEER, Budgets, limits_of, notion_of
-from hedgerow.privacy import budget_file
+from hedgerow.node.budgets import ALL, DATA, PEER, Budgets, limits_of
+from hedgerow.runtime.budgets import epsilon_of
 from hedgerow.runtime.protocol import Planned, names, services
 
 if TYPE_CHECKING:
@@ -129,14 +129,6 @@ def refusals(
             )
         )
     return found
-
-
-def epsilon_of(planned: Planned) -> float:
-    """The smallest epsilon that an accountant proves for what is planned, at its delta; infinite without a guarantee.
-
-    It is that of the notion of neighbours that the event itself states.
-    """
-    return budget_file.epsilon_of(planned.event, planned.delta, notion_of(planned.event))
 
 
 def _against_protocol(policy: Policy, protocol: str) -> Iterator[Refusal]:

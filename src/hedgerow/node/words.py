@@ -21,10 +21,11 @@ from hedgerow.errors import InvalidParameter, ProtocolError
 from hedgerow.ledger import Disclosure, Public
 from hedgerow.node import sources
 from hedgerow.node.budgets import to_look_at
-from hedgerow.node.policy import Asked, Refusal, epsilon_of, refusals
+from hedgerow.node.policy import Asked, Refusal, refusals
 from hedgerow.node.proposal import Proposal
 from hedgerow.privacy.events import NonPrivate, up, without_guarantee
 from hedgerow.protocols.services.align.roles import AligningJob
+from hedgerow.runtime.budgets import epsilon_of
 from hedgerow.runtime.party import Abort
 from hedgerow.runtime.protocol import PartyData, Planned, Protocol, find
 from hedgerow.transport.frames import Message

@@ -228,12 +228,13 @@ def _trained(run: Run, spec: Protocol, party: str | None) -> list[str]:
 
 def _contributed(run: Run, party: str | None, X: Any) -> list[Ranked]:
     """From the service that explains rows, in which each party learns of its own columns."""
-    if X is None or (isinstance(run.model, VerticalModel) and run.model.is_shared):
+    model = run.model
+    if X is None or (isinstance(model, VerticalModel) and model.is_shared):
         return []
-    if not isinstance(run.model, VerticalModel):
-        return [contributions_of_model(run.model.ensemble_, X)]
-    found = run.model.contributions(
-        {name: take_rows(rows, np.arange(min(len(rows), MOST_EXPLAINED))) for name, rows in X.items()}
+    if not isinstance(model, VerticalModel):
+        return [contributions_of_model(model.ensemble_, X)]
+    found = VerticalModel.contributions(
+        model, {name: take_rows(rows, np.arange(min(len(rows), MOST_EXPLAINED))) for name, rows in X.items()}
     )
     return [
         mean_contributions(each.values, each.columns, f" of columns of {name}")

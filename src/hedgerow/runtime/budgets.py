@@ -17,10 +17,11 @@ from typing import Any
 from typing import Protocol as Interface
 
 from hedgerow.errors import InvalidParameter
+from hedgerow.privacy import budget_file
 from hedgerow.privacy.budget_file import BudgetFile, Dataset
-from hedgerow.privacy.events import Event
+from hedgerow.privacy.events import Adjacency, Event
 from hedgerow.runtime.party import Party
-from hedgerow.runtime.protocol import PartyData, Protocol
+from hedgerow.runtime.protocol import PartyData, Planned, Protocol
 
 Budgets = Mapping[str, Dataset]
 """Name of a party -> its own budget."""
@@ -107,3 +108,22 @@ def written(dataset: Dataset) -> dict[str, str]:
 def read(about: Mapping[str, str] | None) -> Dataset | None:
     """The inverse of `written`."""
     return None if about is None else BudgetFile(about["path"]).dataset(about["dataset"])
+
+
+# --- what a run costs ------------------------------------------------------------------------------------------------
+
+
+def epsilon_of(planned: Planned) -> float:
+    """The smallest epsilon that an accountant proves for what is planned, at its delta; infinite without a guarantee.
+
+    It is that of the notion of neighbours that the event itself states.
+    """
+    return budget_file.epsilon_of(planned.event, planned.delta, notion_of(planned.event))
+
+
+def notion_of(event: Event) -> Adjacency:
+    """What a neighbouring table is to this event. InvalidParameter if its mechanisms do not agree on that."""
+    found = {notion for leaf, _ in event.leaves() if (notion := getattr(leaf, "adjacency", None)) is not None}
+    if len(found) > 1:
+        raise InvalidParameter("an event with two notions of neighbours cannot be charged: neither implies the other")
+    return next(iter(found), "add_remove")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hedgerow.errors import InvalidParameter
+from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.runtime.protocol import find, names
 
 FEATURES: Mapping[str, str] = {
@@ -48,7 +48,18 @@ _ON_ONE_TABLE: Mapping[str, Mapping[str, str]] = {PLAIN: {}, GAUSSIAN: {}, DPBOO
 
 
 _NO_PARAMETER = frozenset(
-    {"sample_weight", "classes", "squared", "poisson", "quantile", "levels", "many_levels", "dates", "sparse"}
+    {
+        "sample_weight",
+        "classes",
+        "squared",
+        "poisson",
+        "quantile",
+        "levels",
+        "many_levels",
+        "dates",
+        "sparse",
+        "warm_start",
+    }
 )
 """Features that rows and labels ask for, or the value of another parameter."""
 
@@ -97,12 +108,15 @@ def check_parameter(name: str, parameter: str, value: Any) -> None:
 
 
 def check(name: str, feature: str, what: str) -> None:
-    """InvalidParameter, with the reason and a way out, if a protocol lacks a feature; `what` asks for it."""
+    """An error with the reason and a way out, if a protocol lacks a feature; `what` asks for it."""
     reason = offered(name, feature)
     if reason is not None:
         others = [other for other in names() if offered(other, feature) is None]
         able = f"; protocols that offer it: {', '.join(others)}" if others else ""
-        raise InvalidParameter(f"{what}: {name} does not offer {FEATURES[feature]}: {reason}{able}")
+        kind = (
+            InvalidInput if feature in ("levels", "classes") else InvalidParameter
+        )  # what rows are, and what is asked
+        raise kind(f"{what}: {name} does not offer {FEATURES[feature]}: {reason}{able}")
 
 
 def page() -> Iterator[str]:

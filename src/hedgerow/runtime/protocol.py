@@ -263,6 +263,8 @@ class TrainingRecord(TypedDict, total=False):
     weighted: bool  # whether rows had weights; written where they had
     learning_curve: Mapping[str, list[float]]  # name of a metric -> its values for the rows that were watched
     best_iteration: int  # with early stopping: the last iteration that was kept
+    continued: Mapping[str, Any]  # the model that it goes on from: its iterations, and its run_id
+    ids: Mapping[str, Any]  # where rows were matched by ids: the column, and how ids were compared
     lost_owners: Mapping[str, int]  # whom the others went on without -> number of the tree in which that was noticed
 
     privacy: Mapping[str, Any] | None  # epsilon, delta and accountant of the whole model; None: no noise
@@ -399,6 +401,22 @@ def _with_attempts(
 ) -> Statement:
     """What a protocol states of a run, and how many attempts it took if there was more than one."""
     stated, attempts = statement(job, meta), meta.get("attempts", 1)
+    if (earlier := meta.get("continued")) is not None:
+        sentence = (
+            f"The training went on from a model of {earlier['iterations']} iterations. What that one's training told "
+            "and cost is in its own statement and adds to this one"
+            + (
+                "; its parties scored the rows of this training first, as for a prediction, and what that tells is in "
+                "the threat model (vertical.scoring, vertical.closed_scoring)."
+                if job.NAME.startswith("vertical")
+                else "."
+            )
+        )
+        stated = dataclasses.replace(
+            stated,
+            not_covered=(*stated.not_covered, sentence),
+            facts={**stated.facts, "continued": dict(earlier)},
+        )
     if attempts == 1:
         return stated
     sentence = (

@@ -212,6 +212,9 @@ def warm_up(protocol: Protocol, job: Any) -> None:
     rehearsal = protocol.warmup(job)
     if rehearsal is None:
         return
+    from hedgerow.compiling import told_otherwise
+
+    told_otherwise()
     small, make_up = rehearsal
     about = {**vars(small), "run_id": ""}
     if (trees := about.get("boosting")) is not None:

@@ -194,7 +194,8 @@ def _placed(
 
 def gradients_of_trees(context: Context, job: HomomorphicJob, n_rows: int) -> list[Ints] | None:
     """Per tree every row's packed gradient, as the label holder had it; None unless labels and all tables are there."""
-    parts, holder = context.run.model.parts, job.label_holder
+    model: Any = context.run.model
+    parts, holder = model.parts, job.label_holder
     labels = context.ones(holder, n_rows)
     tables = {party: context.table(party, parts[party].features, n_rows) for party in job.parties}
     if labels is None or any(table is None for table in tables.values()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hedgerow.attacks.mp_fedxgb import argmax_opened as argmax
@@ -139,7 +141,8 @@ def denominators_opened(context: Context) -> list[Outcome]:
 
 def _hessian(context: Context, plan: Plan) -> int:
     """Of every row before the first tree, whose score P1 knows: it is in its part of the model."""
-    target = context.run.model.parts[context.job.label_holder].target
+    model: Any = context.run.model
+    target = model.parts[context.job.label_holder].target
     return argmax.from_score(target.base_scores[0], plan.scales.quantiser)(0).hessian
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -176,7 +176,8 @@ def _seen(context: Context, job: PrivateHistogramsJob, knows: Sequence[str]) -> 
     if job.policy != GROWN:
         return f"it takes sums of policy={GROWN!r}, and this run has those of policy={job.policy!r}"
     listener = next(party for party in knows if party != job.label_holder)
-    parts: dict[str, SharedLeavesPart] = dict(context.run.model.parts)
+    model: Any = context.run.model
+    parts: dict[str, SharedLeavesPart] = dict(model.parts)
     transcript = releases.in_the_open(context.run.transcript(listener))
     try:
         released = releases.Released.seen_by(transcript, context.run.ledgers[listener], parts[listener])

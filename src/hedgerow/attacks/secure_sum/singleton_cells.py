@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -254,7 +254,8 @@ def on_run(context: Context) -> list[Outcome]:
     aim = Aim("singleton_cells", job.coordinator, f"rows of {', '.join(owners)}")
     if job.dp is not None:
         return [aim.says(NOT_RUN, "every sum has noise in it; the attack is on sums without")]
-    ensemble = context.run.model.ensemble_
+    model: Any = context.run.model
+    ensemble = model.ensemble_
     if ensemble.loss != "logistic":
         return [aim.says(NOT_RUN, "the attack is on two classes")]
     transcript = context.run.transcript(job.coordinator)
@@ -281,7 +282,8 @@ def on_run(context: Context) -> list[Outcome]:
 
 def _truth(context: Context, owners: list[str]) -> tuple[Bytes, Floats] | None:
     """Codes [features, rows] and labels of all rows that are in the sums."""
-    mapper = context.run.model.ensemble_.mapper
+    model: Any = context.run.model
+    mapper = model.ensemble_.mapper
     codes, labels = [], []
     for owner in owners:
         table = context.table(owner, mapper.features)

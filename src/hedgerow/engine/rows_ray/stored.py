@@ -102,6 +102,7 @@ class StoredBlock:
     steps: WeightSteps | None
     first_number: int  # of its first row among those of the whole table that have a weight
     n_threads: int
+    keep: Bools | None = None  # which of its rows take part; None: those that have a weight
 
     @property
     def name(self) -> str:
@@ -118,18 +119,18 @@ class StoredBlock:
 
     def choice(self, weights: Floats | None) -> RowChoice:
         """Rows of weight 0 take no part; for edges, weights are whole numbers."""
-        if weights is None:
-            return RowChoice()
-        keep = None if weights.all() else weights > 0
-        whole = None if self.steps is None else self.steps.whole(weights)
+        keep = self.keep
+        if keep is None and weights is not None and not weights.all():
+            keep = weights > 0
+        whole = None if self.steps is None or weights is None else self.steps.whole(weights)
         return RowChoice(keep, whole, self.pieces[0].first_row)
 
     def read(self, mapper: BinMapper, n_threads: int) -> CodedRows:
-        """The rows that have a weight, coded; piece by piece, so values are never all in memory."""
+        """The rows that take part, coded; piece by piece, so values are never all in memory."""
         weights = self.weights()
         choice = self.choice(weights)
-        kept = None if weights is None else weights[weights > 0]
-        n_rows = sum(piece.n_rows for piece in self.pieces) if kept is None else len(kept)
+        kept = weights if weights is None or choice.keep is None else weights[choice.keep]
+        n_rows = sum(piece.n_rows for piece in self.pieces) if choice.keep is None else int(choice.keep.sum())
         codes: Bytes = np.empty((len(mapper.features), n_rows), np.uint8)
         code_blocks(self.blocks, mapper, choice, codes, pieces=self.pieces, n_threads=n_threads)
         found = [choice.part(first, batch)[0] for first, batch in self.blocks.batches([self.target], self.pieces)]
@@ -147,11 +148,13 @@ def stored_blocks(
     keep: Bools | None = None,
     weights: Floats | None = None,
     read_labels: LabelColumn = LabelColumn(None),  # noqa: B008 - it is frozen
+    tell_kept: bool = False,
 ) -> list[StoredBlock]:
     """One for each actor; fewer if there are fewer pieces.
 
     `keep` (by row of the blocks) and `weights` (of the rows that are kept) are what the driver read of the column of
-    weights: where a block's rows are among all that count.
+    weights: where a block's rows are among all that count. `tell_kept`: they are not kept for their weights alone, so
+    actors are told which they are.
     """
     if isinstance(blocks, DatasetBlocks):
         check_allowed(backend, "the blocks of a Ray dataset are in Ray's object store")
@@ -163,7 +166,8 @@ def stored_blocks(
         number, end = (first, stop) if numbers is None else (int(numbers[first]), int(numbers[stop]))
         if end > number:
             how = (target, weight, read_labels, steps, number, backend.threads)
-            sources.append(StoredBlock(blocks, pieces, *how))
+            own = keep[first:stop] if tell_kept and keep is not None else None
+            sources.append(StoredBlock(blocks, pieces, *how, keep=own))
     return sources
 
 

@@ -41,10 +41,12 @@ def agree(
     *,
     classes: Sequence[Any] | None = None,
     declared: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    weighs_classes: bool = False,
 ) -> Agreement:
     """What all owners go by; InvalidInput names the owner and the column that do not fit.
 
     `declared`: levels of columns for which a public schema has them; then nothing is united, and others are refused.
+    Rows are weighted if those of any owner are, or if classes are weighed.
     """
     names = list(descriptions)
     first = names[0]
@@ -61,7 +63,8 @@ def agree(
             kind, common = _united_levels(column, kind, found)
         kinds.append(kind)
         levels.append(json.dumps(common) if kind in WITH_LEVELS else "")
-    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes))
+    weighted = weighs_classes or any(description.weighted for description in descriptions.values())
+    return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes), weighted)
 
 
 def _same_columns(first: str, theirs: TableDescription, owner: str, mine: TableDescription) -> None:
@@ -154,6 +157,20 @@ def _common_classes(descriptions: Mapping[str, TableDescription], declared: Sequ
     return json.dumps(united)
 
 
+def same_model(descriptions: Mapping[str, TableDescription]) -> str:
+    """The digest of the model that all owners go on from, "" for none; InvalidInput names one that has another."""
+    first = next(iter(descriptions))
+    for owner, description in descriptions.items():
+        if description.earlier != descriptions[first].earlier:
+            have = {True: "goes on from a model", False: "begins anew"}
+            raise InvalidInput(
+                f"{owner}: {have[bool(description.earlier)]}, and {first} {have[bool(descriptions[first].earlier)]}"
+                f"{' that is another' * bool(description.earlier and descriptions[first].earlier)}; all owners must "
+                "bring the same earlier model, or none"
+            )
+    return descriptions[first].earlier
+
+
 def _some(values: Sequence[Any]) -> str:
     shown = ", ".join(repr(value) for value in values[:5])
     return f"[{shown}{', ...' if len(values) > 5 else ''}]"
@@ -213,6 +230,8 @@ def check_agreement(sender: str, message: Agreement, mine: TableDescription) -> 
     _check_columns(sender, message)
     if bool(message.classes) != bool(mine.classes):
         raise refuse(sender, message, "with classes where there are none, or without where there are")
+    if mine.weighted and not message.weighted:
+        raise refuse(sender, message, "without weights, which this owner's rows have")
     pairs = [("classes", message.classes, mine.classes, MOST_LEVELS)] if mine.classes else []
     for kind, own_kind, levels, own in zip(message.kinds, mine.kinds, message.levels, mine.levels, strict=True):
         differs = (kind in WITH_LEVELS) != (own_kind in WITH_LEVELS)

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble, TreeStack
+from hedgerow.engine.exact_sums import N_LIMBS, nearest_above
 from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, BoostingParams, Loss, Quantiser
 from hedgerow.engine.times import TIME_RULES
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import WITH_LEVELS, agree, check_description, rules_of
+from hedgerow.protocols.horizontal.secure_sum.agreement import (
+    WITH_LEVELS,
+    agree,
+    check_description,
+    rules_of,
+    same_model,
+)
+from hedgerow.protocols.horizontal.secure_sum.earlier import check_goes_on, read_earlier
 from hedgerow.protocols.horizontal.secure_sum.gathering import CoordinatorState, Gathering, SumLost
-from hedgerow.protocols.horizontal.secure_sum.job import Job
+from hedgerow.protocols.horizontal.secure_sum.job import BALANCED, Job
 from hedgerow.protocols.horizontal.secure_sum.levels import ExchangedCells
 from hedgerow.protocols.horizontal.secure_sum.model import hand_out
 from hedgerow.protocols.horizontal.secure_sum.noisy_sums import NoisyGrid
 from hedgerow.protocols.horizontal.secure_sum.owner import Begun, Owner, common_bins, write_start
 from hedgerow.protocols.horizontal.secure_sum.quantile_search import QuantileSearch
+from hedgerow.protocols.horizontal.secure_sum.watching import SummedMetric, Watch
+from hedgerow.protocols.horizontal.secure_sum.weights import class_factors, common_weights, n_sums
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -45,17 +58,28 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     state = taken_up or _set_up(gathering, job)
     agreement, start = state.agreement, state.start
     params, loss = _params(job, agreement, state.label_range)
+    n_earlier = state.n_earlier
     gathering.all_until = n_begun * loss.n_outputs
     levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
     mapper = common_bins(state.columns, levels, rules_of(agreement.kinds), start.edges, start.ends)
     n_rows = start.n_rows
-    quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=params.gradient_bits)
+    quantiser = Quantiser.for_job(loss, start.total_weight, n_rows=n_rows, gradient_bits=params.gradient_bits)
     classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
     ensemble = Ensemble(mapper, loss.name, start.base_scores, trees=state.trees.trees(), classes=classes)
-    if ensemble.trees:
-        gathering.with_own(lambda owner: owner.add_trees(ensemble))
-    _grow(gathering, ensemble, params, loss, quantiser, state)
-    ensemble = hand_out(gathering.tell, job, ensemble)
+    gathering.with_own(lambda owner: owner.add_trees(ensemble))
+    watch = None
+    if job.stops_early:
+        watch = Watch(params, SummedMetric.of(params, loss, start.watched), n_earlier)
+        watch.go_on(state.curve, state.curve_begins)
+    _grow(gathering, ensemble, params, loss, quantiser, state, watch)
+    if watch is not None:
+        ensemble = ensemble.truncated(watch.best_iteration + 1)
+    ensemble = hand_out(gathering.tell, job, ensemble, n_earlier * loss.n_outputs)
+    if watch is not None:
+        ensemble.meta["learning_curve"] = {watch.metric.metric.name: watch.curve}
+        ensemble.meta["best_iteration"] = watch.best_iteration
+    if agreement.weighted:
+        ensemble.meta["weighted"] = True
     ensemble.meta["rounds"] = {"setup": gathering.setup_rounds, "training": gathering.rounds - gathering.setup_rounds}
     if state.edges_privacy is not None:
         ensemble.meta["edges_privacy"] = dict(state.edges_privacy)
@@ -64,13 +88,13 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     return ensemble
 
 
-def _taken_up(gathering: Gathering, job: Job) -> tuple[int, CoordinatorState | None]:
+def _taken_up(gathering: Gathering, job: Job) -> tuple[float, CoordinatorState | None]:
     """In a later attempt: iterations that may have been begun, and where all go on from; None: they begin anew."""
     me = gathering.me
     if me.attempt == 1:
         return 0, None
     last = gathering.last_kept
-    n_begun = job.boosting.n_iterations if me.checkpoints is None or last is None else 1 + me.checkpoints.trees[-1]
+    n_begun = math.inf if me.checkpoints is None or last is None else 1 + me.checkpoints.trees[-1]
     lost = {} if last is None else last.lost
     _, state = me.go_on(CoordinatorState, job, without=lost)
     if last is None and me.most_kept and not job.ends_with_a_loss:
@@ -96,16 +120,25 @@ def _taken_up(gathering: Gathering, job: Job) -> tuple[int, CoordinatorState | N
 def _set_up(gathering: Gathering, job: Job) -> CoordinatorState:
     """All that comes before the first tree."""
     me = gathering.me
-    columns, agreement, label_range = _agree(gathering, job)
+    columns, agreement, label_range, earlier = _agree(gathering, job)
     gathering.exchange_keys()
-    n_rows, base_scores, n_present = _totals(gathering, job, agreement, label_range)
-    edges, edges_privacy = _find_edges(gathering, job, columns, agreement, n_present)
+    weights = _weights(gathering, job, agreement) if agreement.weighted else {}
+    totals = _totals(gathering, job, agreement, label_range, weights.get("total_weight"))
+    edges_privacy = None
+    if earlier is None:
+        edges, edges_privacy = _find_edges(gathering, job, columns, agreement, totals.n_present)
+    else:
+        edges = [feature.edges for feature in earlier.features if feature.edges is not None]
+    base_scores = totals.base_scores if earlier is None else earlier.base_scores
     gathering.setup_rounds = gathering.rounds
-    start = write_start(edges, base_scores, n_rows)
+    start = write_start(edges, base_scores, totals.n_rows, watched=totals.watched, **weights)
     gathering.tell(start, lambda owner: owner.start(me.name, start))
     if me.kept(0, Begun) is None:
         me.keep(0, Begun())
-    return CoordinatorState(columns, agreement, label_range, start, edges_privacy)
+    begun = CoordinatorState(columns, agreement, label_range, start, edges_privacy)
+    if earlier is None:
+        return begun
+    return replace(begun, trees=TreeStack.of(earlier.trees), n_earlier=earlier.n_iterations)
 
 
 def _params(job: Job, agreement: messages.Agreement, label_range: tuple[float, float]) -> tuple[BoostingParams, Loss]:
@@ -114,18 +147,48 @@ def _params(job: Job, agreement: messages.Agreement, label_range: tuple[float, f
     return params, params.loss_for(np.array(label_range))
 
 
-def _agree(gathering: Gathering, job: Job) -> tuple[tuple[str, ...], messages.Agreement, tuple[float, float]]:
-    """Columns, what all go by, and the range of the labels."""
+class _Agreed(NamedTuple):
+    """Columns, what all go by, the range of the labels, and the model that all go on from, if there is one."""
+
+    columns: tuple[str, ...]
+    agreement: messages.Agreement
+    label_range: tuple[float, float]
+    earlier: Ensemble | None
+
+
+def _agree(gathering: Gathering, job: Job) -> _Agreed:
+    """What the owners' descriptions come to."""
     descriptions = gathering.each(messages.TableDescription, lambda owner: owner.description())
     for name, description in descriptions.items():
         check_description(name, description, has_classes=job.task == "classification")
     by_owner = {name: descriptions[name] for name in job.owners}
+    earlier = _earlier_model(gathering, job, same_model(by_owner))
     levels = {} if job.schema is None else job.schema.levels
-    agreement = agree(by_owner, classes=job.classes, declared=levels)
+    classes = job.classes
+    if earlier is not None:
+        levels, classes = {f.name: f.levels for f in earlier.features if f.levels is not None}, earlier.classes
+    agreement = agree(by_owner, classes=classes, declared=levels, weighs_classes=job.weighs_classes)
+    if job.weighs_classes:
+        n_classes = len(json.loads(agreement.classes))
+        class_factors(job, json.loads(agreement.classes), np.ones(n_classes))  # refuses weights of other classes
     gathering.tell(agreement)
     label_range = job.label_range or _exact_label_range(gathering)
     gathering.with_own(lambda owner: owner.agree(gathering.me.name, agreement, label_range))
-    return descriptions[job.owners[0]].columns, agreement, label_range
+    if earlier is not None:
+        check_goes_on(gathering.me.name, earlier, _params(job, agreement, label_range)[1])
+    return _Agreed(descriptions[job.owners[0]].columns, agreement, label_range, earlier)
+
+
+def _earlier_model(gathering: Gathering, job: Job, digest: str) -> Ensemble | None:
+    """The model of this digest: the coordinator's own if it is an owner, else one owner sends it."""
+    if not digest:
+        return None
+    own: list[Ensemble | None] = []
+    gathering.with_own(lambda owner: own.append(owner.earlier))
+    if own:
+        return own[0]
+    sender = job.masked_owners[0]
+    return read_earlier(sender, gathering.me.recv(sender, messages.EarlierModel), digest)
 
 
 def _exact_label_range(gathering: Gathering) -> tuple[float, float]:
@@ -139,30 +202,69 @@ def _exact_label_range(gathering: Gathering) -> tuple[float, float]:
     return common.low, common.high
 
 
+def _weights(gathering: Gathering, job: Job, agreement: messages.Agreement) -> dict[str, Any]:
+    """The total weight of all owners' rows, and each class's if they are to be balanced."""
+
+    def ask(n_classes: int) -> Floats:
+        n_values = n_sums(n_classes or 1)
+        sums = gathering.sum(messages.MaskedWeights, lambda owner: owner.weight_sums(n_classes), n_values=n_values)
+        common = common_weights(sums)
+        gathering.tell(common, lambda owner: owner.weigh(n_classes, common))
+        return common.totals
+
+    balanced = ask(len(json.loads(agreement.classes))) if job.class_weight == BALANCED else None
+    return {"class_totals": balanced, "total_weight": float(ask(0)[0])}
+
+
+class _Totals(NamedTuple):
+    """Over all owners."""
+
+    n_rows: int
+    base_scores: Floats
+    n_present: Ints  # values, of each numeric column
+    watched: float  # weight of the rows that are watched
+
+
 def _totals(
-    gathering: Gathering, job: Job, agreement: messages.Agreement, label_range: tuple[float, float]
-) -> tuple[int, Floats, Ints]:
-    """Number of rows, base score and values present per numeric column, over all owners."""
+    gathering: Gathering,
+    job: Job,
+    agreement: messages.Agreement,
+    label_range: tuple[float, float],
+    total_weight: float | None,
+) -> _Totals:
+    """What is summed before bins are made."""
     params, loss = _params(job, agreement, label_range)
     n_label_totals = 1 + (loss.n_outputs if loss.name == "softmax" else 1)
     n_numeric = sum(kind not in WITH_LEVELS for kind in agreement.kinds)
-    n_values = 1 + n_label_totals + n_numeric
+    n_values = 1 + n_label_totals + n_numeric + (N_LIMBS if job.stops_early else 0)
     sums = gathering.sum(messages.MaskedTotals, lambda owner: owner.totals(), n_values=n_values).view(np.int64)
-    totals, n_present = sums[1 : 1 + n_label_totals], sums[1 + n_label_totals :].copy()
-    _check_totals(loss, int(sums[0]), totals, n_present)
+    n_rows, totals, rest = int(sums[0]), sums[1 : 1 + n_label_totals], sums[1 + n_label_totals :].copy()
+    n_present, watched = rest[:n_numeric], nearest_above(rest[n_numeric:])
+    _check_totals(loss, n_rows, totals, n_present, total_weight)
+    if job.stops_early and not 0 < watched <= messages.LARGEST_WEIGHT:
+        raise InvalidInput(
+            f"{job.NAME}: early_stopping needs rows to watch, of a weight above 0 and at most "
+            f"{messages.LARGEST_WEIGHT}; those of all owners add up to {watched}"
+        )
     if params.base_score is None:
         base_scores = loss.base_scores_from(totals)
     else:
         base_scores = np.full(loss.n_outputs, float(params.base_score))
-    return int(sums[0]), base_scores, n_present
+    return _Totals(n_rows, base_scores, n_present, watched)
 
 
-def _check_totals(loss: Loss, n_rows: int, label_totals: Ints, n_present: Ints) -> None:
+def _check_totals(loss: Loss, n_rows: int, label_totals: Ints, n_present: Ints, total_weight: float | None) -> None:
     """Sums over all owners that no rows can have: whoever sent wrong numbers cannot be told."""
     rows, *parts = (int(total) for total in label_totals)
-    fits = 1 <= n_rows <= MOST_ROWS and rows == n_rows * LABEL_STEPS and all(0 <= part <= rows for part in parts)
+    rounding = 0
+    expected = float(n_rows * LABEL_STEPS)
+    if total_weight is not None:
+        unit = Quantiser.for_job(loss, total_weight, n_rows=max(1, min(n_rows, MOST_ROWS))).weight_unit
+        expected, rounding = total_weight / unit * LABEL_STEPS, n_rows  # each row is rounded
+    fits = 1 <= n_rows <= MOST_ROWS and abs(rows - expected) <= rounding + expected * 2.0**-40 * (rounding > 0)
+    fits = fits and all(-rounding <= part <= rows + rounding for part in parts)
     if loss.name == "softmax":
-        fits = fits and sum(parts) == rows
+        fits = fits and abs(sum(parts) - rows) <= rounding
     if not fits or not bool(((n_present >= 0) & (n_present <= n_rows)).all()):
         raise ProtocolError("the totals of all owners do not belong to any rows: one of them sent wrong numbers")
 
@@ -209,14 +311,17 @@ def _grow(
     loss: Loss,
     quantiser: Quantiser,
     state: CoordinatorState,
+    watch: Watch | None,
 ) -> None:
     """All trees. A tree whose first sum was lost begins again with the owners that are left."""
-    me = gathering.me
+    me, n_lost = gathering.me, len(gathering.lost)
     rows = OwnersRows(gathering, ensemble)
     edges = [feature.edges for feature in ensemble.mapper.features]
-    grower = TreeGrower(rows, params, loss, quantiser, edges, weighted=False)
+    grower = TreeGrower(rows, params, loss, quantiser, edges, weighted=state.agreement.weighted)
     rows.with_counts = grower.with_counts
-    for iteration in range(ensemble.n_iterations, params.n_iterations):
+    for iteration in range(ensemble.n_iterations, state.n_earlier + params.n_iterations):
+        if watch is not None and watch.wants_to_stop:
+            break
         for output in range(loss.n_outputs):
             tree = None
             while tree is None:
@@ -226,11 +331,17 @@ def _grow(
                 except LevelLost:
                     continue
             ensemble.append(tree, checked=True)
+        if watch is not None:
+            total = rows.watched_loss()
+            watch.see(total, lost=len(gathering.lost) > n_lost)
+            n_lost = len(gathering.lost)
         if me.checkpoints is not None:
             trees, rounds, before = TreeStack.of(ensemble.trees), gathering.rounds, gathering.setup_rounds
             after = replace(state, trees=trees, lost=gathering.lost, rounds=rounds, setup_rounds=before)
+            if watch is not None:
+                after = replace(after, curve=tuple(watch.curve), curve_begins=watch.begins)
             me.keep(iteration + 1, after)
-        me.report(iteration + 1, params.n_iterations)
+        me.report(iteration + 1 - state.n_earlier, params.n_iterations)
     rows.finish()
 
 
@@ -328,11 +439,19 @@ class OwnersRows:
             leaf_values = np.concatenate([leaf_values[: len(leaf_values) - n_leaves], settled])
         self._pending.leaf_values = leaf_values
 
+    def watched_loss(self) -> Words:
+        """What the rows that are watched add up to after the last tree; without an owner that was lost meanwhile."""
+        while True:
+            self._tell(NOTHING, watch=1)
+            self._part += 1
+            with contextlib.suppress(SumLost):
+                return self._gathering.metric_sum()
+
     def finish(self) -> None:
         """Tell the owners the last tree's end."""
         self._tell(NOTHING)
 
-    def _tell(self, build: Ints) -> tuple[messages.NextStep, messages.Plan]:
+    def _tell(self, build: Ints, watch: int = 0) -> tuple[messages.NextStep, messages.Plan]:
         pending, self._pending = self._pending, _Pending()
-        plan = messages.Plan(0, int(pending.last), pending.start, self.tree, self._level, self._part)
+        plan = messages.Plan(0, int(pending.last), pending.start, self.tree, self._level, self._part, watch)
         return self._gathering.step(plan, pending.feature, pending.goes_left, pending.leaf_values, build)

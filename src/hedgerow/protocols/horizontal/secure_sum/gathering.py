@@ -48,6 +48,9 @@ class CoordinatorState:
     lost: Mapping[str, int] = field(default_factory=dict)
     rounds: int = 0
     setup_rounds: int = 0
+    curve: tuple[float, ...] = ()
+    curve_begins: int = 0
+    n_earlier: int = 0  # iterations of an earlier model that this one goes on from
 
 
 class Gathering:
@@ -129,13 +132,23 @@ class Gathering:
 
     def level_sum(self, step: messages.NextStep, plan: messages.Plan, n_sums: int, n_cells: int) -> Words:
         """The sums of the nodes that a step asked for."""
-        is_double = len(self.owners) > 1 and self._job.has_own_masks(is_first=plan.start >= 0)
+        symbols = {"n_sums": n_sums, "n_cells": n_cells}
+        is_first = plan.start >= 0
+        return self._opened_sum(messages.MaskedHistogram, lambda o: o.take(step, plan), symbols, is_first=is_first)
+
+    def metric_sum(self) -> Words:
+        """What the rows that are watched add up to. Like a tree's first sum it may be asked for again after a loss."""
+        return self._opened_sum(messages.MaskedMetric, Owner.watched_loss, {}, is_first=True)
+
+    def _opened_sum(
+        self, kind: type[M], own: Callable[[Owner], Words | None], symbols: Mapping[str, Any], *, is_first: bool
+    ) -> Words:
+        """A sum over all owners, with their own masks taken off where there are some."""
+        is_double = len(self.owners) > 1 and self._job.has_own_masks(is_first=is_first)
         try:
             if is_double:
                 self._relay_seeds()
-            total = self.sum(
-                messages.MaskedHistogram, lambda owner: owner.take(step, plan), n_sums=n_sums, n_cells=n_cells
-            )
+            total = self.sum(kind, own, **symbols)
         except SumLost:
             if is_double and not self._gave_up_seeds:  # let nobody answer for a sum that is not complete
                 self.tell(messages.WhoSent((), tuple(self._newly_lost)))

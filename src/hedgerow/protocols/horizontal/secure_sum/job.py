@@ -15,6 +15,7 @@ from hedgerow.engine.losses import NO_MIN_ROWS, BoostingParams
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
+from hedgerow.protocols.horizontal.secure_sum.watching import NO_SUM, is_sum
 from hedgerow.runtime.protocol import COORDINATOR, OWNER, Settled, option
 from hedgerow.runtime.protocol import Job as AnyJob
 from hedgerow.schema import Schema
@@ -22,6 +23,8 @@ from hedgerow.schema import Schema
 NAME = "horizontal.secure_sum"
 FEWEST_MASKED_OWNERS = 3
 TASKS = ("classification", "regression")
+LARGEST = 1e100
+"""Weight of a class."""
 BINS = f"between 2 and {MAX_BINS}"
 NOT_WITH_DP = {
     "n_iterations": "max_iter (n_estimators)",
@@ -32,6 +35,7 @@ NOT_WITH_DP = {
     "min_gain": "min_split_gain (gamma)",
     "min_child_weight": "min_child_weight",
     "min_samples_leaf": "min_samples_leaf",
+    "subsample": "subsample",
     "colsample_bytree": "colsample_bytree",
     "colsample_bylevel": "colsample_bylevel",
     "colsample_bynode": "max_features",
@@ -42,6 +46,11 @@ NOT_WITH_DP = {
     "missing_unseen": "missing_unseen",
 }
 """Parameters of trees that the private recipe does not ask for -> their names outside."""
+BALANCED = "balanced"
+NO_QUANTILES = (
+    "a leaf's value would be what one single row still lacks, and so its label, which every owner would be told; sums "
+    "over all owners hide single rows, quantiles name one"
+)
 GIVEN_EDGES = ": quantiles='given' and edges={column: [...]} go together"
 NO_BAD_ROWS = (
     ": on_bad_rows is for dp=(epsilon, delta), where a schema says what fits; without dp what cannot be trained "
@@ -58,6 +67,23 @@ def _parse_list(name: str) -> Callable[[str, Any], Any]:
         return tuple(entry.item() if isinstance(entry, np.generic) else entry for entry in given)
 
     return parse
+
+
+def _parse_class_weight(protocol: str, given: Any) -> str | tuple[tuple[Any, float], ...]:
+    if given == BALANCED:
+        return BALANCED
+    if isinstance(given, str) or not isinstance(given, Mapping | tuple | list):
+        raise InvalidParameter(
+            f"{protocol}: class_weight must be 'balanced' or a dict of weights by class, got {given!r}"
+        )
+    pairs = dict(given).items()
+    for label, factor in pairs:
+        if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < LARGEST:
+            raise InvalidParameter(
+                f"{protocol}: class_weight must hold numbers above 0, got {factor!r} for {label!r}; leave rows out "
+                "that are not to count"
+            )
+    return tuple((label.item() if isinstance(label, np.generic) else label, float(factor)) for label, factor in pairs)
 
 
 def _parse_edges(protocol: str, given: Any) -> dict[str, tuple[float, ...]]:
@@ -88,6 +114,13 @@ class Job(AnyJob):
     classes: tuple[Any, ...] | None = option(
         None, "all classes, if they are public", words="a list", parse=_parse_list("classes")
     )
+    class_weight: str | tuple[tuple[Any, float], ...] | None = option(
+        None,
+        "weights of classes: by class, or 'balanced' as if all had equally many rows",
+        words="'balanced' or {class: weight}",
+        parse=_parse_class_weight,
+    )
+    scale_pos_weight: float | None = option(None, "the weight of the second of two classes", above=0)
     dp: tuple[float, float] | None = option(
         None, "(epsilon, delta) of the model, for one row", words="(epsilon, delta)", parse=_parse_list("dp")
     )
@@ -154,13 +187,12 @@ class Job(AnyJob):
             yield GIVEN_EDGES
         if self.boosting.min_rows_per_sum > 1:
             yield f": {NO_MIN_ROWS}, got {self.boosting.min_rows_per_sum}"
+        if self.stops_early and not is_sum(self.boosting.eval_metric):
+            yield NO_SUM.format(name=self.boosting.eval_metric)
+        if self.weighs_classes and self.task == "regression":
+            yield ": class_weight and scale_pos_weight are for classes; give rows of a regression weights of their own"
         if self.task == "regression" and self.boosting.loss not in ("squared", "poisson"):
-            yield (
-                f" has no {self.boosting.loss} loss: leaf values are quantiles of single rows' residuals, and a sum "
-                "over all owners does not tell them; use squared_error"
-            )
-        if self.boosting.subsample < 1:
-            yield f" does not draw rows, got subsample={self.boosting.subsample}; use colsample_bytree"
+            yield f" has no {self.boosting.loss} loss: {NO_QUANTILES}; use squared_error"
         if self.quantiles == "private" and self.schema is None:
             yield (
                 ": quantiles='private' needs the columns' public bounds: "
@@ -220,12 +252,29 @@ class Job(AnyJob):
                     f": with dp the recipe decides on trees and rates by the budget; leave out {outside}, which "
                     f"was given as {value}"
                 )
+        if self.stops_early:
+            yield (
+                ": with dp nothing is stopped early: the budget decides how many trees there are, and a look at rows "
+                "that are watched would have to be paid for after every one; leave out early_stopping"
+            )
+        if self.weighs_classes:
+            yield ": with dp all rows count the same; leave out class_weight and scale_pos_weight"
         if self.boosting.loss == "poisson":
             yield ": dp is for two classes or the squared loss, got loss='poisson'"
         if self.boosting.label_range is not None or self.classes is not None:
             yield ": with dp classes and label bounds come from the schema; leave them out here"
         if self.quantiles != "search" or self.max_bins != MAX_BINS:
             yield ": with dp the recipe decides on the bins; leave out quantiles and max_bins"
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether rows are watched, and training ends when they no longer improve."""
+        return self.boosting.early_stopping_rounds is not None
+
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether rows count by their class."""
+        return self.class_weight is not None or self.scale_pos_weight is not None
 
     @property
     def fewest_owners(self) -> int:

@@ -70,10 +70,13 @@ def scatter_features(sums: Ints, slots: Ints, first_cell: Ints, first: Ints, cel
 class Nodes:
     """The active nodes of the growing tree and the leaves it has so far, as the coordinator's steps make them."""
 
-    def __init__(self, n_features: int, n_outputs: int, n_trees: int, n_cells: int, max_depth: int | None) -> None:
+    def __init__(
+        self, n_features: int, n_outputs: int, n_trees: int, n_cells: int, max_depth: int | None, *, watches: bool
+    ) -> None:
         self._n_features, self._n_outputs = n_features, n_outputs
         deepest = min(max_depth or DEEPEST, DEEPEST)
-        self._highest = np.array(Plan(LATEST_ROUND, 1, n_outputs - 1, n_trees - 1, deepest + 1, 2**16 - 1), np.int64)
+        highest = Plan(LATEST_ROUND, 1, n_outputs - 1, n_trees - 1, deepest + 1, 2**16 - 1, int(watches))
+        self._highest = np.array(highest, np.int64)
         self._most_built = max(1, HISTOGRAM_BYTES // (8 * n_cells))
         self.n_active = self.n_leaves = 0
 
@@ -97,10 +100,11 @@ class Nodes:
             _BEGINS: f"that begins tree {Plan(*plan).tree} before the last one has ended",
             _BUILD: f"that asks for sums of nodes {step.build.tolist()[:8]}, which are not among those there are",
             _ENDS: "that ends training in the middle of a tree",
+            _WATCHES: "that asks for the metric in the middle of an iteration",
         }
 
 
-_BEYOND, _SPLITS, _FEATURE, _LEAVES, _BEGINS, _BUILD, _ENDS = range(1, 8)
+_BEYOND, _SPLITS, _FEATURE, _LEAVES, _BEGINS, _BUILD, _ENDS, _WATCHES = range(1, 9)
 
 
 @kernel
@@ -109,10 +113,10 @@ def _after(
     plan: Ints, feature: Ints, n_values: int, build: Ints,
 ) -> tuple[int, int]:  # fmt: skip
     """Active nodes and leaves after a step; or minus what is wrong with it. Compiled, since every level has a step."""
-    for i in range(6):
+    for i in range(7):
         if plan[i] < (-1 if i == 2 else 0) or plan[i] > highest[i]:  # start is -1 for no tree
             return -_BEYOND, 0
-    new_round, last, start, tree = plan[0], plan[1], plan[2], plan[3]
+    new_round, last, start, tree, watch = plan[0], plan[1], plan[2], plan[3], plan[6]
     if len(feature):
         if len(feature) != n_active:
             return -_SPLITS, 0
@@ -137,6 +141,7 @@ def _after(
         if node <= previous or node >= n_active or len(build) > most_built:
             return -_BUILD, 0
         previous = node
-    if not len(build) and (n_active or n_leaves):
-        return -_ENDS, 0
+    ends_early = not len(build) and (n_active or n_leaves)
+    if ends_early or (watch and (len(build) or (tree + 1) % n_outputs)):
+        return -(_ENDS if ends_early else _WATCHES), 0
     return n_active, n_leaves

@@ -4,7 +4,7 @@
                         coordinator -> owner   MaskKeys       everybody's; checked against the pinned certificates
     per 64 sums         owner -> coordinator   SealedSeeds    shares of its own masks' seeds, sealed for each other
                         coordinator -> owner   RelayedSeeds
-    per sum             owner -> coordinator   MaskedHistogram (or NoisySum)
+    per sum             owner -> coordinator   MaskedHistogram (or MaskedMetric, NoisySum)
                         coordinator -> owner   WhoSent        all did (or nobody: the sum is given up, answer nothing)
                         owner -> coordinator   Unmasking      a share of each owner's seed
 
@@ -31,7 +31,7 @@ from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, Job
 from hedgerow.runtime.party import Party
 
-TOTALS, COUNTS, TREES, NOISY, OWN = range(5)  # purposes of masks, in the order in which a run comes to them
+WEIGHTS, TOTALS, COUNTS, TREES, NOISY, OWN = range(6)  # purposes of masks, in the order in which a run comes to them
 
 SUMS_PER_SEEDS = 64
 """Sums whose seeds are shared together."""

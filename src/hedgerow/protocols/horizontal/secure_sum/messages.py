@@ -17,6 +17,8 @@ from hedgerow.transport.ranges import FINITE, Anything, Ends, Free, Index, Shape
 MOST_COLUMNS = 2**16
 MOST_CLASS_BYTES = 2**20
 """Of the list of classes, as JSON."""
+MOST_MODEL_BYTES = 2**30
+"""Of a model as JSON."""
 LATEST_ROUND = 2**31 - 1
 """Of keys."""
 MOST_REQUESTS = 2**20
@@ -26,6 +28,8 @@ LARGEST_SIGMA = 2.0**56
 LARGEST_SCORE = 1e6
 LARGEST_LABEL = 1e37
 """Beyond it differences of labels are no float32."""
+LARGEST_WEIGHT = 1e300
+"""Of all rows together."""
 LARGEST_CLIP = 2**17
 DEEPEST_REQUEST = 8
 """Levels of an oblivious tree."""
@@ -34,6 +38,7 @@ _CLASSES = Shape(Free("n_class_bytes", at_most=MOST_CLASS_BYTES))
 _PROOF = Free("n_proof_bytes", 1, 2**14)
 _SCORES = Within(-LARGEST_SCORE, LARGEST_SCORE)
 _LABELS = Within(-LARGEST_LABEL, LARGEST_LABEL)
+_TOTAL_WEIGHT = Within(0.0, LARGEST_WEIGHT)
 
 
 def refuse(sender: str, message: Message, what: str) -> ProtocolError:
@@ -42,27 +47,39 @@ def refuse(sender: str, message: Message, what: str) -> ProtocolError:
 
 
 @dataclass(frozen=True, slots=True)
-class TableDescription(Message, name="horizontal.table_description", version=2):
+class TableDescription(Message, name="horizontal.table_description", version=3):
     """Owner to coordinator: does my table fit yours?"""
 
     discloses = Exact(
         "the owner's column names and types, the levels that occur in its categorical columns (of more than 255, that "
-        "they are so many), whether numeric columns hold whole numbers only, its label classes"
+        "they are so many), whether numeric columns hold whole numbers only, its label classes, whether its rows have "
+        "weights, which model it goes on from"
     )
     columns: Annotated[tuple[str, ...], Shape(Free("n_columns", 1, MOST_COLUMNS))]
     kinds: Annotated[tuple[str, ...], Shape("n_columns")]  # of number lines, times or levels: `agreement.py`
     levels: Annotated[tuple[str, ...], Shape("n_columns")]  # JSON list of a categorical column's, "" for a numeric one
     classes: Annotated[str, _CLASSES]  # JSON list, "" for regression
+    weighted: bool = False
+    earlier: Annotated[str, Shape(Free("n_digest_letters", at_most=64))] = ""  # SHA-256 of the model to go on from
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement(Message, name="horizontal.agreement", version=2):
+class EarlierModel(Message, name="horizontal.earlier_model", version=1):
+    """One owner to a coordinator that is none: the model that all owners go on from."""
+
+    discloses = Result("the model that training goes on from, which all owners have")
+    document: Annotated[str, Shape(Free("n_model_letters", 1, MOST_MODEL_BYTES))]  # JSON, as in model files
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement(Message, name="horizontal.agreement", version=3):
     """Coordinator to owners: what all go by."""
 
-    discloses = Exact("the union of all owners' levels and classes")
+    discloses = Exact("the union of all owners' levels and classes, whether any rows have weights")
     kinds: Annotated[tuple[str, ...], Shape("n_columns")]
     levels: Annotated[tuple[str, ...], Shape("n_columns")]
     classes: Annotated[str, _CLASSES]
+    weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +124,33 @@ class MaskKeys(Message, name="horizontal.mask_keys", version=1):
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedTotals(Message, name="horizontal.masked_totals", version=1):
-    """Owner to coordinator: number of rows, label totals, values that are present in each numeric column."""
+class MaskedWeights(Message, name="horizontal.masked_weights", version=1):
+    """Owner to coordinator: number of rows and their weights' exact sum, or one for each class. Only with weights."""
 
-    discloses = SecureSum("number of rows, label totals, values present per numeric column")
+    discloses = SecureSum("number of rows and their total weight; with class_weight='balanced' that of each class too")
+    values: Annotated[UInt64s, Shape("n_values"), Anything()]
+
+
+@dataclass(frozen=True, slots=True)
+class CommonWeights(Message, name="horizontal.common_weights", version=1):
+    """Coordinator to owners: the same over all owners."""
+
+    discloses = Exact("number of rows and their total weight over all owners, or that of each class")
+    n_rows: Annotated[int, Within("fewest_rows", "most_rows")]
+    totals: Annotated[Float64s, Shape("n_totals"), _TOTAL_WEIGHT]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedTotals(Message, name="horizontal.masked_totals", version=1):
+    """Owner to coordinator: number of rows, label totals, values that are present in each numeric column.
+
+    Then, where rows are watched for early stopping, the exact sum of these rows' weights.
+    """
+
+    discloses = SecureSum(
+        "number of rows, label totals, values present per numeric column; with early stopping the total weight of the "
+        "rows that are watched"
+    )
     values: Annotated[UInt64s, Shape("n_values"), Anything()]
 
 
@@ -174,23 +214,26 @@ class NoisySum(Message, name="horizontal.noisy_sum", version=1):
 
 
 @dataclass(frozen=True, slots=True)
-class Start(Message, name="horizontal.start", version=1):
+class Start(Message, name="horizontal.start", version=2):
     """Coordinator to owners: bins and constants that training begins with."""
 
-    discloses = Exact("edges of the bins, base score and number of rows, over all owners")
+    discloses = Exact("edges of the bins, base score, number and total weight of rows, over all owners")
     edges: Annotated[Float64s, Shape(Free("n_edges", at_most="most_edges")), FINITE]
     ends: Annotated[Int64s, Shape("n_numeric"), Ends("edges")]
     base_scores: Annotated[Float64s, Shape("n_outputs"), Within("lowest_score", "highest_score")]
     n_rows: Annotated[int, Within("fewest_rows", "most_rows")]
+    total_weight: Annotated[float, _TOTAL_WEIGHT]
+    class_totals: Annotated[Float64s, Shape("n_class_totals"), _TOTAL_WEIGHT]  # with class_weight="balanced"
+    watched: Annotated[float, _TOTAL_WEIGHT]  # weight of the rows that are watched for early stopping
 
 
 @dataclass(frozen=True, slots=True)
-class NextStep(Message, name="horizontal.next_step", version=1):
-    """Coordinator to owners. In this order: new keys, descend, close the tree, begin one, sum some nodes."""
+class NextStep(Message, name="horizontal.next_step", version=2):
+    """Coordinator to owners. In this order: new keys, descend, close the tree, watch, begin one, sum some nodes."""
 
     discloses = Result("the splits and leaf values of the growing model")
     # What is left open here, sizes and numbers, follows from the steps before: `levels.Nodes.follow`.
-    plan: Annotated[Int64s, Shape(6), Anything()]  # the numbers of a `Plan`
+    plan: Annotated[Int64s, Shape(7), Anything()]  # the numbers of a `Plan`
     feature: Annotated[Int64s, Shape(Free("n_nodes")), Anything()]  # of each active node, -1 for a leaf; empty: stay
     goes_left: Annotated[UInt8s, Shape("n_nodes", 32), Anything()]  # one bit per code
     leaf_values: Annotated[Float32s, Shape(Free("n_leaves")), FINITE]  # empty: the tree goes on
@@ -206,6 +249,7 @@ class Plan(NamedTuple):
     tree: int  # where the masks of the answer are taken from
     level: int
     part: int
+    watch: int = 0  # 1: tell the loss of the rows that are watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +259,14 @@ class MaskedHistogram(Message, name="horizontal.masked_histogram", version=1):
     discloses = SecureSum("gradient and hessian sums per node, feature and bin")
     # [nodes, cells], and as many row counts after them where leaves have a least number of rows
     values: Annotated[UInt64s, Shape("n_sums", "n_cells"), Anything()]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedMetric(Message, name="horizontal.masked_metric", version=1):
+    """Owner to coordinator: what the metric sums up over its rows that are watched. Only with early stopping."""
+
+    discloses = SecureSum("the loss of all rows that are watched, one number per iteration")
+    values: Annotated[UInt64s, Shape(1), Anything()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,21 +41,25 @@ def _joined(trees: Sequence[Tree], name: str) -> np.ndarray:
     return np.concatenate([getattr(tree, name) for tree in trees])
 
 
-def hand_out(tell: Callable[[Message], None], job: Job, model: Ensemble) -> Ensemble:
-    """Coordinator's side: `tell` all owners the model; returns the one that all parties have in the end."""
-    tell(write_model(model.trees))
+def hand_out(tell: Callable[[Message], None], job: Job, model: Ensemble, n_earlier: int = 0) -> Ensemble:
+    """Coordinator's side: `tell` all owners the model; returns the one that all parties have in the end.
+
+    The first `n_earlier` trees are those of an earlier model, which all have.
+    """
+    trees = model.trees[n_earlier:]
+    tell(write_model(trees))
     if job.shares_cover:
-        tell(NodeStatistics(*(_joined(model.trees, name) for name in ("value", "gain", "cover"))))
-    return as_handed_out(job, model)
+        tell(NodeStatistics(*(_joined(trees, name) for name in ("value", "gain", "cover"))))
+    return as_handed_out(job, model, n_earlier)
 
 
-def as_handed_out(job: Job, model: Ensemble) -> Ensemble:
+def as_handed_out(job: Job, model: Ensemble, n_earlier: int = 0) -> Ensemble:
     """The model that all parties have in the end: itself, or with stand-ins for what the job does not share."""
     if job.shares_cover:
         return model
     same = Ensemble(model.mapper, model.loss, model.base_scores, classes=model.classes, meta=model.meta)
-    for tree in model.trees:
-        same.append(with_stand_ins(tree), checked=True)
+    for number, tree in enumerate(model.trees):
+        same.append(tree if number < n_earlier else with_stand_ins(tree), checked=True)
     return same
 
 

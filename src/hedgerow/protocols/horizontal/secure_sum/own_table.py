@@ -19,7 +19,7 @@ import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins, rounded_up
 from hedgerow.engine.blocks import Blocks
-from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.rows import Rows
@@ -31,7 +31,7 @@ from hedgerow.engine.rows_ray.stored import LabelColumn, StoredBlock, join_level
 from hedgerow.engine.scratch import Scratch
 from hedgerow.engine.sparse import SparseCodes
 from hedgerow.engine.streaming import COLUMNS_READ, RowChoice, code_blocks, in_groups
-from hedgerow.engine.table import Column, Level, read_table
+from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.horizontal.secure_sum.agreement import HASHED, LEVELS
@@ -48,6 +48,22 @@ class Rules(NamedTuple):
     quantiser: Quantiser
 
 
+class Learned(NamedTuple):
+    """What an owner's rows that are learned from have beside their columns, as all have agreed on it."""
+
+    labels: Floats
+    classes: tuple[Level, ...] | None
+    weight: Floats | None
+    scores: Scores | None  # [outputs, rows] if there are trees already
+
+
+def learned_from(data: PartyData) -> Bools | None:
+    """Which rows are: those that have a weight and are not watched; None: all."""
+    if data.validation is None:
+        return None if data.weight is None or data.weight.all() else data.weight > 0
+    return ~data.validation if data.weight is None else (data.weight > 0) & ~data.validation
+
+
 def table_of(where: str, data: PartyData) -> HeldTable | StoredTable:
     """What an owner brings; `where` names it in errors. With actors, they are there when this returns."""
     return HeldTable(where, data) if data.blocks is None else StoredTable(data.blocks, data)
@@ -60,6 +76,11 @@ def _kind(column: Column) -> str:
     return column.rule or kind_of(column.values)
 
 
+def some_rows(table: Table, rows: Bools | None) -> Table:
+    """Those rows of a table; None: all."""
+    return table if rows is None else table.taken(np.flatnonzero(rows))
+
+
 # --- in memory -------------------------------------------------------------------------------------------------------
 
 
@@ -67,11 +88,13 @@ class HeldTable:
     """Columns in memory."""
 
     def __init__(self, where: str, data: PartyData) -> None:
-        self._where, self._data, self.n_rows = where, data, data.table.n_rows
-        self.names = tuple(column.name for column in data.table.columns)
-        self.levels = tuple(column.levels for column in data.table.columns)
-        self.kinds = tuple(map(_kind, data.table.columns))
-        self._numeric = [column for column in data.table.columns if column.levels is None]
+        self._where, self._data = where, data
+        self._table = table = some_rows(data.table, learned_from(data))
+        self.n_rows = table.n_rows
+        self.names = tuple(column.name for column in table.columns)
+        self.levels = tuple(column.levels for column in table.columns)
+        self.kinds = tuple(map(_kind, table.columns))
+        self._numeric = [column for column in table.columns if column.levels is None]
         self._sorted: list[SortedColumn] = []
         self.opened = ExitStack()
         """Actors, if there are any, until it is closed."""
@@ -89,25 +112,24 @@ class HeldTable:
         """Rows in each cell of numeric columns, by the edges of `features`; missing values are in none."""
         return [cells_of(feature, column.values) for feature, column in zip(features, self._numeric, strict=True)]
 
-    def codes(self, mapper: BinMapper) -> Bytes | SparseCodes:
-        """Of all rows: uint8 [features, rows]."""
+    def codes(self, mapper: BinMapper, *, watched: bool = False) -> Bytes | SparseCodes:
+        """Of the rows that are learned from, or of those that are watched: uint8 [features, rows]."""
         self._sorted = []
-        table = read_table(self._data.table, like=mapper.features, where=self._where)
+        some = some_rows(self._data.table, self._data.validation) if watched else self._table
+        table = read_table(some, like=mapper.features, where=self._where)
         return mapper.sparse_codes(table) if table.is_sparse else mapper.transform(table, self._data.n_threads)
 
-    def rows(
-        self, mapper: BinMapper, labels: Floats, _classes: tuple[Level, ...] | None, rules: Rules, scores: Scores | None
-    ) -> Rows | RayRows:
-        """What trees grow on; `scores` [outputs, rows] if there are trees already."""
+    def rows(self, mapper: BinMapper, learned: Learned, rules: Rules) -> Rows | RayRows:
+        """What trees grow on."""
         rows = placed_rows(
             self._data.backend,
             mapper,
             self.codes(mapper),
-            labels,
-            None,
+            learned.labels,
+            learned.weight,
             **rules._asdict(),
             n_threads=self._data.n_threads,
-            scores=scores,
+            scores=learned.scores,
         )
         return self.opened.enter_context(rows)
 
@@ -131,7 +153,9 @@ class StoredTable:
 
     def __init__(self, blocks: Blocks, data: PartyData) -> None:
         self._blocks, self._backend, self._n_threads = blocks, data.backend, data.n_threads
-        self.names, self.n_rows = blocks.names, blocks.n_rows
+        self._keep, self._watched = learned_from(data), data.validation
+        self.names = blocks.names
+        self.n_rows = blocks.n_rows if self._keep is None else int(np.count_nonzero(self._keep))
         self.opened = ExitStack()
         """Actors, if there are any, until it is closed."""
         try:
@@ -159,9 +183,9 @@ class StoredTable:
         if backend is None:
             words = 2 * 8 * -(-len(blocks.names) // 8)
             Scratch(blocks.scratch).check(blocks.n_rows * (len(blocks.names) + words))
-            return _Here(stored_blocks(blocks, RayBackend(threads=self._n_threads), 1, target=self._target)[0])
+            return _Here(stored_blocks(blocks, RayBackend(threads=self._n_threads), 1, **self._which)[0])
         ray = self.opened.enter_context(connected(backend))
-        sources = stored_blocks(blocks, backend, n_actors_of(ray, backend), target=self._target)
+        sources = stored_blocks(blocks, backend, n_actors_of(ray, backend), **self._which)
         crew = Crew(ray, backend, len(sources))
         self.opened.callback(crew.close)
         crew.assign(sources)
@@ -172,6 +196,11 @@ class StoredTable:
         if self._blocks.target is None:
             raise InvalidInput(f"{self._blocks.where}: no column of labels is named")
         return self._blocks.target
+
+    @property
+    def _which(self) -> dict[str, Any]:
+        """Rows that actors are to read."""
+        return {"target": self._target, "keep": self._keep, "tell_kept": True}
 
     def n_present(self) -> Ints:
         """Values that are there, in each numeric column."""
@@ -188,26 +217,27 @@ class StoredTable:
         found: list[Ints] = self._crew.merged(count_cells, {"features": list(features)}, add_arrays)
         return found
 
-    def codes(self, mapper: BinMapper) -> Bytes:
-        """Of all rows, in a scratch file."""
-        codes: Bytes = Scratch(self._blocks.scratch).empty((len(mapper.features), self.n_rows), np.uint8)
-        code_blocks(self._blocks, mapper, RowChoice(), codes, n_threads=self._n_threads)
+    def codes(self, mapper: BinMapper, *, watched: bool = False) -> Bytes:
+        """Of the rows that are learned from, or of those that are watched, in a scratch file."""
+        keep = self._watched if watched else self._keep
+        n_rows = self._blocks.n_rows if keep is None else int(np.count_nonzero(keep))
+        codes: Bytes = Scratch(self._blocks.scratch).empty((len(mapper.features), n_rows), np.uint8)
+        code_blocks(self._blocks, mapper, RowChoice(keep), codes, n_threads=self._n_threads)
         return codes
 
-    def rows(
-        self, mapper: BinMapper, labels: Floats, classes: tuple[Level, ...] | None, rules: Rules, scores: Scores | None
-    ) -> Rows | RayRows:
-        """What trees grow on. Actors read their labels themselves, as places in `classes` if there are some."""
+    def rows(self, mapper: BinMapper, learned: Learned, rules: Rules) -> Rows | RayRows:
+        """What trees grow on. Actors read labels and weights themselves, labels as places in the classes."""
         if self._backend is None or isinstance(self._crew, _Here):
-            how: dict[str, Any] = {**rules._asdict(), "n_threads": self._n_threads, "scores": scores}
+            how: dict[str, Any] = {**rules._asdict(), "n_threads": self._n_threads, "scores": learned.scores}
             room = Scratch(self._blocks.scratch).empty
-            return Rows.from_codes(mapper, self.codes(mapper), labels, None, room=room, **how)
-        how = {"target": self._target, "read_labels": LabelColumn(classes)}
+            return Rows.from_codes(mapper, self.codes(mapper), learned.labels, learned.weight, room=room, **how)
+        weight = None if learned.weight is None else self._blocks.weight
+        how = {**self._which, "read_labels": LabelColumn(learned.classes), "weight": weight}
         self._crew.assign(stored_blocks(self._blocks, self._backend, len(self._crew.actors), **how))
         setup = Setup(mapper, *rules, self._backend.threads)
         rows = RayRows(self._crew, setup, Ensemble(mapper, rules.loss.name, rules.base_scores))
-        if scores is not None:
-            rows.set_scores(scores)
+        if learned.scores is not None:
+            rows.set_scores(learned.scores)
         return rows
 
 
@@ -282,11 +312,12 @@ def over_columns(
 ) -> list[Any]:
     """What `look` says of numeric columns, by column: of some rows at a time, joined."""
     block: StoredBlock = holder.source
-    team, found = Team(block.n_threads), list(nothing)
+    team, found, choice = Team(block.n_threads), list(nothing), block.choice(None)
     for first in range(0, len(features), COLUMNS_READ):
         some = features[first : first + COLUMNS_READ]
-        for _, batch in block.blocks.batches([feature.name for feature in some], block.pieces):
-            table = read_table(batch, like=some, parse_text=True, where=block.blocks.where)
+        for first_row, batch in block.blocks.batches([feature.name for feature in some], block.pieces):
+            rows, _ = choice.part(first_row, batch)
+            table = read_table(rows, like=some, parse_text=True, where=block.blocks.where)
             seen = team.run(look, [(f, column.values) for f, column in zip(some, table.columns, strict=True)])
             for number, each in enumerate(seen, first):
                 found[number] = join(found[number], each)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.errors import InvalidInput
 from hedgerow.privacy.accountants import GaussianDP
@@ -20,7 +22,7 @@ from hedgerow.protocols.bad_rows import MISFITS_FACT, RAISED
 from hedgerow.protocols.central.gaussian.training import MISFITS_SHARE
 from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.coordinator import coordinator
-from hedgerow.protocols.horizontal.secure_sum.job import FEWEST_MASKED_OWNERS, NAME, Job
+from hedgerow.protocols.horizontal.secure_sum.job import BALANCED, FEWEST_MASKED_OWNERS, NAME, NO_QUANTILES, Job
 from hedgerow.protocols.horizontal.secure_sum.owner import data_owner
 from hedgerow.protocols.horizontal.secure_sum.private import private_coordinator, private_owner
 from hedgerow.protocols.made_up import made_up_rows, made_up_schema
@@ -34,7 +36,6 @@ from hedgerow.runtime.protocol import (
     Protocol,
     Rehearsal,
     as_planned,
-    not_yet,
 )
 from hedgerow.statement import Registry, Statement
 
@@ -92,16 +93,21 @@ def warmup(job: Job) -> Rehearsal:
             n_iterations=job.boosting.n_iterations if job.dp else 2,
             monotone=None,
             interaction=None,
+            eval_metric=None,
         ),
         edges=None,
         quantiles="search" if job.quantiles == "given" else job.quantiles,
         dp=None if job.dp is None else (1.0, 1e-5),
         min_owners=None,
         honest_owners=None,
+        class_weight=BALANCED if job.weighs_classes else None,
+        scale_pos_weight=None,
         **changes,
     )
+    watched = np.arange(40) < 10 if job.stops_early else None
     return small, lambda: {
-        name: made_up_rows(small, n_rows=40, seed=seed, classes=classes) for seed, name in enumerate(small.owners)
+        name: replace(made_up_rows(small, n_rows=40, seed=seed, classes=classes), validation=watched)
+        for seed, name in enumerate(small.owners)
     }
 
 
@@ -323,10 +329,13 @@ SPEC = Protocol(
     Job,
     roles={COORDINATOR: coordinate, OWNER: own},
     messages=(
-        *(messages.TableDescription, messages.Agreement, messages.OwnLabelRange, messages.CommonLabelRange),
-        *(messages.MaskKey, messages.MaskKeys, messages.MaskedTotals, messages.Probes, messages.MaskedCounts),
+        *(messages.TableDescription, messages.EarlierModel, messages.Agreement),
+        *(messages.OwnLabelRange, messages.CommonLabelRange),
+        *(messages.MaskKey, messages.MaskKeys, messages.MaskedWeights, messages.CommonWeights),
+        *(messages.MaskedTotals, messages.Probes, messages.MaskedCounts),
         *(messages.NoisyCells, messages.SumWanted, messages.NoisySum, messages.Start, messages.NextStep),
-        *(messages.MaskedHistogram, messages.SealedSeeds, messages.RelayedSeeds, messages.WhoSent, messages.Unmasking),
+        *(messages.MaskedHistogram, messages.MaskedMetric, messages.SealedSeeds, messages.RelayedSeeds),
+        *(messages.WhoSent, messages.Unmasking),
         *(messages.FinishedModel, messages.NodeStatistics),
     ),
     statement=statement,
@@ -336,9 +345,9 @@ SPEC = Protocol(
     expected=expected,
     planned=planned,
     drawn=lambda job: "noise" if job.dp is not None or job.quantiles == "private" else None,
+    takes_weights=lambda options: options.get("dp") is None,
     on_ray={COORDINATOR: None, OWNER: None},
     reads_files=True,
-    lacks=not_yet(
-        "early_stopping class_weight quantile colsample_bylevel interaction_cst warm_start sample_weight subsample"
-    ),
+    part=Ensemble.from_dict,
+    lacks={"quantile": NO_QUANTILES},
 )

@@ -26,6 +26,7 @@ from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Ints
 from hedgerow.engine.growth import LevelSplits
 from hedgerow.engine.splitting import SplitRules
 from hedgerow.protocols.vertical.noised_gradients.noise_aware import (
+    Bounds,
     add_up_cuts,
     clear_split,
     make_cuts,
@@ -86,14 +87,21 @@ def best_of_level(
     total_counts: Ints,
     candidates: Candidates,
     rules: SplitRules,  # min_samples_leaf is at least 1
+    allowed: Bools,  # in  [nodes, columns] or [1, columns] for all nodes alike
+    signs: Ints,  # in  [columns] of monotone ones, or none
+    lower: Floats,  # in  [nodes] bounds that monotone columns put on values
+    upper: Floats,
     splits: LevelSplits,  # out
 ) -> None:
     """The best admissible split of every node."""
-    cuts = make_cuts()
+    cuts, has_signs = make_cuts(), signs.shape[0] > 0
     for node in range(total_counts.shape[0]):
         total_g, total_h, total_n = total_gradients[node], total_hessians[node], total_counts[node]
         clear_split(node, splits)
         for column in range(candidates.n_value_bins.shape[0]):
+            if not allowed[node if allowed.shape[0] > 1 else 0, column]:
+                continue
+            bounds = Bounds(has_signs, signs[column] if has_signs else 0, lower[node], upper[node])
             begin, n_bins = candidates.first[column], candidates.n_value_bins[column]
             by_code, of_missing = counts[column, node], candidates.missing[column]
             missing_g, missing_h, n_missing = 0.0, 0.0, by_code[n_bins]
@@ -115,4 +123,5 @@ def best_of_level(
                 cuts.gradients[last], cuts.hessians[last] = total_g - missing_g, total_h - missing_h
                 cuts.counts[last] = total_n - n_missing
             total, missing = (total_g, total_h, total_n), (missing_g, missing_h, n_missing)
-            take_best_cut(node, column, cuts, n_prefix, missing, total, rules, 0.0, n_bins, by_levels, splits)
+            of_column = (n_bins, by_levels, bounds)
+            take_best_cut(node, column, cuts, n_prefix, missing, total, rules, 0.0, *of_column, splits)

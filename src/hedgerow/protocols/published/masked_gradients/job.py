@@ -87,27 +87,27 @@ class MaskedGradientsJob(GradientsJob):
         """Whether the strength of the noise was given directly, without any theorem."""
         return self.C is not None
 
-    @property
-    def sends_hessians(self) -> bool:
+    def sends_hessians(self, *, weighted: bool = False) -> bool:
         """Whether hessians differ from 1 and are used; else nobody sends them."""
-        is_squared = self.task == "regression" and self.boosting.loss == "squared"
-        return self.score != FIRST_ORDER and not is_squared
+        are_ones = self.task == "regression" and Loss(self.boosting.loss).has_unit_hessians
+        return weighted or (self.score != FIRST_ORDER and not are_ones)
 
-    def candidates_at_once(self, n_rows: int) -> int:
+    def candidates_at_once(self, n_rows: int, *, weighted: bool = False) -> int:
         """How many may be in a message about this many rows: two messages and their answers must fit block_bytes.
 
         0: not even one, so its vectors are sent one after the other.
         """
-        arrays = self.n_vectors + (2 if self.sends_hessians else 1)
+        arrays = self.n_vectors + (2 if self.sends_hessians(weighted=weighted) else 1)
         return min(self.block_bytes // UNDER_WAY, CACHED_BYTES) // (4 * max(n_rows, 1) * arrays)
 
-    def noise_for(self, n_rows: int, loss: Loss | None = None) -> MaskedNoise:
-        """The strength of the noise; sigma1 and sigma2 depend on public numbers only, C on the loss's range too."""
+    def noise_for(self, n_rows: int, loss: Loss | None = None, largest_weight: float = 1.0) -> MaskedNoise:
+        """The strength of the noise; sigma1 and sigma2 depend on public numbers only, C on range and weights too."""
         if self.sigma1 is not None and self.sigma2 is not None and self.C is not None:
             return MaskedNoise(float(self.sigma1), float(self.sigma2), float(self.C), n_rows, self.n_vectors)
         bound = 1.0 if loss is None else loss.gradient_bound
         low, high = (0.0, 1.0) if loss is None else loss.label_range
         mu = 2.0 * bound if self.reading == VECTOR else max(high - low, 1e-30)
+        mu *= largest_weight
         return self._calibrated(1.0 / n_rows if self.delta_pp is None else self.delta_pp, n_rows, mu)
 
     def _calibrated(self, delta_pp: float, n_rows: int, mu: float) -> MaskedNoise:

@@ -24,12 +24,18 @@ from hedgerow.protocols.vertical.common.agreement import (
     OwnColumns,
     begin_as_label_holder,
     check_table,
+    going_on,
     labels_and_loss,
+    start_of,
 )
-from hedgerow.protocols.vertical.common.joint_forest import ForestState, JointForest
+from hedgerow.protocols.vertical.common.drawing import ColumnRules, RowDraw
+from hedgerow.protocols.vertical.common.joint_forest import Course, JointForest
+from hedgerow.protocols.vertical.common.messages import MOST_CLASSES
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
-from hedgerow.protocols.vertical.noised_gradients.noise import exact_start, plain_quantiser
-from hedgerow.protocols.vertical.noised_gradients.training import Trainer
+from hedgerow.protocols.vertical.common.states import ForestState
+from hedgerow.protocols.vertical.common.watching import Watch, watched_rows
+from hedgerow.protocols.vertical.noised_gradients.noise import plain_quantiser
+from hedgerow.protocols.vertical.noised_gradients.training import Learning, Trainer, tell_learning
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -40,27 +46,38 @@ AnyFloats = npt.NDArray[np.floating[Any]]
 
 def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
-    data = check_table(me.name, data)
-    labels, loss, _ = labels_and_loss(me.name, job, data)
-    columns = OwnColumns(me.name, job, data)
-    noise = job.noise_for(columns.n_rows, loss)
+    data, earlier = going_on(me.name, check_table(me.name, data))
+    watched = watched_rows(me.name, job, data)
+    draw = RowDraw(job.boosting, data.table.n_rows, watched)
+    labels, loss, weight = labels_and_loss(me.name, job, data, most_classes=MOST_CLASSES, learned=draw.learned)
+    columns = OwnColumns(me.name, job, data, learned=draw.learned)
+    noise = job.noise_for(columns.n_rows, loss, 1.0 if weight is None else float(weight.max()))
     n_columns = begin_as_label_holder(me, job, data)
-    base_score, quantiser = exact_start(job, loss, labels), plain_quantiser(job, loss, columns.n_rows)
-    nothing = np.zeros(1, np.int64)
-    _, state = me.go_on(ForestState, job)
-    trainer = Trainer(job, columns, loss, labels, base_score, quantiser, lambda _from_scores: nothing, standing=state)
+    rules = ColumnRules(job.NAME, job.boosting, n_columns) if ColumnRules.matter(job.boosting) else None
+    learning = Learning(draw, weight, rules, max(loss.n_outputs, 2), 0 if earlier is None else earlier.n_trees)
+    tell_learning(me, job, learning, watched)
+    learned_weight = None if weight is None else weight[draw.learned]
+    base_scores, scores = start_of(me.name, job, loss, labels[draw.learned], learned_weight, data)
+    quantiser, nothing = plain_quantiser(job, loss, columns.n_rows, learning.weights), np.zeros(1, np.int64)
+    n_trees, state = me.go_on(ForestState, job)
+    how: dict[str, Any] = {"learning": learning, "party": me.name, "scores": scores if state is None else state.scores}
+    trainer = Trainer(job, columns, loss, labels, base_scores, quantiser, lambda _from_scores: nothing, **how)
     # A generator for each feature holder: what one gets must not depend on how another's candidates are grouped.
     guests = [
-        _Guest(me, job, party, noise, quantiser, n_columns[party] * MAX_BINS, columns.n_threads)
+        _Guest(me, job, party, noise, quantiser, n_columns[party] * MAX_BINS, columns.n_threads, weight is not None)
         for party in job.feature_holders
     ]
     me.send_all(job.feature_holders, messages.Scales(quantiser.gradient_scale, quantiser.hessian_scale))
-    forest = _Forest(me, job, trainer, guests, labels)
+    watch = None
+    if watched is not None:
+        first = 0 if earlier is None else earlier.ensemble.n_iterations
+        watch = Watch(job, loss, data, watched, base_scores, me, n_trees // loss.n_outputs, first=first)
+    forest = _Forest(me, job, trainer, guests, labels, Course(draw, rules, watch, earlier))
     if state is not None:
         forest.go_on(state)
     forest.grow()
     n_masked = {guest.party: guest.n_masked for guest in guests}
-    most, per_candidate = max(n_masked.values()), 2 if job.sends_hessians else 1
+    most, per_candidate = max(n_masked.values()), 2 if job.sends_hessians(weighted=weight is not None) else 1
     added = None if job.is_given else added_up(noise, messages_ap=per_candidate * most, messages_pp=most)
     meta = {
         "privacy": None,
@@ -70,8 +87,10 @@ def label_holder(me: Party, job: MaskedGradientsJob, data: PartyData | None) -> 
         "theorems_would_add_up_to": to_json(added),
         "label_recovery": forest.recovery,
         "rounds": {"setup": 1, "training": forest.rounds},
+        **({} if weight is None else {"weighted": True}),
+        **forest.record,
     }
-    return forest.foreign.part(job, columns.features, forest.trees, loss, [base_score], data.classes, meta)
+    return forest.foreign.part(job, columns.features, forest.trees, loss, base_scores, data.classes, meta)
 
 
 class _Forest(JointForest):
@@ -80,10 +99,17 @@ class _Forest(JointForest):
     WORDS = messages
 
     def __init__(
-        self, me: Party, job: MaskedGradientsJob, trainer: Trainer, guests: list[_Guest], labels: Floats
+        self,
+        me: Party,
+        job: MaskedGradientsJob,
+        trainer: Trainer,
+        guests: list[_Guest],
+        labels: Floats,
+        course: Course,
     ) -> None:
-        super().__init__(me, job, trainer.rows, trainer.grower, trainer.begin_tree, tells_leaves=False)
-        self._guests, self._labels = guests, labels
+        super().__init__(me, job, trainer.rows, trainer.grower, trainer.begin_tree, tells_leaves=False, course=course)
+        # Of more than two classes the first tree's gradients say which rows are of the first one.
+        self._guests, self._labels = guests, labels if trainer.rows.loss.n_outputs == 1 else (labels == 0) * 1.0
         self._two_classes = job.task == "classification"
         self.recovery: Mapping[str, Any] | None = None
         self._trainer = trainer
@@ -100,8 +126,8 @@ class _Forest(JointForest):
     def own_best(self) -> LevelSplits:
         # How many candidates will come is not known yet: if the tree is broken off, the most that can come count.
         self.keep_released({guest.party: guest.n_masked + guest.most_candidates for guest in self._guests})
-        splits = self.grower.best()  # while the feature holders make their noise
-        packed, level = self.rows.gradients_packed[0], LevelRows.of(self.rows)
+        splits = self.grower.best(self.own_allowed)  # while the feature holders make their noise
+        packed, level = self.rows.values, LevelRows.of(self.rows)
         sums, ordered = level.sums(packed), packed[level.order]
         exact = ((ordered >> 32).astype(np.float32), (ordered & 0xFFFFFFFF).astype(np.float32))
         waiting = [guest.serve(level, exact, (sums >> 32, sums & 0xFFFFFFFF)) for guest in self._guests]
@@ -136,8 +162,10 @@ class _Guest:
         quantiser: Quantiser,
         most_candidates: int,
         n_threads: int,
+        weighted: bool,
     ) -> None:
         """`most_candidates` of a level: no party has more with its number of columns."""
+        self._weighted, self._sends_hessians = weighted, job.sends_hessians(weighted=weighted)
         self._me, self._job, self.party, self._noise, self._quantiser = me, job, party, noise, quantiser
         self.most_candidates, self._n_threads = most_candidates, n_threads
         self._most_noise = vectors.MOST_NORMAL * math.sqrt(4.0 * noise.sigma1**2 + noise.sigma2**2)
@@ -154,7 +182,7 @@ class _Guest:
         radius = np.sqrt(np.array([self._noise.C_for(count) for count in level.counts.tolist()]))
         # For each candidate first c, then d, so that the grouping of candidates changes nothing.
         radii = np.concatenate([radius * self._quantiser.gradient_scale, radius * self._quantiser.hessian_scale])
-        at_once = max(self._job.candidates_at_once(n_rows), 1)
+        at_once = max(self._job.candidates_at_once(n_rows, weighted=self._weighted), 1)
         n_done, last = 0, False
         while not last:
             most = min(at_once, self.most_candidates - n_done)
@@ -162,7 +190,7 @@ class _Guest:
             n_candidates = len(message.vectors)
             factors = vectors.on_spheres(self._random, n_candidates, radii, n_vectors).astype(np.float32)
             gradients = np.empty((n_candidates, n_rows), np.float32)
-            hessians = np.empty(gradients.shape if self._job.sends_hessians else (0, 0), np.float32)
+            hessians = np.empty(gradients.shape if self._sends_hessians else (0, 0), np.float32)
             seen: list[Float32s] = []  # of the first candidate
             n_seen = 0
             while True:

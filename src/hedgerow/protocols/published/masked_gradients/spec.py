@@ -12,7 +12,14 @@ from hedgerow.protocols.published.masked_gradients.job import STAMP, MaskedGradi
 from hedgerow.protocols.published.masked_gradients.label_holder import label_holder
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.joint_forest import warmup
-from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import (
+    GoAhead,
+    LearningRows,
+    Onward,
+    PlaceOfColumns,
+    ReadyToTrain,
+    SplitColumns,
+)
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol, not_yet
 from hedgerow.statement import Statement
@@ -91,7 +98,7 @@ SPEC = Protocol(
     MaskedGradientsJob,
     roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder},
     messages=(
-        *(ReadyToTrain, GoAhead, messages.Scales),
+        *(ReadyToTrain, GoAhead, LearningRows, PlaceOfColumns, Onward, SplitColumns, messages.Scales),
         *(messages.NoiseVectors, messages.NextVectors, messages.MaskedGradients),
         *(messages.BestScores, messages.Winners, messages.WhichWay, messages.Partition),
     ),
@@ -99,6 +106,7 @@ SPEC = Protocol(
     warmup=warmup,
     result=part_from_dict,
     stamp=lambda _job: STAMP,
+    takes_weights=lambda _options: True,
     on_ray=dict.fromkeys(
         (LABEL_HOLDER, FEATURE_HOLDER),
         "gradients of all rows, masked, go from machine to machine for every candidate; sums over columns are quick",

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats
+from hedgerow.engine.dtypes import MAX_BINS, SCORE, Bools, Bytes, Floats, Ints, Scores
 from hedgerow.engine.losses import NO_MIN_ROWS, BoostingParams, Loss, check_weight
 from hedgerow.engine.table import Coded, Table
 from hedgerow.errors import InvalidInput, InvalidParameter
@@ -37,6 +37,7 @@ from hedgerow.schema import Column, Level, Schema
 PATIENCE = 2.5
 """How much longer than the label holder feature holders wait: it may first have to wait for another one."""
 TASKS = ("classification", "regression")
+ALL_ROWS = slice(None)
 BINS = f"between 2 and {MAX_BINS}"
 
 
@@ -137,6 +138,7 @@ class VerticalJob(HoldersJob):
     """What all parties of a vertical training must agree on."""
 
     OPENS_SUMS: ClassVar[bool] = False  # of nodes whose rows all parties know, so that there may be a minimum of them
+    BY_COLUMN: ClassVar[bool] = False  # whether who compares splits knows by which column each is
 
     task: str = option("classification", "what is predicted", one_of=TASKS, settled=True)
     boosting: BoostingParams = field(default_factory=BoostingParams)
@@ -145,7 +147,7 @@ class VerticalJob(HoldersJob):
     def check(self) -> None:
         """What trees cannot do where columns are split."""
         super().check()
-        if self.boosting.monotone is not None:
+        if self.boosting.monotone is not None and not self.BY_COLUMN:
             raise InvalidParameter(
                 f"{self.NAME}: monotonic_cst is not available where columns are split, got {self.boosting.monotone}"
             )
@@ -193,12 +195,26 @@ def check_table(
 
 
 class OwnColumns:
-    """A party's own columns, binned by itself: by their values, or by a `mapper` that is public."""
+    """A party's own columns, binned by itself: by their values, by a `mapper` that is public, or as an earlier part was.
 
-    def __init__(self, party: str, job: VerticalJob, data: PartyData, mapper: BinMapper | None = None) -> None:
+    Who knows which rows are `learned` goes by the values of these.
+    """
+
+    def __init__(
+        self,
+        party: str,
+        job: VerticalJob,
+        data: PartyData,
+        mapper: BinMapper | None = None,
+        learned: Ints | slice = ALL_ROWS,
+    ) -> None:
         table, params = data.table, job.boosting
         check_memory(party, table.n_rows, len(table.columns), job.max_bins, params.max_depth, params.max_leaves)
-        mapper = mapper or BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        if data.part is not None:
+            mapper = BinMapper(data.part.features)
+        elif mapper is None:
+            seen = table if isinstance(learned, slice) else rows_of_table(table, learned)
+            mapper = BinMapper.fit(seen, job.max_bins, n_threads=data.n_threads)
         self.features, self.n_rows, self.n_threads = mapper.features, table.n_rows, data.n_threads
         self.codes = mapper.transform(table, data.n_threads)
 
@@ -282,22 +298,50 @@ def finite_labels(party: str, job: VerticalJob, data: PartyData, *, most_classes
 
 
 def labels_and_loss(
-    party: str, job: VerticalJob, data: PartyData, *, most_classes: int = 2
+    party: str, job: VerticalJob, data: PartyData, *, most_classes: int = 2, learned: Ints | slice = ALL_ROWS
 ) -> tuple[Floats, Loss, Floats | None]:
     """Finite labels within the declared range, the loss that goes with them, and the rows' weights if they have any.
 
-    Where no range is declared, that of rows of weight 0 does not count.
+    The range is that of rows that are `learned` from; where none is declared, rows of weight 0 do not count either.
     """
     labels = finite_labels(party, job, data, most_classes=most_classes)
     weight = data.weight
     if weight is not None:
         check_weight(party, weight, len(labels))
-    given, counted = job.boosting.label_range, labels if weight is None else labels[weight > 0]
-    if data.classes is None and given is not None and (labels.min() < given[0] or labels.max() > given[1]):
+        if not weight[learned].any():
+            raise InvalidInput(f"{party}: every sample_weight of rows to learn from is zero")
+    given, known = job.boosting.label_range, labels[learned]
+    counted = known if weight is None else known[weight[learned] > 0]
+    if data.classes is None and given is not None and (known.min() < given[0] or known.max() > given[1]):
         raise InvalidInput(f"{party}: some labels lie outside the declared label_range {given}")
     n_classes = None if data.classes is None else max(len(data.classes), 2)
     params = job.for_labels(n_classes, (float(counted.min()), float(counted.max())))
     return labels, params.loss_for(counted), weight
+
+
+def going_on(party: str, data: PartyData) -> tuple[PartyData, Any]:
+    """What a party brings, read as its part of an earlier model reads rows; and that part, None if there is none."""
+    part = data.part
+    if part is None:
+        return data, None
+    if part.party != party:
+        raise InvalidInput(f"{party}: brings the part of {part.party}")
+    return replace(data, table=rows_of(part, data.table)), part
+
+
+def start_of(
+    party: str, job: VerticalJob, loss: Loss, labels: Floats, weight: Floats | None, data: PartyData
+) -> tuple[Floats, Scores | None]:
+    """Base scores, and the scores [outputs, rows] that rows begin with: none, or those of an earlier model."""
+    if data.part is None:
+        return job.boosting.base_scores(loss, labels, weight), None
+    target = data.part.target
+    if target is None or target.loss != loss.name or target.n_outputs != loss.n_outputs:
+        raise InvalidInput(f"{party}: the earlier model is not one for the {loss.name} loss")
+    shape = (loss.n_outputs, data.table.n_rows)
+    if data.init_scores is None or data.init_scores.shape != shape or not np.isfinite(data.init_scores).all():
+        raise InvalidInput(f"{party}: to go on from an earlier model takes its finite scores of all rows, {shape}")
+    return np.array(target.base_scores), np.ascontiguousarray(data.init_scores, SCORE).copy()
 
 
 def _one_per_row(party: str, data: PartyData) -> Floats:
@@ -338,6 +382,12 @@ def trees_to_grow(me: Party, job: VerticalJob) -> int:
     """How many there will be, as the label holder tells it: one per iteration and class, of two classes one."""
     n_classes = me.recv(job.label_holder, Classes).n_classes if job.task == "classification" else 2
     return job.boosting.n_iterations * (1 if n_classes == 2 else n_classes)
+
+
+def rows_of_table(table: Table, rows: Ints) -> Table:
+    """Some rows of a table."""
+    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
+    return replace(table, columns=columns, n_rows=len(rows))
 
 
 def check_rows(party: str, brings: int, label_holder: str, n_rows: int, advice: str = "") -> None:

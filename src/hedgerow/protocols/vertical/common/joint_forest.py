@@ -26,16 +26,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins, bin_counts
-from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, RowIds
 from hedgerow.engine.ensemble import Ensemble, Tree, TreeStack
 from hedgerow.engine.growth import LevelSplits, TreeGrower
 from hedgerow.engine.histogram import PackedColumns, pack, with_spare_column
@@ -45,15 +45,19 @@ from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.vertical.common.agreement import VerticalJob
-from hedgerow.protocols.vertical.common.messages import LEAF, MOST_GAIN, OTHERS, YOURS, bytes_for
+from hedgerow.protocols.vertical.common.drawing import ColumnRules, RowDraw
+from hedgerow.protocols.vertical.common.messages import LEAF, MOST_GAIN, OTHERS, YOURS, SplitColumns, bytes_for
 from hedgerow.protocols.vertical.common.parts import (
     EITHER_WAY,
     LabelHolderPart,
+    OwnerPart,
     Question,
     Questions,
     composite_features,
     with_handles,
 )
+from hedgerow.protocols.vertical.common.states import ForestState, OwnerState
+from hedgerow.protocols.vertical.common.watching import Watch
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import Rehearsal
 
@@ -66,7 +70,48 @@ def packed_columns(codes: Bytes, features: Sequence[FeatureBins], n_threads: int
 
 
 class JointRows(Rows):
-    """One party's columns of rows that all parties have."""
+    """One party's columns of rows that all parties have.
+
+    Those that are not `counted` are in no sum and no number of rows. They walk down the trees as the others do, and
+    have scores.
+    """
+
+    counted: Bools | None = None  # None: all. To be set before a tree is started
+    sizes_of_all = False  # whether numbers of rows are of all rows, because others do not know which are counted
+
+    def start_tree(self, output: int = 0, **sample: Any) -> None:
+        """All rows stand at the root."""
+        super().start_tree(output, **sample)
+        self.take_values(output)
+        if self.counted is not None and not self.sizes_of_all:
+            self.node_counts = np.array([self.counted.sum()], np.int64)
+
+    def take_values(self, output: int = 0) -> None:
+        """Sum the present gradients of an output from now on."""
+        self.values = self.gradients_packed[output]
+        if self.counted is not None:
+            self.values = np.where(self.counted, self.values, 0)
+
+    def histograms(self, nodes: Ints, slots: Ints, cells: Ints, *, counts: bool = False) -> None:
+        """Of rows that count."""
+        if not counts or self.counted is None:
+            super().histograms(nodes, slots, cells, counts=counts)
+            return
+        values, self.values = self.values, self.counted.astype(np.int64)
+        super().histograms(nodes, slots, cells)
+        self.values = values
+
+    def descend(self, feature: Ints, goes_left: Bytes, *, last: bool = False) -> None:
+        """Move to the next level; its numbers of rows are of those that count."""
+        super().descend(feature, goes_left, last=last)
+        if self.counted is not None and not self.sizes_of_all:
+            self.node_counts = np.zeros(len(self.node_counts), np.int64)
+            for segment in self.segments():
+                count_marked(self.counted, *segment, self.node_counts)
+
+    def leaf_quantiles(self, n_leaves: int, counted: Bools | None = None) -> Floats:
+        """Of rows that count."""
+        return super().leaf_quantiles(n_leaves, self.counted if counted is None else counted)
 
     @property
     def spare_feature(self) -> int:
@@ -93,7 +138,10 @@ class JointRows(Rows):
         """Packed sums and numbers of rows of the left and of the right side of wanted nodes: [nodes, 2] each."""
         segments = self.segments()
         sums, counts = np.zeros((2, len(segments), len(wanted), 2), np.int64)
-        tasks = [(self.values, self.sides, *segment, wanted, sums[t], counts[t]) for t, segment in enumerate(segments)]
+        marks = np.ones(self.n_rows, np.bool_) if self.counted is None else self.counted
+        tasks = [
+            (self.values, marks, self.sides, *segment, wanted, sums[t], counts[t]) for t, segment in enumerate(segments)
+        ]
         self.run(sum_sides, tasks, updates=self.n_rows)
         return sums.sum(axis=0), counts.sum(axis=0)
 
@@ -102,7 +150,8 @@ class JointGrower(TreeGrower):
     """Grows one tree after the other on a party's own columns and on what it is told about the others'.
 
     The tree that `finish` returns has the spare feature (the one after all its own) where another party's split won,
-    with 0 for left; `mark_foreign_splits` marks such nodes in a `LevelSplits`.
+    with 0 for left; `mark_foreign_splits` marks such nodes in a `LevelSplits`. By a column with a monotone constraint,
+    it is one of the two features after that.
     """
 
     def __init__(
@@ -114,15 +163,20 @@ class JointGrower(TreeGrower):
         features: Sequence[FeatureBins],
         *,
         weighted: bool = False,
+        signs: Ints | None = None,
     ) -> None:
-        edges = [*(feature.edges for feature in features), EITHER_WAY]
-        super().__init__(rows, rules, loss, quantiser, edges, weighted=weighted)
+        """`signs` of its own columns, where some columns of the job are monotone."""
+        edges = [*(feature.edges for feature in features), *[EITHER_WAY] * len(FOREIGN_SIGNS)]
+        has_signs = signs is not None and len(signs)
+        own = (*map(int, signs), *FOREIGN_SIGNS) if signs is not None and has_signs else None
+        local = replace(rules, monotone=own, interaction=None)
+        super().__init__(rows, local, loss, quantiser, edges, weighted=weighted)
         self.joint = rows
 
     def begin(self) -> None:
         """A new tree from the rows' present gradients; `rows.start_tree` has been called."""
         super().begin()
-        self.rows_of_nodes = [np.array([self.joint.n_rows], np.int64)]  # by level
+        self.rows_of_nodes = [self.joint.node_counts]  # by level
         self._row_counts = np.empty((0, 2), np.int64)
 
     @property
@@ -150,9 +204,9 @@ class JointGrower(TreeGrower):
         """Whether the children of this level are leaves, if this many of its nodes split."""
         return self.depth + 1 == self.max_depth or self.n_leaves + n_splitting == self.rules.max_leaves
 
-    def best(self) -> LevelSplits:
-        """The best split of every node of the newest level among this party's columns."""
-        return self.evaluate(self.tree.newest)
+    def best(self, allowed: Bools | None = None) -> LevelSplits:
+        """The best split of every node of the newest level among this party's columns, or the `allowed` ones."""
+        return self.evaluate(self.tree.newest, None if allowed is None else with_spare(allowed))
 
     def divide(self, splits: LevelSplits, *, last: bool = False) -> bool:
         """Split the nodes of the level that have a feature by the rows' `sides`; whether the tree goes on."""
@@ -167,9 +221,18 @@ class JointGrower(TreeGrower):
         descend_by_sides(self.joint, feature >= 0, last=last)
 
 
-def mark_foreign_splits(splits: LevelSplits, nodes: Bools | Ints, spare_feature: int) -> None:
-    """Write down that other parties' splits won these nodes."""
-    splits.feature[nodes] = spare_feature
+FOREIGN_SIGNS = (0, 1, -1)
+"""Of foreign columns: without a monotone constraint, rising, falling; each has a feature of its own in trees."""
+
+
+def with_spare(allowed: Bools) -> Bools:
+    """[nodes, columns] with one more column, for the spare feature."""
+    return np.pad(allowed, ((0, 0), (0, 1)), constant_values=True)
+
+
+def mark_foreign_splits(splits: LevelSplits, nodes: Bools, spare_feature: int, signs: Ints | None = None) -> None:
+    """Write down that other parties' splits won these nodes; `signs` [nodes] are those of monotone columns."""
+    splits.feature[nodes] = spare_feature if signs is None else (spare_feature + signs % len(FOREIGN_SIGNS))[nodes]
     splits.bin[nodes] = 0
     splits.missing_left[nodes] = False
 
@@ -193,6 +256,21 @@ def choose_winners(gains: Floats, room: int, min_gain: float) -> Ints:
     splitting = best_first[winner[best_first] >= 0]
     winner[splitting[max(room, 0) :]] = -1
     return winner
+
+
+@kernel
+def count_marked(
+    marks: Bools,  # in  [rows]
+    row_ids: RowIds,  # in
+    starts: Ints,  # in  [nodes] this thread's segments
+    stops: Ints,
+    counts: Ints,  # in/out [nodes]
+) -> None:
+    """Add to each node's number that of its rows that are marked."""
+    for node in range(counts.shape[0]):
+        rows = row_ids[starts[node] : stops[node]]
+        for k in range(rows.shape[0]):
+            counts[node] += marks[np.uint64(rows[k])]
 
 
 @kernel
@@ -223,6 +301,7 @@ def write_sides(
 @kernel
 def sum_sides(
     values: Ints,  # in  [rows] packed gradients
+    marks: Bools,  # in  [rows] those that count
     sides: Bytes,  # in  [rows]
     row_ids: RowIds,  # in
     starts: Ints,  # in  [nodes] this thread's segments
@@ -237,18 +316,20 @@ def sum_sides(
             continue
         total = np.int64(0)
         right = np.int64(0)
+        n_rows = np.int64(0)
         n_right = np.int64(0)
         rows = row_ids[starts[node] : stops[node]]
         for k in range(rows.shape[0]):
             row = np.uint64(rows[k])
-            side = np.int64(sides[row])
+            side, mark = np.int64(sides[row]), np.int64(marks[row])
             value = values[row]
             total += value
             right += value & -side
-            n_right += side
+            n_rows += mark
+            n_right += side & mark
         sums[node, 0] = total - right
         sums[node, 1] = right
-        counts[node, 0] = rows.shape[0] - n_right
+        counts[node, 0] = n_rows - n_right
         counts[node, 1] = n_right
 
 
@@ -293,47 +374,21 @@ def new_sides(
     return sides
 
 
-# --- what is kept after a tree ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How a party's rows stand, and how much it has released, or received, that is drawn anew if a tree is."""
-
-    scores: Scores | None = None
-    base_score: float = 0.0
-    from_labels: Ints | None = None  # the part of gradients that serves all trees
-    released: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForestState(Standing):
-    """The label holder's: its trees too, and the noise that it has drawn for the next one."""
-
-    trees: TreeStack = field(default_factory=lambda: TreeStack.of(()))
-    foreign: Ints | None = None  # as `ForeignSplits` has them
-    rounds: int = 0
-    drawn: Ints | None = None
-    began: Scores | None = None  # the scores that the iteration began with, if it has trees still to come
-    recovery: Mapping[str, Any] | None = None  # vertical.masked_gradients: what its first message gave away
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnerState(Standing):
-    """A feature holder's: its questions too."""
-
-    questions: tuple[tuple[int, int, bool, str], ...] = ()
-
-
 # --- the label holder ------------------------------------------------------------------------------------------------
 
 
 class ForeignSplits:
     """Whose each foreign split of the label holder's trees is, and what its owner calls it; parties go by places."""
 
-    def __init__(self, parties: Sequence[str], label_holder: str) -> None:
-        self._parties, self._label_holder = tuple(parties), label_holder
-        self._n_handles = np.zeros(len(parties), np.int64)
+    def __init__(self, parties: Sequence[str], label_holder: str, earlier: LabelHolderPart | None = None) -> None:
+        """`earlier`: a part whose trees come first, and whose parties need not take part any more."""
+        asked = {} if earlier is None else earlier.handles
+        self._parties, self._label_holder = (
+            (*parties, *(party for party in asked if party not in parties)),
+            label_holder,
+        )
+        self._earlier, self._n_earlier = earlier, np.array([asked.get(party, 0) for party in self._parties], np.int64)
+        self._n_handles = self._n_earlier.copy()
         self._levels = [np.empty((0, 3), np.int64)]  # [foreign nodes, (tree, place, handle)] each
 
     def n_handles_of(self, place: int) -> int:
@@ -354,6 +409,12 @@ class ForeignSplits:
         """All of them, tree by tree and level by level: [foreign splits, (tree, place, handle)]."""
         return np.concatenate(self._levels)
 
+    def keep_first(self, n_trees: int) -> None:
+        """Forget what only later trees ask: handles are numbered in the order of their first use."""
+        splits = self.splits
+        self._n_handles, self._levels = self._n_earlier.copy(), [np.empty((0, 3), np.int64)]
+        self.add(splits[splits[:, 0] < n_trees])
+
     @property
     def n_handles(self) -> dict[str, int]:
         """Questions of each feature holder."""
@@ -361,16 +422,30 @@ class ForeignSplits:
         return {party: n for party, n in named if party != self._label_holder}
 
     def in_trees(self, trees: Sequence[Tree], n_own: int) -> list[Tree]:
-        """Trees over its own columns and handles, from trees with column `n_own` for all foreign splits."""
+        """Trees over its own columns and handles, from trees with columns from `n_own` on for all foreign splits.
+
+        Those of the earlier part come first.
+        """
         first = n_own + np.cumsum([0, *self._n_handles[:-1]])
-        splits, finished = self.splits, []
+        splits, finished = self.splits, self._earlier_trees(n_own, first)
         ends = np.searchsorted(splits[:, 0], np.arange(len(trees)), side="right")
         for tree, of_tree in zip(trees, np.split(splits, ends)[:-1], strict=True):
             _, place, handle = of_tree.T
             columns = tree.feature.copy()
-            columns[tree.feature == n_own] = first[place] + handle
+            columns[tree.feature >= n_own] = first[place] + handle
             finished.append(with_handles(tree, columns, n_own))
         return finished
+
+    def _earlier_trees(self, n_own: int, first: Ints) -> list[Tree]:
+        if self._earlier is None:
+            return []
+        moved = np.arange(len(self._earlier.ensemble.features))
+        for party, n_handles in self._earlier.handles.items():
+            before = self._earlier.first_column(party)
+            moved[before : before + n_handles] = first[self._parties.index(party)] + np.arange(n_handles)
+        trees = self._earlier.ensemble.trees
+        columns = [np.where(tree.feature >= 0, moved[tree.feature], -1).astype(np.int32) for tree in trees]
+        return [with_handles(tree, column, n_own) for tree, column in zip(trees, columns, strict=True)]
 
     def part(
         self,
@@ -388,10 +463,26 @@ class ForeignSplits:
         return LabelHolderPart(self._label_holder, job.NAME, job.run_id, ensemble, self.n_handles)
 
 
+class Course(NamedTuple):
+    """What the trees of a run go by, besides sums: who is drawn, what is allowed, when it ends, what was before."""
+
+    draw: RowDraw
+    columns: ColumnRules | None = None  # None where it does not matter which column is which
+    watch: Watch | None = None
+    earlier: LabelHolderPart | None = None
+
+    @property
+    def n_earlier(self) -> int:
+        """Trees of the earlier part."""
+        return 0 if self.earlier is None else self.earlier.n_trees
+
+
 class JointForest(ABC):
     """Grows trees together with the feature holders, and remembers whose each split is."""
 
     WORDS: ModuleType  # the protocol's messages
+    KEEPS_ALL_TREES = False  # or only iterations: of several classes each has a tree, from the same scores
+    OTHERS_CHOOSE = True  # whether feature holders look for splits themselves, and so go by rules that follow splits
 
     def __init__(
         self,
@@ -402,18 +493,20 @@ class JointForest(ABC):
         begin_tree: Callable[[], None],
         *,
         tells_leaves: bool,
+        course: Course,
     ) -> None:
         """`begin_tree` puts all rows at the root of a new tree, with its gradients.
 
         `tells_leaves`: whether feature holders must know the rows of leaves, as who keeps scores must.
         """
-        self._begin_tree = begin_tree
+        self._begin_tree, self.course, self._all = begin_tree, course, job
         self.me, self._parties = me, job.parties
         self._n_trees, self._min_gain = job.boosting.n_iterations * rows.loss.n_outputs, job.boosting.min_gain
         self.rows, self.grower, self._tells_leaves = rows, grower, tells_leaves
+        self._follows_splits = ColumnRules.follow_splits(job.boosting)
         self._place = job.parties.index(me.name)
         self.trees: list[Tree] = []
-        self.foreign = ForeignSplits(job.parties, job.label_holder)
+        self.foreign = ForeignSplits(job.parties, job.label_holder, course.earlier)
         self.rounds = 0
 
     def go_on(self, state: ForestState) -> None:
@@ -424,7 +517,8 @@ class JointForest(ABC):
 
     def state(self) -> ForestState:
         """What there is after the last tree."""
-        return ForestState(trees=TreeStack.of(self.trees), foreign=self.foreign.splits, rounds=self.rounds)
+        curve = () if self.course.watch is None else self.course.watch.curve
+        return ForestState(trees=TreeStack.of(self.trees), foreign=self.foreign.splits, rounds=self.rounds, curve=curve)
 
     def keep_released(self, released: Mapping[str, int]) -> None:
         """Keep that this much will have been released, before it is: a tree that is broken off stays in the count."""
@@ -440,21 +534,61 @@ class JointForest(ABC):
     def gains_of(self, party: str, n_nodes: int) -> Floats:
         """What a feature holder sends: the gain of its best split of each node."""
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the model says of its trees, where there is something to say."""
+        said = {} if self.course.watch is None else self.course.watch.record
+        return said if self.course.earlier is None else said | {"continues": self.course.earlier.run_id}
+
+    @property
+    def own_allowed(self) -> Bools | None:
+        """Which of its own columns nodes of the level may ask about; None: all."""
+        return None if self.course.columns is None else self.course.columns.allowed(self.me.name)
+
+    @property
+    def number(self) -> int:
+        """Of the next tree, among those of an earlier part too."""
+        return self.course.n_earlier + len(self.trees)
+
     def grow(self) -> None:
-        """All trees."""
-        for done in range(len(self.trees), self._n_trees):
+        """All trees, or as many as rows that are watched are the better for."""
+        while not self._ends():
+            done = len(self.trees)
             self.me.report(done, self._n_trees)
+            self.rows.counted = self.course.draw.for_iteration(self.number // self.rows.loss.n_outputs)
+            if self.course.columns is not None:
+                self.course.columns.begin_tree(self.number)
             self._begin_tree()
             while self._grow_level():
                 pass
             self.trees.append(self.grower.finish())
-            if self.me.checkpoints is not None:  # an earlier attempt may have drawn what comes next, and sent it
+            if self.course.watch is not None and self._is_between_iterations:
+                self.course.watch.see(self.rows.scores)
+            # An earlier attempt may have drawn what comes next, and sent it.
+            if self.me.checkpoints is not None and (self.KEEPS_ALL_TREES or self._is_between_iterations):
                 before = self.me.kept(done + 1, ForestState)
                 self.me.keep(done + 1, replace(self.state(), drawn=None if before is None else before.drawn))
         self.me.report(self._n_trees, self._n_trees)
 
+    @property
+    def _is_between_iterations(self) -> bool:
+        return len(self.trees) % self.rows.loss.n_outputs == 0
+
+    def _ends(self) -> bool:
+        """Whether there are all trees, or watched rows say so; then only what is kept is left."""
+        watch = self.course.watch
+        if watch is None or not self.trees or not self._is_between_iterations:
+            return len(self.trees) == self._n_trees
+        n_kept = watch.tell(self.me, self._all) * self.rows.loss.n_outputs
+        if n_kept:
+            self.trees = self.trees[:n_kept]
+            self.foreign.keep_first(n_kept)
+        return n_kept > 0
+
     def _grow_level(self) -> bool:
         me, grower, rows = self.me, self.grower, self.rows
+        if self.course.columns is not None:
+            self.course.columns.begin_level(grower.n_active)
         splits = self.own_best()
         own = np.where(splits.feature >= 0, splits.gain, -1.0)
         gains = np.array([own if party == me.name else self._checked_gains(party, len(own)) for party in self._parties])
@@ -468,7 +602,8 @@ class JointForest(ABC):
         rows.sides[:] = 0
         rows.write_sides(splits.feature, splits.goes_left)
         self.ask_winners(winner)
-        mark_foreign_splits(splits, (winner >= 0) & (winner != self._place), rows.spare_feature)
+        signs = self._signs_of_splits(winner, splits.feature) if self._follows_splits else None
+        mark_foreign_splits(splits, (winner >= 0) & (winner != self._place), rows.spare_feature, signs)
         if self._tells_leaves or not grower.is_last(int((winner >= 0).sum())):
             self.tell_sides(winner)
         self.rounds += 2
@@ -496,6 +631,30 @@ class JointForest(ABC):
             rows.sides[:] |= new_sides(party, answer, rows.n_rows, partial(rows.count_sides, nodes=winner == place))
         foreign = (winner >= 0) & (winner != self._place)
         self.foreign.add_level(len(self.trees), winner[foreign], handles[foreign])
+
+    def _signs_of_splits(self, winner: Ints, own: Ints) -> Ints:
+        """By which column each node splits: what its winner says; and if need be everybody is told."""
+        rules = self.course.columns
+        if rules is None:
+            raise ProtocolError("columns have constraints, but nobody knows which are whose")
+        columns = np.full(len(winner), -1, np.int64)
+        for place, party in enumerate(self._parties):
+            nodes = np.flatnonzero(winner == place)
+            if len(nodes):
+                chosen = own[nodes] if party == self.me.name else self.columns_of(party, nodes)
+                columns[nodes] = rules.first(party) + chosen
+        if self.OTHERS_CHOOSE:
+            self.me.send_all(self._all.feature_holders, SplitColumns(columns.astype(np.int32)))
+        return rules.split(columns)
+
+    def columns_of(self, party: str, nodes: Ints) -> Ints:
+        """By which of its columns a feature holder splits the nodes that it won, as it says itself."""
+        rules = self.course.columns
+        if rules is None:
+            raise ProtocolError("columns have constraints, but nobody knows which are whose")
+        ends = {"first": rules.first(party), "last": rules.first(party) + rules.n_columns[party] - 1}
+        told = self.me.recv(party, SplitColumns, n_nodes=len(nodes), **ends)
+        return told.columns.astype(np.int64) - rules.first(party)
 
     def tell_sides(self, winner: Ints) -> None:
         """Everybody's bits to those who need them: not to the winner of all nodes."""
@@ -533,15 +692,30 @@ def receive_roles(
 
 
 class Asked:
-    """The splits that this party won, in the order in which they were first used; equal ones have one handle."""
+    """The splits that this party won, in the order in which they were first used; equal ones have one handle.
 
-    def __init__(self, state: OwnerState | None = None) -> None:
-        asked = () if state is None else state.questions
-        self._handles = {Question(*q[:3], bytes.fromhex(q[3])): k for k, q in enumerate(asked)}
+    Questions of an `earlier` part come first.
+    """
+
+    def __init__(self, state: OwnerState | None = None, earlier: OwnerPart | None = None) -> None:
+        before = [] if earlier is None else list(earlier.questions.each())
+        asked = before if state is None else [Question(*q[:3], bytes.fromhex(q[3])) for q in state.questions]
+        self._handles = {question: k for k, question in enumerate(asked)}
+        self._n_before, self._n_asked = len(before), [] if state is None else list(state.n_asked)
+
+    def end_tree(self) -> None:
+        """So many questions serve the trees so far."""
+        self._n_asked.append(len(self._handles))
+
+    def keep_first(self, n_trees: int) -> None:
+        """Forget what only later trees ask."""
+        n_kept = self._n_asked[n_trees - 1] if n_trees else self._n_before
+        self._handles = dict(list(self._handles.items())[:n_kept])
 
     def state(self, **standing: Any) -> OwnerState:
         """What is kept of them, and how the rows stand."""
-        return OwnerState(questions=tuple((*q[:3], q.levels.hex()) for q in self._handles), **standing)
+        asked = tuple((*q[:3], q.levels.hex()) for q in self._handles)
+        return OwnerState(questions=asked, n_asked=tuple(self._n_asked), **standing)
 
     def handles(self, splits: LevelSplits, nodes: Ints) -> np.ndarray:
         """The handles of some nodes' splits."""
@@ -565,7 +739,8 @@ class Asked:
 
 def warmup(job: Any) -> Rehearsal:
     """The same job with two trees, on a few made-up rows of two parties."""
-    trees = replace(job.boosting, n_iterations=2, max_depth=3, min_rows_per_sum=1)
+    unbound = {"monotone": None, "interaction": None, "early_stopping_rounds": None}  # those of other columns and rows
+    trees = replace(job.boosting, n_iterations=2, max_depth=3, min_rows_per_sum=1, **unbound)
     small = replace(job, parties=("a", "b"), label_holder="a", boosting=trees)
     classes = getattr(job, "classes", None)
     return small, lambda: {

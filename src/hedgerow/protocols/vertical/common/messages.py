@@ -3,6 +3,8 @@
 ReadyToTrain, GoAhead           the first messages of every training: do the tables fit together?
 Classes                         of a training of several classes: how many trees are there in an iteration?
 Onward                          of a training with early stopping: does it go on after this iteration?
+LearningRows                    where feature holders have gradients: classes, weights, and rows that are watched
+PlaceOfColumns, SplitColumns    where columns are drawn, or have constraints: which are the receiver's, and which split
 Winners, WhichWay, Partition    the conversation about splits (`joint_forest`); each protocol gives them its names
 Ready, Answers                  the same for services of a trained model
 """
@@ -42,7 +44,9 @@ class GoAhead(Message, name="vertical.go_ahead", version=1):
     n_rows: NRows
 
 
-MOST_CLASSES = 1 << 12
+MOST_CLASSES, MOST_TREES = 1 << 12, 1 << 30
+MOST_GAIN = float(np.finfo(np.float32).max)
+"""What trees can write down; larger gains are told as this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,48 @@ class Onward(Message, name="vertical.onward", version=1):
     n_kept: Annotated[int, Within(0, "n_iterations")]  # 0: it goes on; else it ends, and the first ones are kept
 
 
+@dataclass(frozen=True, slots=True)
+class LearningRows(Message, name="vertical.learning_rows", version=1):
+    """Label holder to feature holders, where these have gradients: how many outputs there are, and which rows count.
+
+    A weight for each row, or none if all are 1; one bit for each row that is watched, or none without early stopping.
+    """
+
+    discloses = Exact("how many classes the labels have, the weights of rows, and which rows are watched")
+    n_earlier: Annotated[int, Within(0, MOST_TREES)]  # trees of an earlier model that this one goes on from
+    n_classes: Annotated[int, Within(2, MOST_CLASSES)]  # 2 for a regression too
+    weight: Annotated[Float64s, Shape(Free("n_weights", 0, "n_rows")), Within(0.0, MOST_GAIN)]
+    watched: Annotated[UInt8s, Shape("n_watched_bytes"), Anything()]
+
+
+# --- rules by column -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOfColumns(Message, name="vertical.place_of_columns", version=1):
+    """Label holder to feature holder, where columns are drawn or have constraints: where its own stand among all."""
+
+    discloses = Exact("how many columns all parties have together, and how many come before the receiver's")
+    n_before: Annotated[int, Within(0, MOST_COLUMNS)]
+    n_columns: Annotated[int, Within(2, MOST_COLUMNS)]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitColumns(Message, name="vertical.split_columns", version=1):
+    """Winner to label holder, and label holder to feature holder, where columns have constraints: who splits by what.
+
+    The number of the column of each node in question, among all columns of the job, and -1 for a leaf.
+    """
+
+    discloses = Exact("by which column, of whichever party, each node is split")
+    columns: Annotated[Int32s, Shape("n_nodes"), Within("first", "last")]
+
+
 # --- the conversation about splits -----------------------------------------------------------------------------------
 
 
 LEAF, OTHERS, YOURS = 0, 1, 2
 """What becomes of a node."""
-MOST_GAIN = float(np.finfo(np.float32).max)
-"""What trees can write down; larger gains are told as this one."""
 
 Gains: TypeAlias = Annotated[Float64s, Shape("n_nodes"), Within(-1.0, MOST_GAIN)]
 """-1 where no split is allowed."""

@@ -20,7 +20,7 @@ does not know. What the file of each kind says: docs/reference/vertical_model.md
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import Any, ClassVar, NamedTuple, Self
@@ -170,6 +170,11 @@ class Questions(NamedTuple):
     def n_handles(self) -> int:
         """How many there are."""
         return len(self.column)
+
+    def each(self) -> Iterator[Question]:
+        """One by one; the inverse of `of`."""
+        listed = zip(self.column.tolist(), self.bin.tolist(), self.missing_left.tolist(), self.left_levels, strict=True)
+        return (Question.by(*question) for question in listed)
 
 
 # --- the owner's part ------------------------------------------------------------------------------------------------

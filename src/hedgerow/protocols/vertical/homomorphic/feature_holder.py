@@ -9,7 +9,7 @@ import numpy as np
 
 from hedgerow.crypto.additive import Words
 from hedgerow.engine.binning import bin_counts
-from hedgerow.engine.dtypes import Ints
+from hedgerow.engine.dtypes import Bools, Ints, RowIds
 from hedgerow.engine.growth import LevelSplits
 from hedgerow.engine.histogram import Histograms, are_summed, histograms_of
 from hedgerow.engine.losses import Loss, Quantiser
@@ -19,8 +19,10 @@ from hedgerow.protocols.vertical.common.agreement import (
     begin_as_feature_holder,
     check_table,
     fitted,
+    going_on,
     trees_to_grow,
 )
+from hedgerow.protocols.vertical.common.drawing import ColumnRules, RowDraw
 from hedgerow.protocols.vertical.common.joint_forest import (
     Asked,
     JointRows,
@@ -31,6 +33,7 @@ from hedgerow.protocols.vertical.common.joint_forest import (
 )
 from hedgerow.protocols.vertical.common.messages import LEAF, OTHERS, YOURS, bytes_for
 from hedgerow.protocols.vertical.common.parts import OwnerPart
+from hedgerow.protocols.vertical.common.watching import hear
 from hedgerow.protocols.vertical.homomorphic import messages
 from hedgerow.protocols.vertical.homomorphic.job import BLOCK_ROWS, HomomorphicJob
 from hedgerow.protocols.vertical.homomorphic.noisy_sums import HolderState, LevelNoise, SumNoise, begin_keeping
@@ -45,23 +48,38 @@ def feature_holder(me: Party, job: HomomorphicJob, data: PartyData | None) -> Ow
     data = check_table(me.name, data, needs_values=not job.has_noise)
     described = job.own_columns(me.name, data.table)
     data, _ = fitted(me, job, data, described, classes=None, on_bad_rows="map")
+    data, earlier = going_on(me.name, data)
     columns = OwnColumns(me.name, job, data, job.bins(me.name, data.table))
     noise = SumNoise.plan(job, job.public_loss(), columns.n_rows, len(columns.features))
     if noise is not None:
         begin_keeping(me)
     begin_as_feature_holder(me, job, data)
     n_trees = trees_to_grow(me, job)
+    n_outputs = n_trees // job.boosting.n_iterations
+    stops_early, watched, n_earlier = job.boosting.early_stopping_rounds is not None, None, 0
+    if job.counts_rows:
+        n_bytes = bytes_for(columns.n_rows) if stops_early else 0
+        told = me.recv(job.label_holder, messages.CountedRows, n_watched_bytes=n_bytes)
+        watched = np.unpackbits(told.watched, count=columns.n_rows).astype(np.bool_) if stops_early else None
+        n_earlier = told.n_earlier
+    draw = RowDraw(job.boosting, columns.n_rows, watched)
     if noise is not None:  # of more than two classes each has trees of its own
-        n_outputs = n_trees // job.boosting.n_iterations
         loss = job.public_loss(max(n_outputs, 2))
         noise = SumNoise.plan(job, loss, columns.n_rows, len(columns.features))
     n_grown, state = me.go_on(HolderState, job)
-    asked, level_noise = Asked(state), None if noise is None else LevelNoise(me, job, noise, n_grown)
+    asked, level_noise = Asked(state, earlier), None if noise is None else LevelNoise(me, job, noise, n_grown)
     holding = _Holding(me, job, columns, asked, level_noise)
-    for tree in range(n_grown, n_trees):
+
+    def counted(number: int) -> Bools | None:
+        return draw.for_iteration(number // n_outputs) if job.counts_rows else None
+
+    for tree in range(n_grown, n_trees + stops_early):
+        if stops_early and tree and tree % n_outputs == 0 and (n_kept := hear(me, job)):
+            asked.keep_first(n_kept * n_outputs)
+            break
         if tree == n_grown or job.fresh_randomness:
             holding.begin_keys()
-        holding.begin_tree(tree)
+        holding.begin_tree(tree, counted(n_earlier + tree))
         while holding.grow_level():
             pass
         holding.end_tree(tree)
@@ -76,7 +94,7 @@ class _Holding:
         self, me: Party, job: HomomorphicJob, columns: OwnColumns, asked: Asked, noise: LevelNoise | None
     ) -> None:
         self._me, self._job, self._to, self.asked, self._noise = me, job, job.label_holder, asked, noise
-        features = columns.features
+        features, self._codes = columns.features, columns.codes
         self._n_bins, self._is_categorical = bin_counts(features)
         self._sums = ColumnSums(columns.codes, self._n_bins + 1, columns.n_threads)
         self._encrypted = job.holder(columns.n_rows)
@@ -105,9 +123,16 @@ class _Holding:
             n_block = min(BLOCK_ROWS, n_rows - first)
             take(first, self._me.recv(self._to, kind, first_row=first, n_block=n_block, n_words=n_words).words)
 
-    def begin_tree(self, tree: int) -> None:
-        """A new order of columns, keys of this tree, and the encrypted gradients; all rows stand at the root."""
-        self._order = np.argsort(self._me.rng.words(len(self._n_bins)), kind="stable")
+    def begin_tree(self, tree: int, counted: Bools | None) -> None:
+        """A new order of columns, keys of this tree, and the encrypted gradients; all rows stand at the root.
+
+        Where it matters which column is which, they come in their own order. `counted`: rows that count, where numbers
+        of rows decide something.
+        """
+        self._order = np.arange(len(self._n_bins))
+        if not ColumnRules.matter(self._job.boosting):
+            self._order = np.argsort(self._me.rng.words(len(self._n_bins)), kind="stable")
+        self._rows.counted = counted
         self._sums.lay_out(self._order)
         n_bins, is_categorical = self._n_bins[self._order], self._is_categorical[self._order]
         self._me.send(self._to, messages.ColumnOrder(n_bins.astype(np.int32), is_categorical))
@@ -124,8 +149,11 @@ class _Holding:
 
     def end_tree(self, tree: int) -> None:
         """Keep what is needed to go on."""
+        self.asked.end_tree()
         state = self.asked.state()
-        kept = HolderState(questions=state.questions) if self._noise is None else self._noise.after_tree(state)
+        kept = HolderState(questions=state.questions, n_asked=state.n_asked)
+        if self._noise is not None:
+            kept = self._noise.after_tree(state)
         self._me.keep(tree + 1, kept)
 
     def grow_level(self) -> bool:
@@ -168,10 +196,19 @@ class _Holding:
         nodes = [self._rows.of_node(int(node)) for node in summed]
         if self._noise is None:
             me.send(self._to, messages.EncryptedSums(self._sums.encrypted(self._encrypted, nodes, totals, me.rng)))
+            if self._job.boosting.min_samples_leaf > 1:
+                counts = [self._counts_of(rows) for rows in nodes]
+                me.send(self._to, messages.BinCounts(np.array(counts, np.int32)))
             return
         noise = self._noise.for_level(nodes, self._sums.n_sums)
         words = self._sums.encrypted(self._encrypted, nodes, totals, me.rng, noise)
         me.send(self._to, messages.NoisySums(words), event=self._noise.event)
+
+    def _counts_of(self, rows: RowIds) -> Ints:
+        """How many of some rows, of those that count, have each code of each column, in this tree's order."""
+        rows = rows if self._rows.counted is None else rows[self._rows.counted[rows]]
+        columns = zip(self._codes[self._order], self._n_bins[self._order].tolist(), strict=True)
+        return np.concatenate([np.bincount(codes[rows], minlength=n_bins + 1) for codes, n_bins in columns])
 
     def _own_splits(self, won: Ints, n_nodes: int) -> LevelSplits:
         """The splits of nodes that it won: of equally good ones the first of its columns. ProtocolError for others.

@@ -83,7 +83,7 @@ class HomomorphicJob(WithSchema, GradientsJob):
     )
 
     def check(self) -> None:
-        """Leaves are rated by sums of gradients and hessians alone: nobody counts rows. Options go with the scheme."""
+        """Options go with the scheme, and with each other."""
         super().check()
         self._check_dp()
         if self.scheme == ELGAMAL and self.key_bits is not None:
@@ -96,11 +96,6 @@ class HomomorphicJob(WithSchema, GradientsJob):
                 raise InvalidParameter(
                     f"{self.NAME}: {name} is for scheme='elgamal', got {name}=True with {self.scheme!r}; leave it out"
                 )
-        if self.boosting.min_samples_leaf > 1:
-            raise InvalidParameter(
-                f"{self.NAME}: min_samples_leaf is not available, because feature holders send no numbers of rows; got "
-                f"{self.boosting.min_samples_leaf}. min_child_weight works"
-            )
 
     def _check_dp(self) -> None:
         """A budget that can be proved, and bounds that all know of what one row can do to sums."""
@@ -111,6 +106,11 @@ class HomomorphicJob(WithSchema, GradientsJob):
             raise InvalidParameter(
                 f"{self.NAME}: dp needs the public bounds and levels of the feature holders' columns, "
                 "schema=Schema.from_public(bounds={column: (low, high)}): bins that follow the rows would tell of them"
+            )
+        if self.boosting.min_samples_leaf > 1:
+            raise InvalidParameter(
+                f"{self.NAME}: with dp there is no min_samples_leaf, because feature holders would tell numbers of rows "
+                f"without noise; got {self.boosting.min_samples_leaf}. min_child_weight works"
             )
         if self.boosting.max_depth is None:
             raise InvalidParameter(f"{self.NAME}: dp needs max_depth, as a row is summed once per level; got None")
@@ -129,6 +129,11 @@ class HomomorphicJob(WithSchema, GradientsJob):
     def budget(self) -> tuple[float, float]:
         """(epsilon, delta)."""
         return self.dp or (math.inf, 0.0)
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether feature holders must know which rows count, because numbers of rows decide something."""
+        return self.boosting.min_samples_leaf > 1 or self.boosting.min_rows_per_sum > 1
 
     @property
     def levels(self) -> int:

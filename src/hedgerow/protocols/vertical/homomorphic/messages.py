@@ -78,6 +78,26 @@ class EncryptedSums(Message, name="vertical.homomorphic.encrypted_sums", version
 
 
 @dataclass(frozen=True, slots=True)
+class BinCounts(Message, name="vertical.homomorphic.bin_counts", version=1):
+    """Feature holder to label holder, with min_samples_leaf: of each such sum, how many rows it is over."""
+
+    discloses = Exact("how many rows there are in every bin of the feature holder's columns in every node")
+    counts: Annotated[Int32s, Shape("n_summed", "n_sums"), Within(0, "n_rows")]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRows(Message, name="vertical.homomorphic.counted_rows", version=1):
+    """Label holder to feature holders, once, where numbers of rows decide something: which rows count.
+
+    One bit for each row that is watched, or none without early stopping.
+    """
+
+    discloses = Exact("which rows are watched for early stopping, and how many trees an earlier model has")
+    n_earlier: Annotated[int, Within(0, messages.MOST_TREES)]
+    watched: Annotated[UInt8s, Shape("n_watched_bytes"), Anything()]
+
+
+@dataclass(frozen=True, slots=True)
 class NoisySums(Message, name="vertical.homomorphic.noisy_sums", version=1):
     """Feature holder to label holder: the same with noise inside, where the job has dp."""
 

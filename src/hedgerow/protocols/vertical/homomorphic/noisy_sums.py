@@ -45,7 +45,7 @@ from hedgerow.privacy.accountants import GaussianDP
 from hedgerow.privacy.calibrate import PlannedBudget, mu_for, sigma_for_mu
 from hedgerow.privacy.discrete_gaussian import RandomBytes, sample
 from hedgerow.privacy.events import Adjacency, Composed, DiscreteGaussian, Event, Repeated
-from hedgerow.protocols.vertical.common.joint_forest import OwnerState
+from hedgerow.protocols.vertical.common.states import OwnerState
 from hedgerow.protocols.vertical.homomorphic.job import HomomorphicJob
 from hedgerow.protocols.vertical.noised_gradients.noise import plain_quantiser
 from hedgerow.runtime.party import Party
@@ -224,7 +224,8 @@ class LevelNoise:
         return self._drawn[self._at - n : self._at].reshape(len(nodes), n_sums, VALUES)
 
     def _kept(self, state: OwnerState, **of_tree: Any) -> HolderState:
-        return HolderState(questions=state.questions, released={self.LEVELS: self.released}, **of_tree)
+        asked = {"questions": state.questions, "n_asked": state.n_asked}
+        return HolderState(**asked, released={self.LEVELS: self.released}, **of_tree)
 
     def after_tree(self, state: OwnerState) -> HolderState:
         """What is kept after a tree: an earlier attempt may have drawn noise for the next one, and sent it."""

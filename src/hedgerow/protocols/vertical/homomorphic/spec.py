@@ -11,7 +11,7 @@ from hedgerow.privacy.events import Composed, NonPrivate, Repeated, amount, fact
 from hedgerow.protocols.made_up import made_up_schema
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.joint_forest import warmup as joint_warmup
-from hedgerow.protocols.vertical.common.messages import Classes, GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import Classes, GoAhead, Onward, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.homomorphic import messages
 from hedgerow.protocols.vertical.homomorphic.feature_holder import feature_holder
@@ -145,9 +145,9 @@ SPEC = Protocol(
     HomomorphicJob,
     roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder},
     messages=(
-        *(ReadyToTrain, GoAhead, Classes, messages.PublicKey, messages.RowPoints, messages.ColumnOrder),
-        *(messages.TreeKeys, messages.EncryptedRows, messages.NodeTotals, messages.EncryptedSums),
-        messages.NoisySums,
+        *(ReadyToTrain, GoAhead, Classes, messages.CountedRows, messages.PublicKey, messages.RowPoints),
+        *(messages.ColumnOrder, messages.TreeKeys, messages.EncryptedRows, messages.NodeTotals),
+        *(messages.EncryptedSums, messages.BinCounts, messages.NoisySums, Onward),
         *(messages.Winners, messages.YourSplits, messages.WhichWay, messages.Partition),
     ),
     statement=statement,

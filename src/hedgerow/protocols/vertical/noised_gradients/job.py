@@ -4,42 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hedgerow.engine.table import Level
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.calibrate import mu_for
 from hedgerow.protocols.bad_rows import OnBadRows, on_bad_rows
 from hedgerow.protocols.vertical.common.agreement import VerticalJob
+from hedgerow.protocols.vertical.common.drawing import ColumnRules
 from hedgerow.runtime.protocol import option
 
 XGBOOST, FIRST_ORDER = "xgboost", "first_order"
 RUN, TREE, MESSAGE = "run", "tree", "message"
-NOT_OFFERED = {"subsample": "subsample", "colsample_bytree": "colsample_bytree", "colsample_bynode": "max_features"}
-"""Parameters of trees that draw rows or columns at random -> their names outside."""
 
 
 def _parse_classes(protocol: str, given: Any) -> tuple[Any, ...]:
     listed = tuple(given) if isinstance(given, list | tuple) else ()
-    if len(set(listed)) != 2 or len(listed) != 2:
-        raise InvalidParameter(f"{protocol}: classes must list the two classes of a label, got {given!r}")
+    if len(set(listed)) < max(len(listed), 2):
+        raise InvalidParameter(f"{protocol}: classes must list two or more different classes of a label, got {given!r}")
     return listed
 
 
 class GradientsJob(VerticalJob):
-    """A job whose trees take all rows and columns, by gradients that every party gets in some way."""
+    """A job whose trees go by gradients that every party gets in some way."""
+
+    BY_COLUMN: ClassVar[bool] = True
 
     score: str
-
-    def check(self) -> None:
-        """Nothing is drawn at random."""
-        super().check()
-        for parameter, outside in NOT_OFFERED.items():
-            value = getattr(self.boosting, parameter)
-            if value != 1.0:
-                raise InvalidParameter(
-                    f"{self.NAME} uses all rows and columns for every tree; leave out {outside}={value}"
-                )
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ class NoisedGradientsJob(GradientsJob):
     per: str = option(RUN, "what gets noise of its own", one_of=(RUN, TREE, MESSAGE))
     classes: tuple[Level, ...] | None = option(
         None,
-        "the two classes, if they are public; a label that is not listed counts as the first",
+        "all classes, if they are public; a label that is not listed counts as the first",
         parse=_parse_classes,
     )
     on_bad_rows: OnBadRows = on_bad_rows()
@@ -73,7 +64,7 @@ class NoisedGradientsJob(GradientsJob):
         """A budget that can be proved, and trees that go with it."""
         super().check()
         if self.classes is not None and self.task == "regression":
-            raise InvalidParameter(f"{self.NAME}: classes must list the two classes of a label, got {self.classes!r}")
+            raise InvalidParameter(f"{self.NAME}: classes are for a classification, got {self.classes!r}")
         if self.epsilon is None or (self.delta is None and self.epsilon != math.inf):
             raise InvalidParameter(
                 f"{self.NAME} needs epsilon and delta, got {self.epsilon!r} and {self.delta!r}; epsilon=math.inf is "
@@ -84,11 +75,23 @@ class NoisedGradientsJob(GradientsJob):
         self._check_trees()
 
     def _check_trees(self) -> None:
-        name = self.NAME
+        name, trees = self.NAME, self.boosting
+        if trees.loss in ("absolute", "quantile") and self.task == "regression":
+            raise InvalidParameter(
+                f"{name}: the {trees.loss} loss needs quantiles of labels in each leaf, and parties have noisy gradients "
+                "alone; vertical.homomorphic takes it"
+            )
+        if self.per == MESSAGE and (
+            trees.subsample < 1.0 or trees.early_stopping_rounds is not None or ColumnRules.matter(trees)
+        ):
+            raise InvalidParameter(
+                f"{name}: per='message' is as published: it uses all rows and columns for every tree, without "
+                "constraints and early stopping; per='run' and per='tree' have these"
+            )
         if self.noise_aware and not self.allows_for_noise:
             raise InvalidParameter(
-                f"{name}: noise_aware=True goes with noise whose scale all know and with per='tree' or 'run', got "
-                f"epsilon={self.epsilon} and per={self.per!r}"
+                f"{name}: noise_aware=True goes with noise whose scale all know, with per='tree' or 'run' and without "
+                f"monotonic_cst, got epsilon={self.epsilon}, per={self.per!r} and monotonic_cst={trees.monotone}"
             )
         if self.has_noise and self.boosting.gradient_bits is not None:
             raise InvalidParameter(
@@ -113,8 +116,12 @@ class NoisedGradientsJob(GradientsJob):
 
     @property
     def allows_for_noise(self) -> bool:
-        """Whether splits and leaves can take the noise into account, and are to."""
-        return self.has_noise and self.per != MESSAGE and self.noise_aware is not False
+        """Whether splits and leaves can take the noise into account, and are to.
+
+        Values that are shrunk by the noise of each leaf do not keep to an order: monotone columns are without it.
+        """
+        can = self.has_noise and self.per != MESSAGE and self.boosting.monotone is None
+        return can and self.noise_aware is not False
 
     @property
     def releases(self) -> int:

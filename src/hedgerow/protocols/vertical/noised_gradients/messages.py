@@ -9,7 +9,7 @@ import numpy as np
 
 from hedgerow.ledger import Exact, Randomised
 from hedgerow.protocols.vertical.common import messages
-from hedgerow.transport.frames import Int32s, Message
+from hedgerow.transport.frames import Float64s, Int32s, Message
 from hedgerow.transport.ranges import Shape, Within
 
 FLOAT32 = Within(-float(np.finfo(np.float32).max), float(np.finfo(np.float32).max))
@@ -19,21 +19,24 @@ MOST_UNITS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class StartWithoutNoise(Message, name="vertical.noised_gradients.start_without_noise", version=1):
+class StartWithoutNoise(Message, name="vertical.noised_gradients.start_without_noise", version=2):
     """Label holder to feature holders: what all begin with; only sent where there is no noise at all."""
 
-    discloses = Exact("base score and range of the labels")
-    base_score: Annotated[float, FLOAT32]
+    discloses = Exact("base scores and range of the labels")
+    base_scores: Annotated[Float64s, Shape("n_outputs"), FLOAT32]
     label_low: Annotated[float, FLOAT32]
     label_high: Annotated[float, FLOAT32]
 
 
 @dataclass(frozen=True, slots=True)
 class NoisyGradients(Message, name="vertical.noised_gradients.noisy_gradients", version=1):
-    """Label holder to feature holders: every row's gradient with noise, the same numbers to all of them."""
+    """Label holder to feature holders: every row's gradient with noise, the same numbers to all of them.
+
+    Of several classes all gradients of the first come first, then those of the next.
+    """
 
     discloses = Randomised("the gradient of every row, which shows its label")
-    gradients: Annotated[Int32s, Shape("n_rows"), Within(-MOST_UNITS, MOST_UNITS)]
+    gradients: Annotated[Int32s, Shape("n_gradients"), Within(-MOST_UNITS, MOST_UNITS)]
 
 
 @dataclass(frozen=True, slots=True)

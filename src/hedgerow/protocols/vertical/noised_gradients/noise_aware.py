@@ -45,25 +45,25 @@ DOUBT = 2.0
 class NoiseAwareGrower(JointGrower):
     """A grower that knows how much noise there is in the gradient of each row."""
 
-    def __init__(self, *what: Any, sigma: float) -> None:
+    def __init__(self, *what: Any, sigma: float, **how: Any) -> None:
         """`sigma`: standard deviation of the noise of one row, in units of the gradient; the rest as `JointGrower`."""
         self._variance = sigma * sigma
-        super().__init__(*what)
+        super().__init__(*what, **how)
 
     @property
     def with_counts(self) -> bool:
         """Rows per cell are always needed: they say how much noise is in its sum."""
         return True
 
-    def evaluate_families(self, nodes: Children, where: Histograms, allowed: Bools, splits: LevelSplits) -> None:  # noqa: ARG002 - every column may split
+    def evaluate_families(self, nodes: Children, where: Histograms, allowed: Bools, splits: LevelSplits) -> None:
         """The best split of each node beyond what noise alone could give it."""
         store, layout, counts = self.store, self.rows.layout, self.rows.node_counts
         for cells in (store.cells, store.count_cells):
             subtract_siblings(where.built, where.derived, where.slot, cells, layout.first_cell, layout.n_codes)
         members = np.concatenate([where.built, where.derived[where.derived >= 0]])
         evaluate_noisy_nodes(
-            members, where.slot, store.cells, store.count_cells, nodes.total, counts, self.split_rules, self._variance,
-            layout, splits,
+            members, where.slot, store.cells, store.count_cells, nodes.total, counts, allowed, self.split_rules,
+            self._variance, layout, splits,
         )  # fmt: skip
 
     def finish(self) -> Tree:
@@ -76,6 +76,33 @@ class NoiseAwareGrower(JointGrower):
 
 
 # --- the best cut; vertical.masked_gradients finds it so too, with nothing to allow for -------------------------------
+
+
+class Bounds(NamedTuple):
+    """What monotone constraints ask of the leaf values of a cut, where there are any."""
+
+    matter: bool
+    direction: int  # -1, 0, 1: of the column
+    lower: float  # for all values below the node
+    upper: float
+
+
+@inline_kernel
+def gain_within(
+    gl: float, hl: float, gradient: float, hessian: float, l2: float, min_child_weight: float, bounds: Bounds
+) -> float:
+    """What a cut gains with leaf values between bounds and ordered as asked; as the engine computes it, bit for bit."""
+    _, direction, lower, upper = bounds
+    parent_value = min(max(-gradient / (hessian + l2), lower), upper)
+    parent = -(2.0 * gradient * parent_value + (hessian + l2) * parent_value * parent_value)
+    gr, hr = gradient - gl, hessian - hl
+    dl, dr = hl + l2, hr + l2
+    if hl < min_child_weight or hr < min_child_weight or dl <= 0.0 or dr <= 0.0:
+        return INVALID
+    vl, vr = min(max(-gl / dl, lower), upper), min(max(-gr / dr, lower), upper)
+    if direction * (vr - vl) < 0:
+        return INVALID
+    return -(2.0 * gl * vl + dl * vl * vl) - (2.0 * gr * vr + dr * vr * vr) - parent
 
 
 class Cuts(NamedTuple):
@@ -150,6 +177,7 @@ def take_best_cut(
     variance: float,  # in  of the noise of one row's gradient
     n_bins: int,
     by_levels: bool,
+    bounds: Bounds,
     splits: LevelSplits,  # in/out, row `node`
 ) -> None:
     """The best admissible cut of one feature, if it gains more than the node's split so far; ties as in the engine."""
@@ -167,7 +195,9 @@ def take_best_cut(
                 continue
             gl, hl = g * gradient_unit, h * hessian_unit
             gain = INVALID
-            if variance == 0.0:
+            if variance == 0.0 and bounds.matter:
+                gain = gain_within(gl, hl, gradient, hessian, l2, min_child_weight, bounds)
+            elif variance == 0.0:
                 gain = gain_of_cut(gl, hl, gradient, hessian, parent, l2, min_child_weight)
             else:
                 gr, hr = gradient - gl, hessian - hl
@@ -192,6 +222,7 @@ def evaluate_noisy_nodes(
     count_cells: Ints,  # in  likewise, rows
     totals: Ints,  # in  [nodes] packed
     total_counts: Ints,  # in  [nodes]
+    feature_allowed: Bools,  # in  [nodes, features] or [1, features] for all nodes alike
     rules: SplitRules,
     variance: float,
     layout: Layout,
@@ -199,6 +230,7 @@ def evaluate_noisy_nodes(
 ) -> None:
     """The best split of each of some nodes, over all features."""
     cuts, gradients, hessians = make_cuts(), np.empty(256), np.empty(256)
+    unbound = Bounds(False, 0, -np.inf, np.inf)
     sum_buffer, count_buffer = np.zeros(256, np.int64), np.zeros(256, np.int64)
     for node in members:
         slot = slots[node]
@@ -206,7 +238,7 @@ def evaluate_noisy_nodes(
         clear_split(node, splits)
         for feature in range(layout.n_value_bins.shape[0]):
             n_bins, by_levels = layout.n_value_bins[feature], layout.is_categorical[feature]
-            if n_bins == 0:
+            if n_bins == 0 or not feature_allowed[node if feature_allowed.shape[0] > 1 else 0, feature]:
                 continue
             sums = sums_of_feature(cells[slot], feature, layout, sum_buffer)
             counts = sums_of_feature(count_cells[slot], feature, layout, count_buffer)
@@ -218,4 +250,5 @@ def evaluate_noisy_nodes(
                 n_prefix = rank_present_levels(gradients, hessians, counts[:n_bins], rules, variance, cuts.order)
             add_up_cuts(gradients, hessians, counts, n_prefix, cuts)
             missing = (gradients[n_bins], hessians[n_bins], counts[n_bins])
-            take_best_cut(node, feature, cuts, n_prefix, missing, total, rules, variance, n_bins, by_levels, splits)
+            of_column = (n_bins, by_levels, unbound)
+            take_best_cut(node, feature, cuts, n_prefix, missing, total, rules, variance, *of_column, splits)

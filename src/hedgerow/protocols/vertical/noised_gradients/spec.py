@@ -11,7 +11,14 @@ from hedgerow.privacy.events import Gaussian, NonPrivate, amount, chance_beyond,
 from hedgerow.protocols.bad_rows import about_misfits
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.joint_forest import warmup
-from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import (
+    GoAhead,
+    LearningRows,
+    Onward,
+    PlaceOfColumns,
+    ReadyToTrain,
+    SplitColumns,
+)
 from hedgerow.protocols.vertical.common.parts import part_from_dict
 from hedgerow.protocols.vertical.noised_gradients import messages
 from hedgerow.protocols.vertical.noised_gradients.feature_holder import feature_holder
@@ -146,13 +153,24 @@ SPEC = Protocol(
     NoisedGradientsJob,
     roles={LABEL_HOLDER: label_holder, FEATURE_HOLDER: feature_holder},
     messages=(
-        *(ReadyToTrain, GoAhead, messages.StartWithoutNoise, messages.NoisyGradients, messages.NoisyLevel),
+        *(
+            ReadyToTrain,
+            GoAhead,
+            LearningRows,
+            PlaceOfColumns,
+            Onward,
+            SplitColumns,
+            messages.StartWithoutNoise,
+            messages.NoisyGradients,
+            messages.NoisyLevel,
+        ),
         *(messages.BestGains, messages.Winners, messages.WhichWay, messages.Partition),
     ),
     statement=statement,
     warmup=warmup,
     result=part_from_dict,
     maps_rows=lambda _options, has_labels: has_labels,
+    takes_weights=lambda options: options.get("per") != MESSAGE,
     planned=planned,
     stamp=stamp,
     on_ray={

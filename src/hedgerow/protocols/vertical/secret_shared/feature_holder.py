@@ -11,8 +11,9 @@ from hedgerow.engine.dtypes import Bytes, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.columns import OneHotColumns, children_of
 from hedgerow.protocols.vertical.common.agreement import begin_as_feature_holder, check_table
-from hedgerow.protocols.vertical.common.joint_forest import Asked, OwnerState
+from hedgerow.protocols.vertical.common.joint_forest import Asked
 from hedgerow.protocols.vertical.common.parts import OwnerPart, Question
+from hedgerow.protocols.vertical.common.states import OwnerState
 from hedgerow.protocols.vertical.secret_shared.growing import Growing
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import ColumnShapes, LevelInput, MaskedColumns, WhichWay
