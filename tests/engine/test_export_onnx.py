@@ -58,7 +58,9 @@ def test_scores_and_predictions_agree(loss: str, n_categorical: int, dtype: Any,
     rows = random_matrix(rng, mapper, 1500, dtype)
     found, raw = answers(opened(model, tmp_path), rows), model.raw_scores(rows)
     assert (np.abs(found["raw_scores"] - raw) <= sum_bound(model)).all()
-    np.testing.assert_allclose(found[PREDICTIONS.get(loss, "prediction")], predictions_from(loss, raw), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        found[PREDICTIONS.get(loss, "prediction")], predictions_from(loss, raw), rtol=1e-5, atol=1e-7
+    )
 
 
 def test_every_row_reaches_the_same_leaf(tmp_path: Path) -> None:

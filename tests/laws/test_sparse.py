@@ -93,7 +93,7 @@ def test_sparse_and_dense_give_the_same_model(table, kind, params):
 
 @pytest.mark.parametrize("binning", ["public", "private"])
 def test_private_training_without_noise_is_the_same(binning):
-    """DPBoost on sparse rows is DPBoost on dense ones; values outside the bounds and bad labels are dealt with alike."""
+    """DPBoost on sparse rows is DPBoost on dense ones, with values outside the bounds and with bad labels."""
     rng = np.random.default_rng(1)
     dense = np.where(rng.random((200, 5)) < 0.3, rng.normal(size=(200, 5)), 0.0)
     labels = (dense[:, 0] > dense[:, 1]).astype(int)
